@@ -1,0 +1,318 @@
+"""What a learner calls in a lesson. Nothing here raises: whatever comes in, a sentence comes out."""
+
+from __future__ import annotations
+
+import functools
+import html
+import inspect
+import secrets
+from dataclasses import dataclass
+
+from course_utils.exercises import progress as saved
+from course_utils.exercises.engine import (
+    Exercise,
+    Prediction,
+    exercises_of,
+    find,
+    find_prediction,
+    is_blank,
+    predictions_of,
+)
+from course_utils.exercises.outcome import Outcome, Stage, card, code_spans
+
+ATTEMPTS_BEFORE_SOLUTION = 3
+VISIBLE_SEED = 0
+
+_failed_code: dict[str, object] = {}
+
+
+@dataclass(frozen=True)
+class Note:
+    """A piece of text for the learner: a headline and lines, as plain text and as HTML; `code` is shown as it is."""
+
+    headline: str
+    lines: tuple[str, ...] = ()
+    symbol: str = "○"
+    code: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *(f"  {line}" for line in self.lines), *self.code.splitlines()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        text = card(self.symbol, self.headline, list(self.lines))
+        return text + (f"<pre><code>{html.escape(self.code)}</code></pre>" if self.code else "")
+
+
+def check(answer: object) -> Outcome:
+    """Check your answer to an exercise: `check(scale_gradient)`, the function itself, without calling it.
+
+    Runs your function and the reference answer on the same inputs and compares everything they do. Never raises.
+    """
+    found = _identify(answer)
+    if isinstance(found, str):
+        return Outcome("check", Stage.NOT_AN_EXERCISE, found)
+    if isinstance(answer, Exercise):
+        return found.not_attempted("run the answer cell first (Shift+Enter), then run this one again.")
+    if is_blank(answer):
+        return found.check(answer, VISIBLE_SEED)
+    try:
+        outcome = _check_twice(found, answer)
+    except KeyboardInterrupt:
+        return Outcome(found.name, Stage.RAISED, "You interrupted the check.", possible=found.points)
+    outcome = _with_advice(outcome, answer)
+    saved.note_attempt(found.name, outcome.passed)
+    return outcome
+
+
+def _check_twice(found: Exercise, answer: object) -> Outcome:
+    """First on the inputs that everyone sees, then on fresh ones, so that an answer made of constants does not pass."""
+    outcome = found.check(answer, VISIBLE_SEED)
+    if outcome.passed:
+        fresh = found.check(answer, secrets.randbits(31))
+        if not fresh.passed:
+            return fresh.with_note("It was right on the first inputs; these are others. Compute it, whatever comes in.")
+    return outcome
+
+
+def _with_advice(outcome: Outcome, answer: object) -> Outcome:
+    """Say so if the very same function failed before: its cell was probably edited and not run."""
+    code = getattr(answer, "__code__", answer)
+    if outcome.passed:
+        _failed_code.pop(outcome.exercise, None)
+        return outcome
+    same = _failed_code.get(outcome.exercise) is code
+    _failed_code[outcome.exercise] = code
+    if same and not outcome.note:
+        advice = "This is the same function as at the last check: if you have edited its cell, run that cell first."
+        return outcome.with_note(advice)
+    return outcome
+
+
+def _identify(answer: object) -> Exercise | str:
+    """The exercise that `answer` answers, or a sentence that says why there is none."""
+    if isinstance(answer, Exercise):
+        return answer
+    if isinstance(answer, str):
+        try:
+            return f"Give the function itself, without quotes: check({find(answer).name})."
+        except KeyError as error:
+            return f"Give the function itself, without quotes. {_message(error)}"
+    if isinstance(answer, functools.partial):
+        return "This is a `functools.partial`, which has no name. Give the function that you wrote with `def`."
+    name = getattr(answer, "__name__", None)
+    if not callable(answer) or not isinstance(name, str):
+        value = "None" if answer is None else f"a value of type {type(answer).__name__}"
+        return (
+            f"Give the function itself, such as check(my_function): this is {value}. If you called the function inside "
+            "the brackets, leave the call away."
+        )
+    if name == "<lambda>":
+        return "A lambda has no name by which its exercise could be found. Write the answer with `def`."
+    if inspect.ismethod(answer):
+        return f"`{name}` is a method of an object. Give the function or the class that you wrote in the answer cell."
+    try:
+        return find(name)
+    except KeyError as error:
+        return f"{_message(error)} Keep the name that the answer cell came with."
+
+
+def _message(error: KeyError) -> str:
+    return error.args[0]
+
+
+def hint(answer: object) -> Note:
+    """The next hint for an exercise: from a nudge to a piece of code."""
+    found = _identify(answer)
+    if isinstance(found, str):
+        return Note("hint: no exercise found", (found.replace("check(", "hint("),))
+    read = saved.of_exercise(found.name)["hints"]
+    total = len(found.hints)
+    rung = min(read, total - 1)
+    saved.note_hint(found.name, rung + 1)
+    lines = [found.hints[rung]]
+    if rung + 1 < total:
+        lines.append(f"Run this again for the next hint, or check({found.name}).")
+    else:
+        lines.append(f"That was the last hint. The way out: solution({found.name}, now=True)")
+    return Note(f"Hint {rung + 1} of {total} for {found.name}", tuple(lines), symbol="→")
+
+
+def solution(answer: object, now: bool = False) -> Note:
+    """A reference answer: after you passed, after three attempts, or at once with `now=True`."""
+    found = _identify(answer)
+    if isinstance(found, str):
+        return Note("solution: no exercise found", (found.replace("check(", "solution("),))
+    record = saved.of_exercise(found.name)
+    left = ATTEMPTS_BEFORE_SOLUTION - record["attempts"]
+    if not (now or record["passed"] or left <= 0):
+        line = f"It shows after {left} more {'attempt' if left == 1 else 'attempts'}, after a pass, or with now=True."
+        return Note(f"solution({found.name}): not yet", (line,))
+    return Note(f"One answer to {found.name}", symbol="→", code=found.source.rstrip())
+
+
+@dataclass
+class PredictionView:
+    """A prediction in a notebook: radio buttons where widgets work, and the same question as text elsewhere."""
+
+    prediction: Prediction
+
+    def __str__(self) -> str:
+        asked = self.prediction
+        options = "   ".join(f"( ) {option}" for option in asked.options)
+        example = next(iter(asked.options))
+        answer = example if _is_number(example) else repr(example)
+        return "\n".join(
+            [
+                f"Predict: {asked.question}",
+                f"  {options}",
+                f'  Choose one and commit, or run for example predict("{asked.name}", {answer})',
+            ]
+        )
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        from course_utils.display import widget_bundle
+
+        return widget_bundle(self._widget(), str(self))
+
+    def _widget(self) -> object:
+        """Radio buttons, a button to commit, one to read why, and a line of text that a screen reader announces."""
+        import ipywidgets as widgets
+
+        asked = self.prediction
+        before = saved.of_prediction(asked.name)
+        choice = widgets.RadioButtons(
+            options=list(asked.options),
+            value=before if before in asked.options else None,
+            description="",
+            layout=widgets.Layout(width="max-content"),
+        )
+        commit = widgets.Button(description="Commit", disabled=choice.value is None, tooltip="Fix your prediction")
+        reason = widgets.Button(description="Why?", disabled=choice.value is None, tooltip="Compare and read why")
+        reply = widgets.HTML(value="")
+
+        def say(text: str) -> None:
+            reply.value = f'<div role="status" aria-live="polite">{text}</div>'
+
+        def on_choice(_: object) -> None:
+            commit.disabled = choice.value is None
+
+        def on_commit(_: object) -> None:
+            saved.note_prediction(asked.name, choice.value)
+            reason.disabled = False
+            say(code_spans(f"You said {choice.value}. Run the next cell and compare; then press “Why?”."))
+
+        def on_reason(_: object) -> None:
+            say(_why(asked)._repr_html_())
+
+        choice.observe(on_choice, "value")
+        commit.on_click(on_commit)
+        reason.on_click(on_reason)
+        question = widgets.HTML(value=f"<div><strong>Predict:</strong> {code_spans(asked.question)}</div>")
+        return widgets.VBox([question, choice, widgets.HBox([commit, reason]), reply])
+
+
+def predict(name: str, answer: object = None) -> PredictionView | Note:
+    """Commit to a prediction before you run the next cell: choose, or give the answer as a call.
+
+    `predict("hook_on_a")` shows the options, `predict("hook_on_a", 15)` commits; then `why("hook_on_a")` explains.
+    """
+    try:
+        asked = find_prediction(name)
+    except (KeyError, TypeError) as error:
+        return Note("predict: nothing to predict", (_message(error) if isinstance(error, KeyError) else str(error),))
+    if answer is None:
+        return PredictionView(asked)
+    choice = _match(asked, answer)
+    if choice is None:
+        options = ", ".join(asked.options)
+        return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {options}.",))
+    saved.note_prediction(asked.name, choice)
+    return Note(f"You said {choice}.", (f'Run the next cell and compare; then why("{asked.name}").',))
+
+
+def why(name: str) -> Note:
+    """After the run: what you predicted, what is true, and why."""
+    try:
+        return _why(find_prediction(name))
+    except KeyError as error:
+        return Note("why: nothing to explain", (_message(error),))
+
+
+def _why(asked: Prediction) -> Note:
+    choice = saved.of_prediction(asked.name)
+    if choice not in asked.options:
+        return Note("Commit to a prediction first.", (f'predict("{asked.name}")',))
+    if choice == asked.answer:
+        return Note(f"You said {choice}, and so it is.", (asked.options[choice],), symbol="✓")
+    return Note(f"You said {choice}; it is {asked.answer}.", (asked.options[choice], asked.options[asked.answer]), "✗")
+
+
+def _match(asked: Prediction, answer: object) -> str | None:
+    """The option that `answer` means: the same text, or the same number."""
+    text = str(answer).strip()
+    if text in asked.options:
+        return text
+    same = [option for option in asked.options if option.casefold() == text.casefold()]
+    if not same and _is_number(text):
+        same = [option for option in asked.options if _is_number(option) and float(option) == float(text)]
+    return same[0] if same else None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The dashboard: a row a lesson with exercises passed and predictions made."""
+
+    rows: tuple[tuple[int, int, int, int, int], ...]
+    kept: bool
+
+    def __str__(self) -> str:
+        lines = ["lesson  exercises  predictions"]
+        for lesson, passed, exercises, made, predictions in self.rows:
+            lines.append(f"{lesson:02d}      {f'{passed} of {exercises}':<9}  {made} of {predictions}")
+        return "\n".join([*lines, self._advice()]) if self._advice() else "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _advice(self) -> str:
+        return "" if self.kept else "Open the lessons with `make lab` and your progress is kept between sessions."
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th scope="col" style="text-align:left">{name}</th>' for name in _COLUMNS)
+        body = "".join(
+            f'<tr><th scope="row" style="text-align:left">{lesson:02d}</th>'
+            f"<td>{_meter(passed, exercises)}</td><td>{_meter(made, predictions)}</td></tr>"
+            for lesson, passed, exercises, made, predictions in self.rows
+        )
+        advice = f"<p>{code_spans(self._advice())}</p>" if self._advice() else ""
+        return f"<table><caption>Your progress</caption><tr>{head}</tr>{body}</table>{advice}"
+
+
+_COLUMNS = ("Lesson", "Exercises passed", "Predictions made")
+
+
+def _meter(done: int, total: int) -> str:
+    """A bar and the same in words."""
+    return f'<meter min="0" max="{max(total, 1)}" value="{done}" aria-hidden="true"></meter> {done} of {total}'
+
+
+def progress() -> Progress:
+    """Your progress over all lessons."""
+    made = saved.load()["predictions"]
+    rows = []
+    for lesson in sorted({each.lesson for each in exercises_of()}):
+        exercises, predictions = exercises_of(lesson), predictions_of(lesson)
+        passed = sum(saved.of_exercise(each.name)["passed"] for each in exercises)
+        rows.append((lesson, passed, len(exercises), sum(each.name in made for each in predictions), len(predictions)))
+    return Progress(tuple(rows), saved.location() is not None)

@@ -1,0 +1,304 @@
+"""What an answer did, observed from outside, as plain data.
+
+`observe` runs an answer in one case and notes everything a hook can do: what came back, the gradients afterwards,
+inputs changed in place, hooks left behind, settings of torch changed, what was printed, what was raised on which line,
+and whether something keeps the inputs (and with them the graph) alive. It draws no conclusions; see `judging`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import itertools
+import linecache
+import os
+import re
+import signal
+import sysconfig
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.plain import plain, show
+
+Evidence = dict[str, Any]
+CaseMaker = Callable[[Numbers], Iterator[Case]]
+
+PACKAGE = str(Path(__file__).resolve().parents[1])
+LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+MAX_PRINTED = 2_000
+
+
+class TimeIsUp(BaseException):
+    """Raised inside an answer that runs too long. No `Exception`, so that `except Exception` lets it pass."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TimeIsUp` in the block after `seconds`, and again every second while the block goes on.
+
+    Works where Python has interval timers (Linux, macOS) and in the main thread, which is where Jupyter runs cells;
+    elsewhere there is no limit and the reader interrupts the kernel. An operation inside torch is not cut short.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0) -> list[Evidence]:
+    """Run `function` in every case of `seed` and return the evidence of each.
+
+    torch's own random numbers are seeded anew before each case and put back afterwards, so that modules made by a case
+    are the same for every function. After an answer has run out of time (`limit`, in seconds a case), the remaining
+    cases are left out: they would only cost time.
+    """
+    found: list[Evidence] = []
+    storages: list[list[StorageWeakRef]] = []
+    with torch.random.fork_rng(devices=[]):
+        cases = make_cases(Numbers(seed))
+        for index in itertools.count():
+            torch.manual_seed(seed + index)
+            case = next(cases, None)
+            if case is None:
+                break
+            storages.append([_storage(tensor) for tensor in case.given.values() if _has_storage(tensor)])
+            found.append(observe(function, case, limit))
+            if (found[-1]["raised"] or {}).get("type") == TimeIsUp.__name__:
+                break
+    # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
+    del case, cases
+    for evidence, inputs in zip(found, storages, strict=True):
+        evidence["alive"] = evidence["raised"] is None and _still_alive(inputs)
+    return found
+
+
+def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
+    """Run `function` in `case` and note what it did. Never raises an `Exception` of the answer's."""
+    given = dict(case.given)
+    evidence: Evidence = {
+        "given": case.shown or describe(given),
+        "raised": None,
+        "returned": {"type": "None"},
+        "seen": {},
+        "printed": "",
+    }
+    before = {name: snapshot(value) for name, value in given.items()}
+    world = World()
+    printed = _CappedText()
+    returned = None
+    during = "call"
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            time_limit(limit),
+        ):
+            warnings.simplefilter("ignore")
+            returned = function(*given.values())
+            during = "afterwards"
+            seen = case.then(returned) if case.then else None
+            evidence["seen"] = {label: plain(value) for label, value in (seen or {}).items()}
+            seen = None
+    except (Exception, TimeIsUp, SystemExit, GeneratorExit) as error:
+        evidence["raised"] = describe_error(error, during)
+        seen = None
+    evidence["printed"] = printed.getvalue()
+    evidence["returned"] = plain(returned)
+    evidence["inputs"] = {name: snapshot(value) for name, value in given.items()}
+    evidence["changed"] = {
+        name: _changes(before[name], evidence["inputs"][name])
+        for name in given
+        if _changes(before[name], evidence["inputs"][name])
+    }
+    evidence["world"] = world.restore()
+    return evidence
+
+
+def describe(given: dict[str, Any]) -> str:
+    """The arguments in words: `tensor = [1., 2.], factor = 3`; functions and modules by their kind."""
+    return ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
+
+
+def describe_error(error: BaseException, during: str) -> dict[str, Any]:
+    """What was raised: type, first lines of the message, and the learner's own line if one took part."""
+    frame = _learners_frame(error)
+    if isinstance(error, TimeIsUp):
+        message = ""
+    else:
+        message = re.sub(r"0x[0-9a-fA-F]+", "0x…", str(error)).strip()
+        message = " ".join(message.splitlines()[:2])[:400]
+    return {
+        "type": type(error).__name__,
+        "message": message,
+        "during": during,
+        "line": frame.lineno if frame else None,
+        "text": (frame.line or "").strip() if frame else "",
+    }
+
+
+def _learners_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame that is neither the course's nor a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((PACKAGE, *LIBRARIES, "<frozen"))]
+    if not own:
+        return None
+    linecache.checkcache(own[-1].filename)
+    return own[-1]
+
+
+def snapshot(value: object) -> dict[str, Any]:
+    """The state of an argument: its value, its gradient, its hooks, and a module's modes and parameters."""
+    if isinstance(value, torch.Tensor):
+        kept = value.is_leaf or value.retains_grad
+        return {
+            "value": plain(value),
+            "grad": plain(value.grad if kept else None),
+            "requires_grad": value.requires_grad,
+            "hooks": count_tensor_hooks(value),
+        }
+    if isinstance(value, nn.Module):
+        return {
+            "value": {name: plain(tensor) for name, tensor in value.state_dict(keep_vars=True).items()},
+            "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
+            "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
+            "training": {name: module.training for name, module in value.named_modules()},
+            "hooks": count_module_hooks(value),
+        }
+    return {"value": plain(value)}
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Which aspects of an argument changed; its gradient is a result, not a change."""
+    return [aspect for aspect in before if aspect not in ("grad", "hooks") and before[aspect] != after.get(aspect)] + (
+        ["hooks"] if after.get("hooks", 0) > before.get("hooks", 0) else []
+    )
+
+
+MODULE_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+
+
+def count_tensor_hooks(tensor: torch.Tensor) -> int:
+    """How many hooks sit on `tensor`: gradient hooks and post-accumulate-gradient hooks."""
+    return len(tensor._backward_hooks or ()) + len(getattr(tensor, "_post_accumulate_grad_hooks", None) or ())
+
+
+def count_module_hooks(module: nn.Module) -> int:
+    """How many hooks sit on `module`, its submodules and its parameters."""
+    on_modules = sum(len(getattr(part, kind, ())) for part in module.modules() for kind in MODULE_HOOKS)
+    return on_modules + sum(count_tensor_hooks(parameter) for parameter in module.parameters())
+
+
+class World:
+    """The settings of torch that an answer could change for everyone, and the hooks that it could leave everywhere."""
+
+    GLOBAL_HOOKS = tuple(
+        name
+        for name, value in vars(nn.modules.module).items()
+        if name.startswith("_global_") and name.endswith("hooks") and isinstance(value, dict)
+    )
+
+    def __init__(self) -> None:
+        self._settings = self._read()
+        self._hooks = {name: dict(getattr(nn.modules.module, name)) for name in self.GLOBAL_HOOKS}
+        self._folder = os.getcwd()
+
+    @staticmethod
+    def _read() -> dict[str, Any]:
+        return {
+            "default dtype": torch.get_default_dtype(),
+            "grad mode": torch.is_grad_enabled(),
+            "number of threads": torch.get_num_threads(),
+            "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+            "default device": torch.get_default_device(),
+            "anomaly detection": torch.is_anomaly_enabled(),
+        }
+
+    def restore(self) -> list[str]:
+        """Put everything back; return the names of what was different, sorted."""
+        now = self._read()
+        changed = [name for name, value in self._settings.items() if now[name] != value]
+        for name in self.GLOBAL_HOOKS:
+            hooks = getattr(nn.modules.module, name)
+            if set(hooks) - set(self._hooks[name]):
+                changed.append("hooks on all modules")
+            if dict(hooks) != self._hooks[name]:
+                hooks.clear()
+                hooks.update(self._hooks[name])
+        torch.set_default_dtype(self._settings["default dtype"])
+        torch.set_grad_enabled(self._settings["grad mode"])
+        if now["number of threads"] != self._settings["number of threads"]:
+            torch.set_num_threads(self._settings["number of threads"])
+        torch.use_deterministic_algorithms(self._settings["deterministic algorithms"])
+        if now["default device"] != self._settings["default device"]:
+            torch.set_default_device(None)
+            if torch.get_default_device() != self._settings["default device"]:
+                torch.set_default_device(self._settings["default device"])
+        torch.autograd.set_detect_anomaly(self._settings["anomaly detection"])
+        if _folder() != self._folder:
+            changed.append("working folder")
+            os.chdir(self._folder)
+        return sorted(set(changed))
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def _storage(tensor: torch.Tensor) -> StorageWeakRef:
+    """A reference that does not keep the numbers alive."""
+    return StorageWeakRef(tensor.untyped_storage())
+
+
+def _has_storage(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type != "meta"
+
+
+def _still_alive(storages: list[StorageWeakRef]) -> bool:
+    """Whether any of the inputs lives on. Reference cycles are collected first, but only if they must be."""
+    if all(storage.expired() for storage in storages):
+        return False
+    gc.collect()
+    return not all(storage.expired() for storage in storages)
+
+
+class _CappedText(io.StringIO):
+    """Text that stops growing: an answer that prints in an endless loop must not fill the memory."""
+
+    def write(self, text: str) -> int:
+        room = MAX_PRINTED - self.tell()
+        if room > 0:
+            super().write(text[:room])
+        return len(text)

@@ -1,0 +1,138 @@
+"""What came of a check: one value with three faces.
+
+`str(outcome)` is plain text that depends on nothing but the outcome (what nbval compares), `_repr_html_` is what a
+notebook shows, and `record()` is what a grader stores. Words and a symbol carry the meaning, never colour alone.
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+
+
+class Stage(str, Enum):
+    """The stages of a check, in the order in which they are passed. The first that fails is the outcome."""
+
+    NOT_AN_EXERCISE = "not an exercise"
+    NOT_ATTEMPTED = "not attempted"
+    RAISED = "raised"
+    RETURNED_NOTHING = "returned nothing"
+    WRONG_TYPE = "wrong type or structure"
+    WRONG_SHAPE = "wrong shape"
+    WRONG_DTYPE = "wrong dtype"
+    NOT_FINITE = "not finite"
+    WRONG_VALUE = "wrong value"
+    SIDE_EFFECT = "side effect"
+    PASSED = "passed"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of one exercise.
+
+    `sentence` says what was seen (for which input, what came, what was expected); `cause` is the declared mistake that
+    behaves the same, if there is one; `note` is advice about the checking itself, such as "run the cell first".
+    """
+
+    exercise: str
+    stage: Stage
+    sentence: str = ""
+    cause: str = ""
+    note: str = ""
+    possible: int = 0
+    hints: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """True if every stage was passed."""
+        return self.stage is Stage.PASSED
+
+    @property
+    def points(self) -> int:
+        """The points earned: all of them or none."""
+        return self.possible if self.passed else 0
+
+    def with_note(self, note: str) -> Outcome:
+        """The same outcome with another `note`."""
+        return replace(self, note=note)
+
+    def record(self) -> dict[str, object]:
+        """The outcome as plain data for a grader's table: strings and whole numbers only."""
+        fields = asdict(self) | {"stage": str(self.stage), "points": self.points}
+        del fields["hints"]
+        return fields
+
+    @property
+    def headline(self) -> str:
+        """One line: the exercise and how it went."""
+        if self.passed:
+            return f"{self.exercise}: passed ({self.points} {'point' if self.points == 1 else 'points'})"
+        if self.stage is Stage.NOT_ATTEMPTED:
+            return f"{self.exercise}: not attempted yet"
+        if self.stage is Stage.NOT_AN_EXERCISE:
+            return "check: nothing was checked"
+        return f"{self.exercise}: not yet ({self.stage})"
+
+    @property
+    def lines(self) -> list[str]:
+        """What follows the headline, a line each."""
+        found = [self.sentence] if self.sentence else []
+        if self.cause:
+            found.append(f"Likely cause: {self.cause}")
+        if self.note:
+            found.append(self.note)
+        if self.hints and not self.passed and self.stage not in (Stage.NOT_AN_EXERCISE, Stage.NOT_ATTEMPTED):
+            found.append(f"Stuck? hint({self.exercise})")
+        return found
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *(f"  {line}" for line in self.lines)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return card(self.symbol, self.headline, self.lines, self.tone)
+
+    @property
+    def symbol(self) -> str:
+        """A sign beside the words."""
+        if self.passed:
+            return "✓"
+        return "○" if self.stage in (Stage.NOT_ATTEMPTED, Stage.NOT_AN_EXERCISE) else "✗"
+
+    @property
+    def tone(self) -> str:
+        """The colour of the card's edge: "good", "bad" or "neutral". The words say the same."""
+        return {"✓": "good", "✗": "bad"}.get(self.symbol, "neutral")
+
+
+EDGES = {
+    "good": "var(--jp-success-color1, #2e7d32)",
+    "bad": "var(--jp-warn-color1, #b26a00)",
+    "neutral": "var(--jp-border-color1, #888)",
+}
+
+
+def card(symbol: str, headline: str, lines: list[str], tone: str = "neutral") -> str:
+    """An HTML card: symbol and headline, then a paragraph a line. Text takes the page's own colours.
+
+    Text between backquotes is set as code; everything is escaped.
+    """
+    body = "".join(f'<p style="margin:.25em 0 0 1.5em">{code_spans(line)}</p>' for line in lines)
+    return (
+        f'<div role="status" style="border-left:4px solid {EDGES[tone]};padding:.35em .75em;margin:.25em 0;'
+        'color:var(--jp-content-font-color0, inherit)">'
+        f'<strong><span aria-hidden="true">{html.escape(symbol)}</span> {code_spans(headline)}</strong>{body}</div>'
+    )
+
+
+def code_spans(text: str) -> str:
+    """Escape `text` for HTML and set what stands between backquotes as code; line breaks are kept."""
+    parts = html.escape(text, quote=False).split("`")
+    if len(parts) % 2 == 0:  # an odd backquote: leave all of them as they are
+        return "`".join(parts).replace("\n", "<br>")
+    spans = (f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))
+    return "".join(spans).replace("\n", "<br>")
