@@ -1,0 +1,882 @@
+"""Exercises and predictions of lesson 01: tensor hooks."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from course_utils.exercises.cases import Case
+from course_utils.exercises.engine import exercise, prediction
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+prediction(
+    "who_has_a_gradient",
+    lesson=1,
+    question="after `y.backward()`, which of w, x, a, b, y have a `.grad`?",
+    options={
+        "all five": "Backward computes a gradient for each of them, but it keeps only those of the leaves.",
+        "w and x": "They are the leaves. The gradients of a, b and y were computed, used and thrown away.",
+        "only y": "y is where backward starts; its gradient (1) is not kept either.",
+        "a and b": "a and b were computed from other tensors, so their gradients are not kept.",
+    },
+    answer="w and x",
+)
+prediction(
+    "hook_on_w",
+    lesson=1,
+    question="the hook on the leaf w doubles the gradient in place and returns three times that. What is w.grad?",
+    options={
+        5: "That is the gradient without the hook. A hook that returns a tensor replaces the gradient.",
+        10: "Doubling is only the first line; the hook also returns three times the doubled gradient.",
+        15: "Returning `grad * 3` is only the second line: `grad` had already been doubled.",
+        30: "5 is doubled in place to 10, and what is returned, 30, is what the leaf accumulates.",
+    },
+    answer=30,
+)
+prediction(
+    "hook_on_a",
+    lesson=1,
+    question="the same hook, six times the gradient, now sits on a instead of w. What is w.grad?",
+    options={
+        5: "That is the gradient without any hook; the part that comes through a is changed.",
+        12: "That is the part through a (6 · 2). The part through b comes on top.",
+        15: "6 · 2 arrives through a, and the untouched 3 through b: 12 + 3.",
+        30: "For 30 both paths would have to pass through the hook; the path through b does not.",
+    },
+    answer=15,
+)
+prediction(
+    "first_hook_to_fire",
+    lesson=1,
+    question="y = x - 2, then z = (y - x)², hooks on y and on z. Whose hook runs first in backward?",
+    options={
+        "y": "y was computed first, so it comes last: backward walks from the result to the leaves.",
+        "z": "z is the result, and backward starts there.",
+        "whichever was registered first": "That decides between two hooks on the same tensor, not between two tensors.",
+    },
+    answer="z",
+)
+prediction(
+    "sibling_gradient",
+    lesson=1,
+    question="e = c + d, and a hook on c multiplies its gradient by 100 in place. What is d.grad (2 without the hook)?",
+    options={
+        2: "So it should be. But c and d are handed the very same gradient tensor, and the hook writes into it.",
+        100: "The hook multiplies what is there, 2.",
+        200: "c and d share one gradient tensor. The hook wrote into it before it reached d.",
+        "an error": "Here nothing stops it, and that is what makes it dangerous.",
+    },
+    answer=200,
+)
+
+# --- exercises --------------------------------------------------------------------------------------------------------
+
+
+@exercise(
+    lesson=1,
+    points=1,
+    hints=[
+        "Make an empty list first. The hook fills it later, when backward runs.",
+        "`tensor.register_hook(f)` calls `f(grad)` in every backward. What `f` stores must be a copy: someone may "
+        "change the gradient in place afterwards.",
+        "`tensor.register_hook(lambda grad: seen.append(grad.clone()))`, and return the list.",
+    ],
+)
+def record_gradient(tensor):
+    """Return a list that will receive a copy of every gradient that reaches `tensor`.
+
+    The list is empty when you return it. Each backward adds one tensor to it. The gradients themselves do not change.
+    """
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(grad.clone()))
+    return seen
+
+
+@record_gradient.cases
+def _(rng):
+    w, x = rng.leaf(), rng.leaf()
+    a = w + x
+    y = a * (w + 1)
+    yield Case({"tensor": a}, lambda _: y.backward(), shown="a in y = a·b")
+    x = rng.leaf(2)
+
+    def two_passes(_):
+        (3 * x).sum().backward()
+        (x * x).sum().backward()
+
+    yield Case({"tensor": x}, two_passes, shown="a leaf and two backward passes")
+    x = rng.leaf(2)
+    h = 2 * x
+
+    def changed_later(_):
+        h.register_hook(lambda grad: grad.mul_(100))
+        (h * h).sum().backward()
+
+    yield Case({"tensor": h}, changed_later, shown="a tensor whose gradient is changed in place after your hook")
+
+
+@record_gradient.accept
+def _(tensor):
+    seen = []
+
+    def copy_gradient(grad):
+        seen.append(grad.detach().clone())
+        return grad
+
+    tensor.register_hook(copy_gradient)
+    return seen
+
+
+@record_gradient.accept
+def _(tensor):
+    class Recorder(list):
+        def __call__(self, grad):
+            self.append(torch.empty_like(grad).copy_(grad))
+
+    recorder = Recorder()
+    tensor.register_hook(recorder)
+    return recorder
+
+
+@record_gradient.mistake(
+    "You stored the gradient itself. Whoever changes it in place later changes your record too: store `grad.clone()`."
+)
+def _(tensor):
+    seen = []
+    tensor.register_hook(seen.append)
+    return seen
+
+
+@record_gradient.mistake(
+    "You read `.grad` at once, but backward has not run yet. Register a hook; it is called when the gradient arrives."
+)
+def _(tensor):
+    tensor.retain_grad()
+    return [tensor.grad]
+
+
+@record_gradient.mistake("You returned the handle. Return the list that your hook fills.")
+def _(tensor):
+    seen = []
+    return tensor.register_hook(lambda grad: seen.append(grad.clone()))
+
+
+@record_gradient.mistake("Your list stays empty: is the hook registered with `tensor.register_hook`?")
+def _(tensor):
+    return []
+
+
+@exercise(
+    lesson=1,
+    points=2,
+    hints=[
+        "A hook that returns nothing looks; a hook that returns a tensor replaces the gradient.",
+        "`register_hook` returns a handle. The task asks for it, so that whoever called you can end the scaling.",
+        "`return tensor.register_hook(lambda grad: ...)`, where `...` is a new tensor made from `grad` and `factor`.",
+    ],
+)
+def scale_gradient(tensor, factor):
+    """Make every gradient that flows back through `tensor` `factor` times as large, and return the hook's handle.
+
+    The values of `tensor` stay as they are, and so do the gradients of its siblings.
+    """
+    return tensor.register_hook(lambda grad: grad * factor)
+
+
+@scale_gradient.cases
+def _(rng):
+    for factor in (3, 0.5):
+        x = rng.leaf(2)
+        h = x * rng.whole(2)
+
+        def scaled_then_not(handle, x=x, h=h):
+            h.sum().backward(retain_graph=True)
+            first, x.grad = x.grad, None
+            handle.remove()
+            h.sum().backward()
+            return {"the gradient that reached x": first, "the gradient that reached x after handle.remove()": x.grad}
+
+        yield Case({"tensor": h, "factor": factor}, scaled_then_not)
+    c, d = rng.leaf(2), rng.leaf(2)
+    e = c + d
+
+    def sibling(_):
+        (2 * e).sum().backward()
+        return {"the gradient of its sibling d in e = c + d": d.grad}
+
+    yield Case({"tensor": c, "factor": 10}, sibling, shown="tensor = c in e = c + d, factor = 10")
+
+
+@scale_gradient.accept
+def _(tensor, factor):
+    def hook(grad):
+        new = grad.clone()
+        new *= factor
+        return new
+
+    handle = tensor.register_hook(hook)
+    return handle
+
+
+@scale_gradient.accept
+def _(tensor, factor):
+    return tensor.register_hook(lambda grad: torch.mul(grad, torch.tensor(factor, dtype=grad.dtype)))
+
+
+@scale_gradient.mistake("Your hook returns nothing, so the gradient goes on unchanged: return the new one.")
+def _(tensor, factor):
+    def hook(grad):
+        grad * factor
+
+    return tensor.register_hook(hook)
+
+
+@scale_gradient.mistake("The hook works; its handle is lost. Return what `register_hook` returns.")
+def _(tensor, factor):
+    tensor.register_hook(lambda grad: grad * factor)
+
+
+@scale_gradient.mistake(
+    "Your hook changes `grad` in place. Siblings share one gradient tensor, so theirs changes too: return a new tensor."
+)
+def _(tensor, factor):
+    def hook(grad):
+        grad *= factor
+        return grad
+
+    return tensor.register_hook(hook)
+
+
+@scale_gradient.mistake("Your hook returns the value of `tensor` times `factor`. Multiply the gradient it is given.")
+def _(tensor, factor):
+    return tensor.register_hook(lambda grad: tensor.detach() * factor)
+
+
+@scale_gradient.mistake("You scaled the values of `tensor`. Leave them alone and register a hook that scales `grad`.")
+def _(tensor, factor):
+    tensor.data *= factor
+    return tensor.register_hook(lambda grad: None)
+
+
+@scale_gradient.mistake("Returning a plain number from a hook does not work: return a tensor of the gradient's shape.")
+def _(tensor, factor):
+    return tensor.register_hook(lambda grad: factor)
+
+
+@exercise(
+    lesson=1,
+    points=1,
+    hints=[
+        "The hook gets the gradient as a tensor; which operation replaces negative numbers by 0 and keeps the rest?",
+        "`grad.clamp(min=0)` makes a new tensor; `grad.clamp_(min=0)` writes into one that others may share.",
+        "`return tensor.register_hook(lambda grad: grad.clamp(min=0))`",
+    ],
+)
+def keep_positive(tensor):
+    """Let only the positive part of the gradient flow back through `tensor`, and return the hook's handle.
+
+    Each negative number of the gradient becomes 0. This one line is half of Guided Backpropagation (lesson 06).
+    """
+    return tensor.register_hook(lambda grad: grad.clamp(min=0))
+
+
+@keep_positive.cases
+def _(rng):
+    x = rng.leaf(4)
+    h = x * rng.mixed(4)
+    slope = rng.mixed(4)
+    yield Case({"tensor": h}, lambda _: {"the gradient that reached x": _gradient_of((h * slope).sum(), x)})
+    c, d = rng.leaf(3), rng.leaf(3)
+    e = c + d
+    slope = rng.mixed(3)
+
+    def sibling(_):
+        (e * slope).sum().backward()
+        return {"the gradient of its sibling d in e = c + d": d.grad}
+
+    yield Case({"tensor": c}, sibling, shown="tensor = c in e = c + d")
+
+
+def _gradient_of(result, leaf):
+    result.backward()
+    return leaf.grad
+
+
+@keep_positive.accept
+def _(tensor):
+    return tensor.register_hook(torch.relu)
+
+
+@keep_positive.accept
+def _(tensor):
+    return tensor.register_hook(lambda grad: torch.where(grad > 0, grad, torch.zeros_like(grad)))
+
+
+@keep_positive.accept
+def _(tensor):
+    def hook(grad):
+        return grad * (grad > 0)
+
+    return tensor.register_hook(hook)
+
+
+@keep_positive.mistake("You removed the positive part. `clamp(min=0)` keeps what is above 0.")
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad.clamp(max=0))
+
+
+@keep_positive.mistake("`abs` turns a negative gradient round; the task is to set it to 0.")
+def _(tensor):
+    return tensor.register_hook(torch.abs)
+
+
+@keep_positive.mistake("You look at the sign of the tensor's values. Look at the sign of the gradient.")
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad * (tensor.detach() > 0))
+
+
+@keep_positive.mistake(
+    "`clamp_` writes into the gradient, which the sibling shares: use `clamp`, which makes a new tensor."
+)
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad.clamp_(min=0))
+
+
+@keep_positive.mistake("Your hook returns the mask, which is of dtype bool. Multiply the gradient by it.")
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad > 0)
+
+
+@exercise(
+    lesson=1,
+    points=2,
+    hints=[
+        "`model.named_parameters()` gives names such as `0.bias` or `head.bias`, at every depth.",
+        "The parameters must still require their gradient: it is the hook that turns it into zeros.",
+        "For each name that ends in `bias`: `handles.append(parameter.register_hook(torch.zeros_like))`",
+    ],
+)
+def freeze_biases(model):
+    """Make the gradient of every bias of `model` zero, at any depth, with hooks; return the list of their handles.
+
+    A bias is a parameter whose name ends in "bias". After `handle.remove()` on each handle it learns again.
+    """
+    return [
+        parameter.register_hook(torch.zeros_like)
+        for name, parameter in model.named_parameters()
+        if name.endswith("bias")
+    ]
+
+
+@freeze_biases.cases
+def _(rng):
+    flat = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    nested = nn.Sequential(nn.Sequential(nn.Linear(2, 3, bias=False)), nn.Sequential(nn.Linear(3, 1), nn.Flatten()))
+    for model, name in ((flat, "two linear layers"), (nested, "layers inside Sequentials")):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(rng.whole(*parameter.shape))
+        x = rng.whole(1, 2)
+
+        def frozen_then_not(handles, model=model, x=x):
+            model(x).sum().backward()
+            frozen = {key: parameter.grad for key, parameter in model.named_parameters()}
+            for handle in handles:
+                handle.remove()
+            model.zero_grad()
+            model(x).sum().backward()
+            return {"the gradients": frozen}
+
+        yield Case({"model": model}, frozen_then_not, shown=f"a model of {name}")
+
+
+@freeze_biases.accept
+def _(model):
+    handles = []
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if "bias" in name:
+                handles.append(parameter.register_hook(lambda grad: grad * 0))
+    return handles
+
+
+@freeze_biases.accept
+def _(model):
+    def zero(grad):
+        return torch.zeros(grad.shape)
+
+    return [p.register_hook(zero) for n, p in model.named_parameters() if n.rpartition(".")[2] == "bias"]
+
+
+@freeze_biases.mistake(
+    "You switched `requires_grad` off. That freezes them too, but leaves the model changed, and no handle can undo it."
+)
+def _(model):
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.requires_grad_(False)
+    return []
+
+
+@freeze_biases.mistake("You froze every parameter. Choose by the name: `name.endswith('bias')`.")
+def _(model):
+    return [parameter.register_hook(torch.zeros_like) for parameter in model.parameters()]
+
+
+@freeze_biases.mistake(
+    "You set the gradients to zero now; backward has not run yet and fills them again. A hook runs in time."
+)
+def _(model):
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.grad = torch.zeros_like(parameter)
+    return []
+
+
+@freeze_biases.mistake("Only the biases of the direct children are frozen: `named_parameters()` walks to every depth.")
+def _(model):
+    return [
+        child.bias.register_hook(torch.zeros_like)
+        for child in model.children()
+        if getattr(child, "bias", None) is not None
+    ]
+
+
+@freeze_biases.mistake("The hooks work; their handles are lost. Collect them in a list and return it.")
+def _(model):
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.register_hook(torch.zeros_like)
+
+
+@exercise(
+    lesson=1,
+    points=2,
+    hints=[
+        "A hook may remove itself: it only needs its own handle.",
+        "The inner function may use `handle` although it is assigned below it: it is looked up when the hook runs.",
+        "`def once(grad): handle.remove(); return hook(grad)`, then `handle = tensor.register_hook(once)`",
+    ],
+)
+def hook_once(tensor, hook):
+    """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
+
+    What `hook` returns counts, as with `register_hook`. After the first backward no hook is left on `tensor`.
+    """
+
+    def once(grad):
+        handle.remove()
+        return hook(grad)
+
+    handle = tensor.register_hook(once)
+
+
+@hook_once.cases
+def _(rng):
+    for factor in (10, -1):
+        x = rng.leaf(2)
+        slope = rng.whole(2)
+
+        calls = []
+
+        def multiply(grad, factor=factor, calls=calls):
+            calls.append(grad.clone())
+            return grad * factor
+
+        def three_passes(_, x=x, slope=slope, calls=calls):
+            found = {}
+            for number in ("first", "second", "third"):
+                x.grad = None
+                (x * slope).sum().backward()
+                found[f"x.grad in the {number} backward"] = x.grad
+            return found | {"what `hook` was called with": calls}
+
+        yield Case(
+            {"tensor": x, "hook": multiply}, three_passes, shown=f"a leaf x and a hook that multiplies by {factor}"
+        )
+
+
+@hook_once.accept
+def _(tensor, hook):
+    handles = []
+
+    def run(grad):
+        handles.pop().remove()
+        return hook(grad)
+
+    handles.append(tensor.register_hook(run))
+
+
+@hook_once.mistake("Your hook stays: it runs in every backward. Call `handle.remove()` inside it.")
+def _(tensor, hook):
+    tensor.register_hook(hook)
+
+
+@hook_once.mistake("You remove the hook before any backward ran, so it never fires. Remove it from inside the hook.")
+def _(tensor, hook):
+    handle = tensor.register_hook(hook)
+    handle.remove()
+
+
+@hook_once.mistake("Your hook calls `hook` but returns nothing, so what `hook` returned is lost: `return hook(grad)`.")
+def _(tensor, hook):
+    def once(grad):
+        handle.remove()
+        hook(grad)
+
+    handle = tensor.register_hook(once)
+
+
+@hook_once.mistake("It acts once, but the hook itself is left on the tensor and is called for ever: remove its handle.")
+def _(tensor, hook):
+    done = []
+
+    def once(grad):
+        if not done:
+            done.append(True)
+            return hook(grad)
+
+    tensor.register_hook(once)
+
+
+@hook_once.mistake("You called `hook` yourself, on the values. Register it; backward calls it with the gradient.")
+def _(tensor, hook):
+    hook(tensor.detach())
+
+
+@exercise(
+    lesson=1,
+    points=2,
+    hints=[
+        "Every hook needs to know its own name. Which name does it see when it runs, long after the loop has ended?",
+        "A lambda looks its variables up when it *runs*. Give the name as a default value, or make the hook in a "
+        "function that has the name as its argument.",
+        "`tensor.register_hook(lambda grad, name=name: seen.update({name: grad.clone()}))`",
+    ],
+)
+def record_by_name(tensors):
+    """Return a dict that will map each name in `tensors` (a dict of name to tensor) to a copy of its gradient.
+
+    The dict is empty when you return it; backward fills it, in the order in which the gradients arrive.
+    """
+    seen = {}
+
+    def recorder(name):
+        def record(grad):
+            seen[name] = grad.clone()
+
+        return record
+
+    for name, tensor in tensors.items():
+        tensor.register_hook(recorder(name))
+    return seen
+
+
+@record_by_name.cases
+def _(rng):
+    w, x = rng.leaf(), rng.leaf()
+    a, b = w + x, w + 1
+    y = a * b
+
+    def arrived(seen):
+        y.backward()
+        return {"the names, in order of arrival": sorted(seen), "the first name": next(iter(seen), None)}
+
+    given = {"w": w, "x": x, "a": a, "b": b, "y": y}
+    yield Case({"tensors": given}, arrived, shown="the graph a = w + x, b = w + 1, y = a·b")
+    x = rng.leaf(2)
+    h = x * 2
+    z = (h * h).sum()
+    yield Case({"tensors": {"x": x, "h": h}}, lambda _: z.backward(), shown="the graph h = 2x, z = sum(h·h)")
+
+
+@record_by_name.accept
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name: seen.update({name: grad.clone()}))
+    return seen
+
+
+@record_by_name.accept
+def _(tensors):
+    from functools import partial
+
+    seen = {}
+    for name in tensors:
+        tensors[name].register_hook(partial(lambda key, grad: seen.setdefault(key, grad.detach().clone()) * 1, name))
+    return seen
+
+
+@record_by_name.mistake(
+    "All gradients land under one name: a hook made in a loop looks `name` up when it runs, and by then the loop has "
+    "ended. Bind it now: `lambda grad, name=name: ...`."
+)
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad: seen.update({name: grad.clone()}))  # noqa: B023 - this is the mistake
+    return seen
+
+
+@record_by_name.mistake("You filled the dict at once from `.grad`, which is None until backward has run.")
+def _(tensors):
+    return {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf}
+
+
+@record_by_name.mistake("You stored the values of the tensors. The hook's argument is the gradient.")
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name, tensor=tensor: seen.update({name: tensor.detach().clone()}))
+    return seen
+
+
+@record_by_name.mistake(
+    "`setdefault(...)` returns what it stored and `update` returns None: your hook changes the gradient."
+)
+def _(tensors):
+    seen = {}
+
+    def recorder(name):
+        def record(grad):
+            seen[name] = grad.clone()
+            return torch.zeros_like(grad)
+
+        return record
+
+    for name, tensor in tensors.items():
+        tensor.register_hook(recorder(name))
+    return seen
+
+
+@exercise(
+    lesson=1,
+    points=2,
+    hints=[
+        "One hook a tensor fires as soon as its own gradient is there. You need one that waits for all of them.",
+        "`torch.autograd.graph.register_multi_grad_hook(tensors, f)` calls `f(grads)` once; a tensor that took no part "
+        "has None in `grads`.",
+        "In `f`: `total = sum(grad.pow(2).sum() for grad in grads if grad is not None)`, then append "
+        "`total.sqrt().item()`",
+    ],
+)
+def record_total_norm(tensors):
+    """Return a list that will receive, once a backward, the norm of all gradients of `tensors` together.
+
+    The norm is the square root of the sum of all squares, as a Python float. A tensor that took no part adds nothing.
+    """
+    norms = []
+
+    def record(grads):
+        total = sum(grad.pow(2).sum() for grad in grads if grad is not None)
+        norms.append(total.sqrt().item())
+
+    torch.autograd.graph.register_multi_grad_hook(tensors, record)
+    return norms
+
+
+@record_total_norm.cases
+def _(rng):
+    p, q = rng.leaf(2), rng.leaf(2)
+    slopes = rng.mixed(2), rng.mixed(2)
+    yield Case(
+        {"tensors": [p, q]},
+        lambda _: (p * slopes[0] + q * slopes[1]).sum().backward(),
+        shown="the leaves p and q of (p·s + q·t).sum()",
+    )
+    p, q, unused = rng.leaf(2), rng.leaf(3), rng.leaf(2)
+
+    def twice(_):
+        for _ in range(2):
+            ((p * p).sum() + (q * 3).sum()).backward()
+
+    yield Case({"tensors": [p, q, unused]}, twice, shown="three leaves, one of which takes no part, and two backwards")
+
+
+@record_total_norm.accept
+def _(tensors):
+    norms = []
+
+    def record(grads):
+        flat = torch.cat([grad.reshape(-1) for grad in grads if grad is not None])
+        norms.append(float(torch.linalg.vector_norm(flat)))
+
+    torch.autograd.graph.register_multi_grad_hook(tuple(tensors), record)
+    return norms
+
+
+@record_total_norm.mistake("One number a tensor: each has its own hook. Use one hook that waits for all gradients.")
+def _(tensors):
+    norms = []
+    for tensor in tensors:
+        tensor.register_hook(lambda grad: norms.append(grad.norm().item()))
+    return norms
+
+
+@record_total_norm.mistake("You add up the norms. Add up the squares and take the root of the sum.")
+def _(tensors):
+    norms = []
+
+    def record(grads):
+        norms.append(sum(grad.norm() for grad in grads if grad is not None).item())
+
+    torch.autograd.graph.register_multi_grad_hook(tensors, record)
+    return norms
+
+
+@record_total_norm.mistake("The root is missing: the norm is the square root of the sum of squares.")
+def _(tensors):
+    norms = []
+
+    def record(grads):
+        norms.append(sum(grad.pow(2).sum() for grad in grads if grad is not None).item())
+
+    torch.autograd.graph.register_multi_grad_hook(tensors, record)
+    return norms
+
+
+@record_total_norm.mistake("A tensor that took no part in the backward has None among the gradients: leave it out.")
+def _(tensors):
+    norms = []
+
+    def record(grads):
+        norms.append(sum(grad.pow(2).sum() for grad in grads).sqrt().item())
+
+    torch.autograd.graph.register_multi_grad_hook(tensors, record)
+    return norms
+
+
+@record_total_norm.mistake("You stored a tensor. The list is for numbers: `.item()` makes one.")
+def _(tensors):
+    norms = []
+
+    def record(grads):
+        norms.append(sum(grad.pow(2).sum() for grad in grads if grad is not None).sqrt())
+
+    torch.autograd.graph.register_multi_grad_hook(tensors, record)
+    return norms
+
+
+@exercise(
+    lesson=1,
+    points=3,
+    hints=[
+        "`register_hook` runs before the gradient is added to `.grad`. Here you need the moment after.",
+        "`parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` when `parameter.grad` is complete.",
+        "In `f`: change the values under `torch.no_grad()` with `parameter -= rate * parameter.grad`, then set "
+        "`parameter.grad = None`.",
+    ],
+)
+def step_in_backward(parameters, rate):
+    """Make every parameter take a step of plain gradient descent during backward; return the list of handles.
+
+    As soon as a parameter's `.grad` is complete, `rate` times the gradient is subtracted from its values in place, and
+    its `.grad` is set to None, so that no two gradients are in memory at a time.
+    """
+
+    def step(parameter):
+        with torch.no_grad():
+            parameter -= rate * parameter.grad
+        parameter.grad = None
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.cases
+def _(rng):
+    for rate in (0.5, 1):
+        p, q = rng.leaf(2), rng.leaf(2)
+        slope = rng.mixed(2)
+
+        def train(handles, p=p, q=q, slope=slope):
+            (p * slope + 3 * q).sum().backward()
+            found = {
+                "p after one backward": p.detach().clone(),
+                "p.grad": p.grad,
+                "q after one backward": q.detach().clone(),
+            }
+            (p * slope + q * q).sum().backward()
+            found |= {"p after two backwards": p.detach().clone(), "q after two backwards": q.detach().clone()}
+            for handle in handles:
+                handle.remove()
+            (p * slope).sum().backward()
+            return found | {"p after handle.remove() and another backward": p.detach().clone()}
+
+        yield Case({"parameters": [p, q], "rate": rate}, train, shown=f"two leaves p and q, rate = {rate}")
+
+
+@step_in_backward.accept
+def _(parameters, rate):
+    handles = []
+    for parameter in parameters:
+
+        def step(leaf):
+            leaf.data.add_(leaf.grad, alpha=-rate)
+            leaf.grad = None
+
+        handles.append(parameter.register_post_accumulate_grad_hook(step))
+    return handles
+
+
+@step_in_backward.accept
+def _(parameters, rate):
+    def step(leaf):
+        optimizer = torch.optim.SGD([leaf], lr=rate)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return [leaf.register_post_accumulate_grad_hook(step) for leaf in parameters]
+
+
+@step_in_backward.mistake(
+    "`register_hook` runs before `.grad` is filled, and its function gets the gradient, not the parameter: use "
+    "`register_post_accumulate_grad_hook`."
+)
+def _(parameters, rate):
+    def step(parameter):
+        with torch.no_grad():
+            parameter -= rate * parameter.grad
+        parameter.grad = None
+
+    return [parameter.register_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("`.grad` is still there afterwards, and the next backward adds to it: set it to None.")
+def _(parameters, rate):
+    def step(parameter):
+        with torch.no_grad():
+            parameter -= rate * parameter.grad
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("You walk uphill: descent subtracts the gradient.")
+def _(parameters, rate):
+    def step(parameter):
+        with torch.no_grad():
+            parameter += rate * parameter.grad
+        parameter.grad = None
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake(
+    "`parameter = parameter - ...` gives the name inside your function to a new tensor; the parameter itself never "
+    "changes. Change it in place."
+)
+def _(parameters, rate):
+    def step(parameter):
+        grad, parameter.grad = parameter.grad, None
+        parameter = parameter - rate * grad
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("You take the step now, before any backward. Register a hook that takes it.")
+def _(parameters, rate):
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.data -= rate * parameter.grad
+    return []

@@ -1,0 +1,82 @@
+"""Every exercise proves itself: right answers pass, each mistake gets its own sentence, a skeleton is not attempted."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from course_utils.exercises.engine import exercises_of, predictions_of, source_of
+from course_utils.exercises.outcome import Stage
+
+EXERCISES = {each.name: each for each in exercises_of()}
+ACCEPTED = [(each.name, index) for each in EXERCISES.values() for index in range(len(each.accepted))]
+MISTAKES = [(each.name, index) for each in EXERCISES.values() for index in range(len(each.mistakes))]
+SEEDS = (0, 1, 20_261)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_reference_passes(name):
+    exercise = EXERCISES[name]
+    for seed in SEEDS:
+        outcome = exercise.check(exercise.reference, seed)
+        assert outcome.passed, outcome
+        assert outcome.points == exercise.points
+
+
+@pytest.mark.parametrize(("name", "index"), ACCEPTED)
+def test_other_right_answers_pass(name, index):
+    exercise = EXERCISES[name]
+    for seed in SEEDS:
+        outcome = exercise.check(exercise.accepted[index], seed)
+        assert outcome.passed, outcome
+
+
+@pytest.mark.parametrize(("name", "index"), MISTAKES)
+def test_mistake_fails_with_its_own_message(name, index):
+    exercise = EXERCISES[name]
+    mistake = exercise.mistakes[index]
+    for seed in SEEDS:
+        outcome = exercise.check(mistake.function, seed)
+        assert not outcome.passed
+        assert outcome.cause == mistake.message, outcome
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_declaration_is_complete(name):
+    exercise = EXERCISES[name]
+    assert len(exercise.mistakes) >= 3
+    assert len(exercise.hints) >= 2
+    assert exercise.points >= 1
+    assert len(exercise.doc) > 40
+    assert len(exercise.observe(exercise.reference, 0)) >= 2, "one case is a coincidence"
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_skeleton_is_not_attempted(name):
+    exercise = EXERCISES[name]
+    source = source_of(exercise.reference)
+    if inspect.isclass(exercise.reference):
+        namespace: dict = {}
+        exec(f"class {name}:\n    '''doc'''\n", namespace)
+    else:
+        namespace = {}
+        exec(f"def {name}{exercise.signature}:\n    '''doc'''\n    ...\n", namespace)
+    assert f" {name}" in source
+    assert exercise.check(namespace[name], 0).stage is Stage.NOT_ATTEMPTED
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_cases_are_the_same_for_the_same_seed_and_differ_between_seeds(name):
+    exercise = EXERCISES[name]
+    first, again = exercise.observe(exercise.reference, 7), exercise.observe(exercise.reference, 7)
+    assert first == again
+    others = [exercise.observe(exercise.reference, seed) for seed in (8, 9, 10)]
+    assert any(other != first for other in others), "an answer made of constants would pass"
+
+
+def test_predictions_explain_every_option():
+    assert predictions_of()
+    for each in predictions_of():
+        assert len(each.options) >= 3, each.name
+        assert all(len(reply) > 15 for reply in each.options.values()), each.name
