@@ -222,8 +222,8 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     """
     try:
         asked = find_prediction(name)
-    except (KeyError, TypeError) as error:
-        return Note("predict: nothing to predict", (_message(error) if isinstance(error, KeyError) else str(error),))
+    except KeyError as error:
+        return Note("predict: nothing to predict", (_message(error),))
     if answer is None:
         return PredictionView(asked)
     choice = _match(asked, answer)

@@ -205,6 +205,8 @@ def find_prediction(name: str) -> Prediction:
 
 
 def _lookup(name: str, table: Mapping[str, Any], kind: str) -> Any:
+    if not isinstance(name, str):
+        raise KeyError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
     if name in table:
         return table[name]
     near = difflib.get_close_matches(name, table, n=3, cutoff=0.5)
@@ -224,10 +226,12 @@ def is_blank(function: object) -> bool:
         methods = [value for value in vars(function).values() if inspect.isfunction(value)]
         return all(map(is_blank, methods))
     code = getattr(function, "__code__", None)
-    return code is not None and (code.co_code, code.co_names) in set(_blank_codes(code))
+    if code is None or any(constant not in (None, function.__doc__) for constant in code.co_consts):
+        return False
+    return not code.co_names and code.co_code in set(_blank_codes())
 
 
-def _blank_codes(code: Any) -> Iterator[tuple[bytes, tuple]]:
+def _blank_codes() -> Iterator[bytes]:
     """What Python compiles empty functions to, with and without a docstring; found by compiling some."""
     for body in (
         "...",
@@ -240,5 +244,4 @@ def _blank_codes(code: Any) -> Iterator[tuple[bytes, tuple]]:
     ):
         namespace: dict[str, Any] = {}
         exec(f"def empty():\n    {body}\n", namespace)
-        empty = namespace["empty"].__code__
-        yield empty.co_code, empty.co_names
+        yield namespace["empty"].__code__.co_code

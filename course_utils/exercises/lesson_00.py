@@ -1,0 +1,71 @@
+"""The exercise of lesson 00, which is there to be solved together, and its prediction."""
+
+from __future__ import annotations
+
+import torch
+
+from course_utils.exercises.cases import Case
+from course_utils.exercises.engine import exercise, prediction
+
+prediction(
+    "gradient_of_square",
+    lesson=0,
+    question="x = 3 and y = x². After `y.backward()`, what is x.grad?",
+    options={
+        3: "That is the value of x. `.grad` holds the derivative of y with respect to x.",
+        6: "The derivative of x² is 2x, and 2 · 3 = 6.",
+        9: "That is the value of y. `.grad` holds the derivative of y with respect to x.",
+    },
+    answer=6,
+)
+
+
+@exercise(
+    lesson=0,
+    points=1,
+    hints=[
+        "`tensor.max()` gives a tensor that holds one number. The task asks for the number itself.",
+        "`.item()` turns a tensor that holds one number into a Python number.",
+        "`return tensor.max().item()`",
+    ],
+)
+def largest(tensor):
+    """Return the largest number in `tensor` as a Python float."""
+    return tensor.max().item()
+
+
+@largest.cases
+def _(rng):
+    yield Case({"tensor": rng.mixed(3)})
+    yield Case({"tensor": -rng.whole(3)})
+    yield Case({"tensor": rng.mixed(2, 2)})
+
+
+@largest.accept
+def _(tensor):
+    return max(tensor.reshape(-1).tolist())
+
+
+@largest.accept
+def _(tensor):
+    return float(torch.sort(tensor.flatten()).values[-1])
+
+
+@largest.mistake("You return a tensor that holds the number. `.item()` makes a Python number of it.")
+def _(tensor):
+    return tensor.max()
+
+
+@largest.mistake("You return the place of the largest number (argmax). The task asks for the number.")
+def _(tensor):
+    return tensor.argmax().item()
+
+
+@largest.mistake("You return the largest distance from 0. A negative number is smaller than 0, however long it is.")
+def _(tensor):
+    return tensor.abs().max().item()
+
+
+@largest.mistake("Printing shows the number to you; `return` gives it to whoever called the function.")
+def _(tensor):
+    print(tensor.max().item())

@@ -1,0 +1,173 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Start here
+#
+# This course takes you from "where did my gradient go?" to seeing what a network looks at. Its one subject is **hooks**:
+# small functions of yours that PyTorch calls while a network runs. Everything works offline and without a GPU.
+#
+# ## What you will be able to do
+#
+# - **Check** that this computer is ready, and mend what is not.
+# - **Work** through a lesson: predict, run, explain, explore, answer.
+# - **Read** what a check tells you, and ask for a hint.
+#
+# **Time:** about 10 minutes.
+
+# %% [markdown]
+# ## Is this computer ready?
+#
+# Click into the next cell and press **Shift+Enter**. Each line names one thing that the lessons need.
+# Where something is missing, the line says how to mend it. `doctor(details=True)` tells more.
+
+# %%
+from course_utils.doctor import doctor
+
+doctor()
+
+# %% [markdown]
+# ## How a lesson works
+#
+# 1. **Predict.** Before a surprising cell there is a question. Commit to an answer. A wrong prediction is worth more than
+#    none: you will remember why it was wrong.
+# 2. **Run** the next cell and compare.
+# 3. **Explain.** The text after the cell says what was seen. "Why?" answers your prediction.
+# 4. **Explore** with sliders and switches. You cannot break anything.
+# 5. **Answer** the exercises. A check tells you what is wrong and for which input.
+#
+# Here is a prediction to try. Choose, press *Commit*, run the cell below it, then press *Why?*
+
+# %%
+from course_utils.exercises import check, hint, predict, progress, solution, why
+from course_utils.exercises.lesson_00 import largest
+
+# %% tags=["predict"]
+predict("gradient_of_square")
+
+# %%
+import torch
+
+x = torch.tensor(3.0, requires_grad=True)
+y = x**2
+y.backward()
+print("x.grad =", x.grad.item())
+
+# %% [markdown]
+# The buttons need a running kernel. Where they do not show, `predict("gradient_of_square", 6)` commits to 6, and
+# `why("gradient_of_square")` explains.
+#
+# ## One exercise, together
+#
+# **The task:** return the largest number in a tensor, as a Python float. Somebody answered like this:
+
+
+# %%
+def largest(tensor):
+    """Return the largest number in `tensor` as a Python float."""
+    return tensor.max()
+
+
+check(largest)
+
+# %% [markdown]
+# Read the outcome from the top. The first line names the stage at which the answer failed: it returned the wrong *type*.
+# The second gives the input, what came, and what was expected. Then comes the likely cause, because this is a mistake that
+# many people make.
+#
+# Now it is your turn. Replace the `...`, run the cell, and run the check.
+
+
+# %% tags=["answer"]
+def largest(tensor):
+    """Return the largest number in `tensor` as a Python float."""
+    ...
+
+
+# %% tags=["check"]
+check(largest)
+
+# %% [markdown]
+# Stuck? Run `hint(largest)` in a cell of your own; each call gives a little more. `solution(largest)` opens after a pass
+# or after three attempts, and at once with `solution(largest, now=True)`.
+#
+# Three things worth knowing:
+#
+# - **Run the answer cell before the check.** The check sees the function that was last *run*, not the text on the screen.
+# - **Keep the name and the arguments** of the function. Everything inside is yours, and helper functions are welcome.
+# - **You cannot break a lesson.** *Kernel → Restart Kernel and Run All Cells* starts afresh; your answers stay.
+
+# %% [markdown]
+# ## The lessons
+#
+# | | Lesson | You learn | Minutes |
+# |---|---|---|---|
+# | 01 | [Tensor hooks](01_tensor_hooks.ipynb) | to see and to change a gradient on its way | 60 |
+# | 02 | [retain_grad or a hook](02_retain_grad_or_hook.ipynb) | which to use when, and what it costs | 45 |
+#
+# ## Your progress
+#
+# A row a lesson. It is kept in a small file beside your lessons; losing it costs the ticks and nothing else.
+
+# %%
+progress()
+
+# %% [markdown]
+# ## Glossary
+#
+# **Activation**: the output of a layer for one input.
+#
+# **Autograd**: the part of PyTorch that records operations on tensors and works out gradients.
+#
+# **Backward pass**: the walk from the result back to the leaves that works out every gradient; started by `backward()`.
+#
+# **Computation graph**: the record of which tensor was computed from which, made while your code runs.
+#
+# **Detach**: `tensor.detach()` gives the same numbers without their place in the graph.
+#
+# **Forward pass**: the computation itself, from the input to the result.
+#
+# **Gradient**: how much the result changes when a tensor changes a little; a tensor of the same shape.
+#
+# **Handle**: what registering a hook returns; `handle.remove()` takes the hook away.
+#
+# **Hook**: a function of yours that PyTorch calls at an agreed moment, in a forward or a backward pass.
+#
+# **In place**: changing a tensor's numbers instead of making a new tensor: `x *= 2`, `x.mul_(2)`.
+#
+# **Kernel**: the Python process that runs the cells of a notebook.
+#
+# **Leaf**: a tensor at the edge of the graph: not the result of an operation that autograd recorded. Parameters are leaves.
+#
+# **Module**: a building block of a network, an `nn.Module`: a layer, or a whole network.
+#
+# **Parameter**: a leaf tensor that belongs to a module and is trained.
+#
+# **`requires_grad`**: whether autograd follows a tensor and computes a gradient for it.
+#
+# **`retain_grad()`**: asks a tensor that is not a leaf to keep its gradient in `.grad`.
+#
+# **Saved tensor**: a tensor that an operation keeps from the forward pass because its backward will need it.
+#
+# **Sibling**: another input of the same operation; after an addition, siblings share one gradient tensor.
+#
+# ## Summary
+#
+# - `doctor()` tells whether the computer is ready.
+# - Predict, run, explain, explore, answer.
+# - `check`, `hint` and `solution` take the function itself: `check(largest)`.
+#
+# ## Go further
+#
+# - Start with [Tensor hooks](01_tensor_hooks.ipynb).
+# - [PyTorch's own introduction to autograd](https://pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html), if
+#   gradients are new to you.
