@@ -29,6 +29,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.plain import plain, show
+from course_utils.hooks import list_hooks
 
 Evidence = dict[str, Any]
 CaseMaker = Callable[[Numbers], Iterator[Case]]
@@ -175,7 +176,7 @@ def snapshot(value: object) -> dict[str, Any]:
             "value": plain(value),
             "grad": plain(value.grad if kept else None),
             "requires_grad": value.requires_grad,
-            "hooks": count_tensor_hooks(value),
+            "hooks": count_own_hooks(value),
         }
     if isinstance(value, nn.Module):
         return {
@@ -183,7 +184,7 @@ def snapshot(value: object) -> dict[str, Any]:
             "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
             "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
             "training": {name: module.training for name, module in value.named_modules()},
-            "hooks": count_module_hooks(value),
+            "hooks": count_own_hooks(value),
         }
     return {"value": plain(value)}
 
@@ -195,27 +196,9 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     )
 
 
-MODULE_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
-
-
-def count_tensor_hooks(tensor: torch.Tensor) -> int:
-    """How many hooks sit on `tensor`: gradient hooks and post-accumulate-gradient hooks."""
-    return len(tensor._backward_hooks or ()) + len(getattr(tensor, "_post_accumulate_grad_hooks", None) or ())
-
-
-def count_module_hooks(module: nn.Module) -> int:
-    """How many hooks sit on `module`, its submodules and its parameters."""
-    on_modules = sum(len(getattr(part, kind, ())) for part in module.modules() for kind in MODULE_HOOKS)
-    return on_modules + sum(count_tensor_hooks(parameter) for parameter in module.parameters())
+def count_own_hooks(owner: torch.Tensor | nn.Module) -> int:
+    """How many hooks sit on a tensor, or on a module, its submodules and parameters; global ones do not count."""
+    return sum(hook.scope == "local" for hook in list_hooks(owner))
 
 
 class World:
