@@ -1,0 +1,425 @@
+"""The picture world: the same everywhere, with true masks, no shortcut by colour, and errors that help."""
+
+import hashlib
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course_utils import scenes as world
+from course_utils.artwork import PAINTS, THINGS
+from course_utils.drawing import Dice, Part, Pencil, box, cover, ellipse, line, mix, paint, polygon, rgb, smooth, turn
+from course_utils.scenes import BACKGROUNDS, CUES, KINDS, scene, scenes
+
+
+def digest(*tensors: torch.Tensor) -> str:
+    state = hashlib.sha256()
+    for tensor in tensors:
+        state.update(tensor.contiguous().numpy().tobytes())
+    return state.hexdigest()[:16]
+
+
+def pixels(picture: world.Scene) -> torch.Tensor:
+    return (picture.image * 255).round().to(torch.uint8)
+
+
+# --- the same picture on every machine --------------------------------------------------------------------------------
+
+GOLDEN = {
+    "cat+boat/water//3": "399d59ddf90ceaca",
+    "dog+house/grass/flag/11": "31752dadec7cfdb3",
+    "plane+bird/sky/sun/5": "fb04bd3ee0397c07",
+    "fish+tree/sand/buoy/8": "c74771f64977a1e0",
+    "car+balloon/room//2024": "e0a31692a12dd4a3",
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_picture_is_the_same_to_the_last_bit_everywhere(name):
+    kinds, background, cue, seed = name.split("/")
+    picture = scene(*kinds.split("+"), seed=int(seed), background=background, cue=cue or None)
+    assert digest(pixels(picture), picture.masks, picture.cue_mask) == GOLDEN[name]
+
+
+def test_the_golden_pictures_show_every_kind_background_and_cue():
+    parts = [name.split("/") for name in GOLDEN]
+    assert {kind for kinds, *_ in parts for kind in kinds.split("+")} == set(KINDS)
+    assert {background for _, background, _, _ in parts} == set(BACKGROUNDS)
+    assert {cue for _, _, cue, _ in parts} == {*CUES, ""}
+
+
+def test_a_batch_is_the_same_to_the_last_bit_everywhere():
+    batch = scenes(12, seed=7, cue={"boat": "flag"})
+    assert digest(batch.images, batch.labels, batch.owners) == "d2ee4d1538d337c2"
+
+
+def test_dice_follow_the_one_sequence_that_python_promises_to_keep():
+    dice = Dice(5)
+    source = random.Random(5)
+    assert dice.between(2, 4) == 2 + 2 * source.random()
+    assert dice.whole(3, 9) == 3 + int(source.random() * 7)
+    assert [Dice(0).between(0, 1), Dice(2**40).between(0, 1)] == [0.8444218515250481, 0.1036394562812375]
+
+
+def test_the_sine_table_rounds_the_same_way_with_every_c_library():
+    for degree in range(360):
+        exact = np.sin(np.deg2rad(np.longdouble(degree))) * 4096
+        assert abs(abs(exact - np.floor(exact)) - 0.5) > 1e-6 or exact == np.floor(exact)
+        assert turn(degree)[1] * 4096 == np.rint(float(exact))
+    assert turn(90) == (0.0, 1.0)
+    assert turn(-30) == turn(330)
+
+
+def test_global_random_states_are_neither_used_nor_changed():
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    first = scenes(3, seed=4)
+    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+    random.seed(2), np.random.seed(2), torch.manual_seed(2)
+    assert torch.equal(first.images, scenes(3, seed=4).images)
+
+
+def test_importing_the_module_loads_no_heavy_library():
+    heavy = "{'torchvision', 'matplotlib', 'ipywidgets', 'IPython'}"
+    code = f"import sys, course_utils.scenes; print(sorted({heavy} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def covered(shape: np.ndarray, window: tuple[int, int, int, int]) -> np.ndarray:
+    corners = np.rint(shape * 64).astype(np.int64)
+    return cover([corners], np.array([window]))[0] / 512
+
+
+def test_a_box_covers_exactly_its_share_of_every_pixel():
+    share = covered(box(1.25, 0.5, 3.5, 2), (0, 0, 5, 3))
+    assert share.tolist() == [[0, 0.375, 0.5, 0.25, 0], [0, 0.75, 1, 0.5, 0], [0, 0, 0, 0, 0]]
+
+
+def test_the_direction_of_a_polygon_does_not_matter():
+    shape = smooth("0,0 7,1 9,6! 4,8 1,5")
+    assert np.array_equal(covered(shape, (-2, -2, 12, 12)), covered(shape[::-1], (-2, -2, 12, 12)))
+
+
+def test_a_window_cuts_a_polygon_without_changing_the_rest():
+    shape = ellipse(5, 5, 6.3, 4.1, 30)
+    whole = covered(shape, (-4, -4, 14, 14))
+    assert np.array_equal(covered(shape, (2, 3, 8, 9)), whole[7:13, 6:12])
+
+
+def test_several_polygons_at_once_are_the_polygons_one_by_one():
+    shapes = [box(0, 0, 3, 2), ellipse(4, 4, 3), polygon("1,1 8,2 3,7")]
+    windows = [(0, 0, 4, 3), (1, 1, 8, 8), (-1, 0, 6, 9)]
+    together = cover([np.rint(shape * 64).astype(np.int64) for shape in shapes], np.array(windows))
+    for shape, window, share in zip(shapes, windows, together, strict=True):
+        assert np.array_equal(share / 512, covered(shape, window))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 640), st.integers(0, 640)), min_size=3, max_size=3))
+def test_a_triangle_covers_its_area(corners):
+    (ax, ay), (bx, by), (cx, cy) = corners
+    area = abs((bx - ax) * (cy - ay) - (cx - ax) * (by - ay)) / 2 / 64**2
+    shape = np.array(corners) / 64
+    perimeter = sum(np.hypot(*(shape[i] - shape[i - 1])) for i in range(3))
+    assert covered(shape, (0, 0, 11, 11)).sum() == pytest.approx(area, abs=0.02 * perimeter + 0.02)
+
+
+def test_a_corner_mark_keeps_a_smooth_curve_sharp():
+    sharp, soft = smooth("0,0! 10,0! 10,10! 0,10!"), smooth("0,0 10,0 10,10 0,10")
+    assert sharp.min() >= 0
+    assert sharp.max() <= 10
+    assert soft.min() < 0
+
+
+def test_a_line_has_the_asked_width():
+    straight = covered(line([(2, 5), (12, 5)], 2), (0, 0, 16, 10))
+    assert straight[:, 7].sum() == 2
+
+
+def test_a_part_inside_another_ends_at_its_border():
+    parts = [Part(box(0, 0, 0.5, 0.5), (1, 0, 0)), Part(box(0.25, -1, 2, 2), (0, 1, 0), 1.0, 0)]
+    sprite = paint(parts, scale=8)
+    assert sprite.alpha.shape == (4, 4)
+    assert sprite.colour[0].tolist() == [[1, 1, 0, 0]] * 4
+    assert sprite.colour[1].tolist() == [[0, 0, 1, 1]] * 4
+
+
+def test_the_side_away_from_the_light_is_darker():
+    pencil = Pencil()
+    pencil.body(ellipse(0, 0, 1), (0.5, 0.5, 0.5))
+    ball = paint(pencil.parts, scale=20, light=(-0.6, -0.8))
+    tone = np.where(ball.alpha == 1, ball.colour[0], np.nan)
+    assert np.nanmax(tone[:20, :20]) > 0.55
+    assert np.nanmin(tone[:20, :20]) >= 0.5
+    assert np.nanmin(tone[20:, 20:]) < 0.45
+    assert np.nanmax(tone[20:, 20:]) <= 0.5
+
+
+def test_colours_mix_and_read():
+    assert rgb("ff0080") == (1.0, 0.0, 128 / 255)
+    assert mix((0, 0, 0), (1, 0.5, 0), 0.5) == (0.5, 0.25, 0.0)
+
+
+# --- one scene --------------------------------------------------------------------------------------------------------
+
+
+def test_a_scene_has_the_documented_shapes():
+    picture = scene("cat", "boat", seed=3)
+    assert picture.image.shape == (3, 112, 112)
+    assert picture.image.dtype == torch.float32
+    assert 0 <= picture.image.min() < picture.image.max() <= 1
+    assert picture.masks.shape == (2, 112, 112)
+    assert picture.masks.dtype == torch.bool
+    assert picture.labels == ("cat", "boat")
+    assert picture.boxes.dtype == torch.int64
+    assert picture.background in BACKGROUNDS
+    assert picture.cue is None
+    assert not picture.cue_mask.any()
+
+
+def test_a_scene_says_in_words_what_it_shows():
+    picture = scene("cat", "boat", seed=3, background="room", cue="flag")
+    assert str(picture) == "a cat and a boat in a room, in the morning, with a flag"
+    assert repr(picture) == f"Scene({picture}; 112 x 112 pixels, seed 3)"
+    assert str(scene(background="grass")).startswith("nothing on grass")
+
+
+@pytest.mark.parametrize("size", [64, 128, 200])
+def test_a_scene_can_have_another_size(size):
+    picture = scene("dog", "plane", seed=1, size=size)
+    assert picture.image.shape == (3, size, size)
+    assert (picture.masks.flatten(1).sum(1) > size * size / 60).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thing_can_be_drawn_alone(kind):
+    picture = scene(kind, seed=2)
+    assert picture.masks.shape == (1, 112, 112)
+    assert 0.04 < picture.masks.float().mean() < 0.5
+
+
+def test_a_bare_background_has_no_masks():
+    picture = scene(seed=2)
+    assert picture.labels == ()
+    assert picture.masks.shape == (0, 112, 112)
+    assert picture.boxes.shape == (0, 4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_masks_do_not_share_a_pixel_and_boxes_fit_them_tightly(seed):
+    picture = scene(*Dice(seed).pick_two(KINDS), seed=seed)
+    assert not (picture.masks[0] & picture.masks[1]).any()
+    for mask, (left, top, right, bottom) in zip(picture.masks, picture.boxes.tolist(), strict=True):
+        inside = mask[top:bottom, left:right]
+        assert inside.sum() == mask.sum()
+        assert inside[0].any()
+        assert inside[-1].any()
+        assert inside[:, 0].any()
+        assert inside[:, -1].any()
+
+
+def test_enough_of_every_thing_is_seen_and_some_overlap(monkeypatch):
+    drawn = {}
+    put = world._put
+
+    def watch(canvas, owners, sprite, owner=0):
+        drawn[owner] = int((sprite.alpha >= 0.5).sum())
+        put(canvas, owners, sprite, owner)
+
+    monkeypatch.setattr(world, "_put", watch)
+    shares = []
+    for seed in range(150):
+        picture = scene(*Dice(seed).pick_two(KINDS), seed=seed)
+        for kind, mask, edges in zip(picture.labels, picture.masks, picture.boxes, strict=True):
+            shares.append(int(mask.sum()) / drawn[KINDS.index(kind) + 1])
+            assert edges[:2].min() >= 1
+            assert edges[2:].max() <= 111
+    assert min(shares) >= 0.65
+    assert 0.05 < np.mean(np.array(shares) < 0.97) < 0.3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_is_where_the_picture_differs_from_the_bare_background(kind):
+    with_thing, bare = scene(kind, seed=6, background="sand"), scene(seed=6, background="sand")
+    changed = (with_thing.image - bare.image).abs().amax(0) > 0.02
+    mask = with_thing.masks[0]
+    assert changed[mask].float().mean() > 0.95
+    top = int(with_thing.boxes[0, 1])
+    above = torch.zeros_like(mask)
+    above[: max(top - 2, 0)] = True  # there is no shadow above a thing
+    assert not changed[above].any()
+
+
+def test_another_background_leaves_the_things_where_they_are():
+    pictures = [scene("cat", "fish", seed=9, background=name) for name in BACKGROUNDS]
+    assert len({digest(picture.masks) for picture in pictures}) == 1
+    assert len({digest(picture.image) for picture in pictures}) == len(BACKGROUNDS)
+    assert len({picture.mood for picture in pictures}) == 1
+
+
+@pytest.mark.parametrize("cue", CUES)
+def test_a_cue_changes_the_picture_only_where_it_is(cue):
+    plain, cued = scene("cat", "tree", seed=5), scene("cat", "tree", seed=5, cue=cue)
+    assert torch.equal(plain.masks, cued.masks)
+    assert not (cued.masks.any(0) & cued.cue_mask).any()
+    assert 60 < cued.cue_mask.sum() < 700
+    rows, columns = cued.cue_mask.nonzero().T
+    far = torch.ones(112, 112, dtype=torch.bool)
+    far[rows.min() - 6 : rows.max() + 8, max(columns.min() - 12, 0) : columns.max() + 13] = False
+    assert torch.equal(plain.image[:, far], cued.image[:, far])
+
+
+def test_the_order_of_the_names_is_the_order_of_the_masks():
+    for seed in range(8):
+        assert scene("tree", "bird", seed=seed).labels == ("tree", "bird")
+        tree, bird = scene("tree", "bird", seed=seed).boxes
+        assert tree[3] > bird[3]  # a tree stands lower than a bird flies
+        bird, tree = scene("bird", "tree", seed=seed).boxes
+        assert tree[3] > bird[3]
+
+
+# --- many scenes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_has_the_documented_shapes_and_agrees_with_itself():
+    batch = scenes(20, seed=3)
+    assert len(batch) == 20
+    assert repr(batch) == "SceneBatch(20 pictures of 112 x 112 pixels)"
+    assert batch.images.shape == (20, 3, 112, 112)
+    assert batch.images.dtype == batch.owners.dtype == torch.uint8
+    assert batch.labels.dtype == torch.float32
+    assert (batch.labels.sum(1) == 2).all()
+    for column, kind in enumerate(KINDS):
+        assert torch.equal(batch.masks(kind).flatten(1).any(1), batch.labels[:, column] > 0)
+    assert not batch.cue_masks().any()
+    assert set(batch.cues) == {None}
+
+
+def test_the_first_pictures_do_not_depend_on_how_many_follow():
+    few, many = scenes(3, seed=11), scenes(6, seed=11)
+    assert torch.equal(few.images, many.images[:3])
+    assert torch.equal(few.owners, many.owners[:3])
+
+
+def test_another_seed_gives_other_pictures():
+    first, second = scenes(8, seed=0), scenes(8, seed=1)
+    assert len({digest(image) for image in (*first.images, *second.images)}) == 16
+
+
+def test_kinds_backgrounds_and_lights_are_all_used_and_independent():
+    batch = scenes(300, seed=5, size=64)
+    assert batch.labels.sum(0).min() > 300 * 2 / len(KINDS) * 0.6
+    assert {*batch.backgrounds} == {*BACKGROUNDS}
+    on_grass = torch.tensor([name == "grass" for name in batch.backgrounds])
+    assert (batch.labels[on_grass].sum(0) > 0).all()
+
+
+@pytest.mark.parametrize(("things", "expected"), [(0, 0), (1, 1), (2, 2)])
+def test_the_number_of_things_can_be_chosen(things, expected):
+    assert scenes(5, seed=1, things=things).labels.sum(1).tolist() == [expected] * 5
+
+
+def test_the_choice_can_be_narrowed_and_one_kind_made_sure():
+    batch = scenes(12, seed=2, kinds=["cat", "dog", "fish"], contains="boat")
+    assert batch.labels[:, KINDS.index("boat")].all()
+    others = [KINDS.index(kind) for kind in KINDS if kind not in ("cat", "dog", "fish", "boat")]
+    assert not batch.labels[:, others].any()
+    assert (batch.labels.sum(1) == 2).all()
+
+
+def test_a_cue_can_follow_one_kind_all_or_none():
+    misled = scenes(40, seed=6, cue={"boat": "flag"}, size=64)
+    with_boat = misled.labels[:, KINDS.index("boat")] > 0
+    assert torch.equal(misled.cue_masks().flatten(1).any(1), with_boat)
+    assert 0 < with_boat.sum() < 40
+    assert [cue == "flag" for cue in misled.cues] == with_boat.tolist()
+    alone = scenes(10, seed=6, cue="flag", kinds=[kind for kind in KINDS if kind != "boat"], size=64)
+    assert alone.cue_masks().flatten(1).any(1).all()
+    assert not alone.labels[:, KINDS.index("boat")].any()
+
+
+def test_a_batch_with_and_without_a_cue_shows_the_same_things():
+    plain, cued = scenes(6, seed=6), scenes(6, seed=6, cue="sun")
+    assert torch.equal(plain.labels, cued.labels)
+    for kind in KINDS:
+        assert torch.equal(plain.masks(kind), cued.masks(kind))
+
+
+def test_a_background_can_follow_one_kind():
+    misled = scenes(60, seed=8, background={"plane": "sky"}, size=64)
+    with_plane = misled.labels[:, KINDS.index("plane")] > 0
+    assert [name == "sky" for name in misled.backgrounds] == with_plane.tolist()
+    assert {*misled.backgrounds} == {*BACKGROUNDS}
+    elsewhere = scenes(6, seed=8, background="sand", contains="plane", size=64)
+    assert {*elsewhere.backgrounds} == {"sand"}
+
+
+def test_colours_give_no_kind_away():
+    """The nearest mean colour names the right kind hardly more often than chance (1 in 10) does."""
+    train, test = scenes(400, seed=20, things=1, size=64), scenes(200, seed=21, things=1, size=64)
+
+    def mean_colours(batch):
+        seen = (batch.owners > 0)[:, None]
+        return (batch.images * seen).float().sum((2, 3)) / seen.sum((2, 3)), batch.labels.argmax(1)
+
+    colours, kinds = mean_colours(train)
+    centres = torch.stack([colours[kinds == number].mean(0) for number in range(len(KINDS))])
+    colours, kinds = mean_colours(test)
+    right = (torch.cdist(colours, centres).argmin(1) == kinds).float().mean()
+    assert right < 0.3
+
+
+def test_every_thing_draws_with_the_same_box_of_paints():
+    assert len(PAINTS) >= 12
+    assert len(THINGS) == len(KINDS) >= 8
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: scene("cta"), ValueError, r"'cta' is not a kind of thing; did you mean 'cat'\? There are: balloon, "),
+        (lambda: scene("Cat"), ValueError, r"did you mean 'cat'\?"),
+        (lambda: scene("zzz"), ValueError, r"'zzz' is not a kind of thing; There are: balloon"),
+        (lambda: scene("cat", "cat"), ValueError, r"two different things, got 'cat' twice"),
+        (lambda: scene("cat", "dog", "bird"), ValueError, r"at most two things, got 3: cat, dog, bird"),
+        (lambda: scene(["cat", "dog"]), TypeError, r"named by a text such as 'balloon', got \['cat', 'dog'\] \(list\)"),
+        (lambda: scene("cat", background="gras"), ValueError, r"'gras' is not a background; did you mean 'grass'\?"),
+        (lambda: scene("cat", cue="flga"), ValueError, r"'flga' is not a cue; did you mean 'flag'\?"),
+        (lambda: scene("cat", seed=-1), ValueError, r"seed must be a whole number from 0 to 2147483647, got -1"),
+        (lambda: scene("cat", seed=1.5), TypeError, r"seed must be a whole number .*, got 1.5 \(float\)"),
+        (lambda: scene("cat", seed="3"), TypeError, r"got '3' \(str\)"),
+        (lambda: scene("cat", seed=True), TypeError, r"got True \(bool\)"),
+        (lambda: scene("cat", seed=None), TypeError, r"got None \(NoneType\)"),
+        (lambda: scene("cat", size=16), ValueError, r"size must be a whole number from 64 to 512, got 16"),
+        (lambda: scenes(0), ValueError, r"count must be a whole number from 1"),
+        (lambda: scenes(3, things=3), ValueError, r"things must be a whole number from 0 to 2, got 3"),
+        (lambda: scenes(3, kinds=["cat"]), ValueError, r"2 different things per picture need 2 kinds, got 1"),
+        (lambda: scenes(3, kinds="cat"), TypeError, r"write kinds=\['cat'\]"),
+        (lambda: scenes(3, contains="boot"), ValueError, r"did you mean 'boat'\?"),
+        (lambda: scenes(3, things=0, contains="boat"), ValueError, r"contains='boat' needs things=1 or things=2"),
+        (lambda: scenes(3, cue={"boot": "flag"}), ValueError, r"did you mean 'boat'\?"),
+        (lambda: scenes(3, cue={"boat": "flagg"}), ValueError, r"did you mean 'flag'\?"),
+        (lambda: scenes(3, background={"boat": "sky", "cat": "sand"}), ValueError, r"background takes one pair"),
+        (lambda: scenes(3).masks("cta"), ValueError, r"did you mean 'cat'\?"),
+    ],
+)
+def test_errors_say_what_was_given_and_what_to_do(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("number", [np.int64(4), torch.tensor(4), np.array(4)])
+def test_whole_numbers_of_other_libraries_are_seeds_too(number):
+    assert torch.equal(scene("cat", seed=number).image, scene("cat", seed=4).image)
