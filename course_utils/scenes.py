@@ -235,7 +235,7 @@ def _draw_thing(kind: str, dice: Dice, light: tuple[float, float], size: int, al
     THINGS[kind].draw(pencil, dice)
     return paint(
         pencil.parts,
-        scale=size * (dice.between(0.26, 0.38) if alone else dice.between(0.2, 0.29)),
+        scale=size * (dice.between(0.25, 0.34) if alone else dice.between(0.2, 0.29)),
         light=light,
         angle=dice.between(-THINGS[kind].tilt, THINGS[kind].tilt),
         mirror=dice.chance(0.5),

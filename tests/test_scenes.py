@@ -207,6 +207,14 @@ def test_a_thing_can_be_drawn_alone(kind):
     assert 0.04 < picture.masks.float().mean() < 0.5
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_picture_cuts_a_thing_off(kind):
+    for seed in range(25):
+        left, top, right, bottom = scene(kind, seed=seed, size=64).boxes[0].tolist()
+        assert 1 <= left < right <= 63
+        assert 1 <= top < bottom <= 63
+
+
 def test_a_bare_background_has_no_masks():
     picture = scene(seed=2)
     assert picture.labels == ()
