@@ -1,0 +1,600 @@
+"""Lessons: one text source each, and the notebooks made from it.
+
+A lesson is written as `notebooks/source/NN_name.py` (jupytext's py:percent, with cell tags). `build` makes the
+learner's notebook from it and runs it with papermill; `answered` puts answers into its `answer` cells. The same source
+gives the same bytes: cell ids, metadata and widget ids depend on the text alone, never on machine, clock or chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import difflib
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+from nbformat import NotebookNode
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+CELL_SECONDS = 120  # a cell that runs longer than this stops the build
+
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+LANGUAGE_INFO = {
+    "codemirror_mode": {"name": "ipython", "version": 3},
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "name": "python",
+    "nbconvert_exporter": "python",
+    "pygments_lexer": "ipython3",
+}
+CELL_METADATA = ("jupyter", "slideshow", "tags")  # what a source may set; a cell's title becomes its id
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+MODEL_REFERENCE = "IPY_MODEL_"
+
+# What a reader's shell may set and an output could depend on.
+_UNSET = (
+    "CLICOLOR",
+    "COLUMNS",
+    "FORCE_COLOR",
+    "LINES",
+    "MATPLOTLIBRC",
+    "MPLBACKEND",
+    "NO_COLOR",
+    "PYTHONHASHSEED",
+    "PYTHONSTARTUP",
+    "PYTHONWARNINGS",
+)
+
+# What must never stand in an output, because it is different elsewhere or tomorrow.
+_UNSTABLE_TEXT = {
+    "a memory address": re.compile(r"\b0x[0-9a-fA-F]{6,}\b"),
+    "an absolute path": re.compile(r"(?<![\w.:/<~)\]-])/(?:[\w.+-]+/)+[\w.+-]+|(?<![\w])[A-Za-z]:\\{1,2}\w"),
+    "a date or a time of day": re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\b\d\d:\d\d:\d\d\b"),
+}
+
+_PICTURE_TAG = re.compile(r"<(?:img|svg)\b[^>]*>")
+_HAS_WORDS = re.compile(r"""\b(?:alt|aria-label|aria-labelledby)=["'][^"']|aria-hidden=["']true""")
+
+
+class LessonError(ValueError):
+    """A lesson that cannot be read, changed or run; the message names the lesson, the cell, and what to do."""
+
+
+# ---------------------------------------------------------------------------------------------------- from the source
+
+
+def read_source(path: Path) -> NotebookNode:
+    """The whole lesson in the source file `path`, as a notebook that was not run: every cell, with its lasting id.
+
+    Raises `LessonError` if a tagged cell has no name of its own to be called by, or two cells would have one id.
+    """
+    path = Path(path)
+    text = jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent")
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)})
+    owners: dict[str, int] = {}
+    for number, cell in enumerate(text.cells, start=1):
+        where = _place(path.stem, number, cell)
+        cell.id = _lasting_id(cell, where)
+        if cell.id in owners:
+            raise LessonError(
+                f"{where}: it would have the same id ({cell.id}) as cell {owners[cell.id]}, because both have the same "
+                "text or name. Change one, or give one a name of its own: `# %% the name`"
+            )
+        owners[cell.id] = number
+        cell.metadata = NotebookNode({key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata})
+        notebook.cells.append(cell)
+    return notebook
+
+
+def learner(path: Path) -> NotebookNode:
+    """The learner's edition of the source `path`, not run: everything but the cells tagged `instructor`."""
+    notebook = read_source(path)
+    notebook.cells = [cell for cell in notebook.cells if "instructor" not in tags_of(cell)]
+    return notebook
+
+
+def answered(path: Path, answers: Mapping[str, str], *, instructor: bool = False) -> NotebookNode:
+    """The lesson with the source text `answers[name]` in every answer cell, not run; with `instructor`, notes and all.
+
+    Raises `LessonError` if an answer cell has no answer, or an answer has no cell.
+    """
+    path = Path(path)
+    notebook = read_source(path) if instructor else learner(path)
+    for name, cell in answer_cells(notebook, path.stem).items():
+        if name not in answers:
+            where = _place(path.stem, notebook.cells.index(cell) + 1, cell)
+            raise LessonError(f"{where}: no answer was given for {name}" + _nearest(name, answers))
+    return put_answers(notebook, answers, path.stem)
+
+
+def put_answers(notebook: NotebookNode, answers: Mapping[str, str], lesson: str = "the notebook") -> NotebookNode:
+    """A copy of `notebook` with the source text `answers[name]` in the answer cell of each exercise named.
+
+    Cells without an answer stay as they are. Raises `LessonError` for a name that no answer cell has.
+    """
+    notebook = copy.deepcopy(notebook)
+    cells = answer_cells(notebook, lesson)
+    for name, source in answers.items():
+        if name not in cells:
+            raise LessonError(f"{lesson}: no cell tagged `answer` defines {name}" + _nearest(name, cells))
+        cells[name].source = source.rstrip("\n")
+        cells[name].outputs = []
+        cells[name].execution_count = None
+    return notebook
+
+
+def answer_cells(notebook: NotebookNode, lesson: str = "the notebook") -> dict[str, NotebookNode]:
+    """The cells tagged `answer`, by the name of the exercise: the one top-level function or class that each defines.
+
+    Raises `LessonError` if a cell does not define exactly one, or two cells define the same.
+    """
+    found: dict[str, NotebookNode] = {}
+    for number, cell in enumerate(notebook.cells, start=1):
+        if cell.cell_type != "code" or "answer" not in tags_of(cell):
+            continue
+        where = _place(lesson, number, cell)
+        name = defined_name(cell.source, where)
+        if name in found:
+            raise LessonError(f"{where}: another answer cell defines {name} already; each exercise has one answer cell")
+        found[name] = cell
+    return found
+
+
+def defined_name(source: str, where: str = "the cell") -> str:
+    """The name of the one function or class that `source` defines at top level.
+
+    Raises `LessonError`, about `where`, if it defines none or several.
+    """
+    names = [
+        node.name
+        for node in _parse(source, where).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    ]
+    if len(names) != 1:
+        raise LessonError(
+            f"{where}: an answer cell defines one function or class at top level; this one defines "
+            + (", ".join(names) or "none")
+        )
+    return names[0]
+
+
+def called_with(source: str, function: str, where: str = "the cell") -> str | None:
+    """The exercise or prediction that the first call `function(name)` or `function("name")` in `source` is about."""
+    calls = (node for node in ast.walk(_parse(source, where)) if isinstance(node, ast.Call))
+    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+        if not (isinstance(call.func, ast.Name) and call.func.id == function and call.args):
+            continue
+        first = call.args[0]
+        if isinstance(first, ast.Name):
+            return first.id
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            return first.value
+    return None
+
+
+def tags_of(cell: NotebookNode) -> list[str]:
+    """The cell's tags."""
+    return list(cell.metadata.get("tags", []))
+
+
+def _lasting_id(cell: NotebookNode, where: str) -> str:
+    """An id that depends on this cell's text alone, so that a change to one cell leaves the ids of all others."""
+    tags = tags_of(cell)
+    if title := cell.metadata.get("title"):
+        return _slug(title)
+    if cell.cell_type == "code" and "answer" in tags:
+        return _slug(f"answer-{defined_name(cell.source, where)}")
+    for tag in ("check", "predict"):
+        if cell.cell_type == "code" and tag in tags:
+            name = called_with(cell.source, tag, where)
+            if name is None:
+                raise LessonError(f"{where}: a cell tagged `{tag}` must call {tag}(…) with a name; this one does not")
+            return _slug(f"{tag}-{name}")
+    if "parameters" in tags:
+        return "parameters"  # papermill takes one such cell
+    kind = next((tag for tag in ("setup", "explore") if tag in tags), {"markdown": "text"}.get(cell.cell_type, "code"))
+    return f"{kind}-{hashlib.sha256(cell.source.encode()).hexdigest()[:8]}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:50]  # nbformat allows 64; widget ids add a few
+
+
+def _parse(source: str, where: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        raise LessonError(f"{where}: line {error.lineno} is not Python: {error.msg}") from error
+
+
+def _place(lesson: str, number: int, cell: NotebookNode) -> str:
+    first_line = next(iter(cell.source.splitlines()), "")
+    return f"{lesson}, cell {number} (`{first_line[:60]}`)"
+
+
+def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5) or sorted(known)
+    return f"; there is {', '.join(near)}" if near else "; there are none"
+
+
+# ------------------------------------------------------------------------------------------------------------ running
+
+
+def build(path: Path) -> NotebookNode:
+    """The learner's edition of the source `path`, run by papermill in an empty folder, tidied.
+
+    Raises `LessonError` if a cell raises, runs too long, or prints what would be different on another machine or day.
+    """
+    import papermill
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    path = Path(path)
+    source = learner(path)
+    with tempfile.TemporaryDirectory(prefix="course-build-") as name:
+        folder = Path(name)
+        (folder / "empty").mkdir()
+        nbformat.write(source, folder / "in.ipynb")
+        with _environment(kernel_environment(folder)):
+            try:
+                executed = papermill.execute_notebook(
+                    folder / "in.ipynb",
+                    folder / "out.ipynb",
+                    cwd=folder / "empty",
+                    kernel_name=KERNELSPEC["name"],
+                    progress_bar=False,
+                    execution_timeout=CELL_SECONDS,
+                    extra_arguments=["--IPKernelApp.log_level=40"],  # errors only: warnings are not for the reader
+                )
+            except PapermillExecutionError as error:
+                cell = source.cells[error.cell_index]
+                traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
+                raise LessonError(
+                    f"{_place(path.stem, error.cell_index + 1, cell)} raised {error.ename}: {error.evalue}\n{traceback}"
+                ) from None
+            except CellTimeoutError as error:
+                raise LessonError(f"{path.stem}: a cell ran longer than {CELL_SECONDS} s\n{error}") from None
+            except DeadKernelError:
+                raise LessonError(
+                    f"{path.stem}: a cell ended the kernel; run the lesson in JupyterLab to see which"
+                ) from None
+    notebook = tidy(executed, source)
+    if problems := find_problems(notebook):
+        raise LessonError("\n".join(f"{path.stem}, {problem}" for problem in problems))
+    nbformat.validate(notebook)
+    return notebook
+
+
+def kernel_environment(folder: Path) -> dict[str, str]:
+    """The environment in which lessons are built and tested: no progress is kept, no setting of the user's counts.
+
+    IPython's profile (start-up files, history) is a new one in `folder`.
+    """
+    environment = {key: value for key, value in os.environ.items() if key not in _UNSET}
+    environment["COURSE_PROGRESS"] = "off"
+    environment["IPYTHONDIR"] = str(Path(folder) / "ipython")
+    environment["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's python3 kernel, not one in the home folder
+    return environment
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Kernels inherit this process's environment: make it `values` for a while."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+# ------------------------------------------------------------------------------------------------------------- tidying
+
+
+def tidy(executed: NotebookNode, source: NotebookNode) -> NotebookNode:
+    """`executed` without what its run left of clock, machine and chance; cell metadata and ids are those of `source`.
+
+    Of the widgets, those that a displayed view needs are kept, under ids made from the cell's id.
+    """
+    notebook = nbformat.v4.new_notebook(metadata=copy.deepcopy(source.metadata))
+    count = 0
+    for original, ran in zip(source.cells, executed.cells, strict=True):
+        cell = copy.deepcopy(original)
+        if cell.cell_type == "code":
+            count += 1
+            cell.execution_count = count
+            cell.outputs = merge_streams(copy.deepcopy(ran.outputs))
+            for output in cell.outputs:
+                if output.output_type == "execute_result":
+                    output.execution_count = count
+        notebook.cells.append(cell)
+    _keep_displayed_widgets(notebook, executed.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {}))
+    return notebook
+
+
+def merge_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
+    """The outputs with each run of stream outputs made one for stdout and one for stderr, in this order.
+
+    How the kernel cuts a stream into messages, and which of the two streams comes first, is chance.
+    """
+    merged: list[NotebookNode] = []
+    streams: dict[str, NotebookNode] = {}
+
+    def close_streams() -> None:
+        merged.extend(streams[name] for name in sorted(streams, reverse=True))
+        streams.clear()
+
+    for output in outputs:
+        if output.output_type != "stream":
+            close_streams()
+            merged.append(output)
+        elif output.name in streams:
+            streams[output.name].text += output.text
+        else:
+            streams[output.name] = output
+    close_streams()
+    return merged
+
+
+def _keep_displayed_widgets(notebook: NotebookNode, models: Mapping[str, Any]) -> None:
+    """Save in `notebook` the models that its widget views show or need, under ids that are the same in every run."""
+    names: dict[str, str] = {}
+    for cell in notebook.cells:
+        in_cell = Counter[str]()
+        for view in _views(cell):
+            for model_id in _needed_models(view["model_id"], models):
+                if model_id not in names:
+                    in_cell[cell.id] += 1
+                    names[model_id] = f"{cell.id}-widget-{in_cell[cell.id]}"
+            view["model_id"] = names.get(view["model_id"], view["model_id"])
+    if names:
+        state = {new: _without_defaults(_renamed(models[old], names)) for old, new in names.items()}
+        notebook.metadata["widgets"] = {WIDGET_STATE: {"state": state, "version_major": 2, "version_minor": 0}}
+
+
+def _views(cell: NotebookNode) -> Iterator[dict[str, Any]]:
+    for output in cell.get("outputs", []):
+        if WIDGET_VIEW in output.get("data", {}):
+            yield output.data[WIDGET_VIEW]
+
+
+def _needed_models(root: str, models: Mapping[str, Any]) -> list[str]:
+    """The model `root` and all that it refers to, each once, parents before children."""
+    found: list[str] = []
+    waiting = [root]
+    while waiting:
+        model_id = waiting.pop()
+        if model_id in models and model_id not in found:
+            found.append(model_id)
+            waiting.extend(reversed(list(_references(models[model_id]["state"]))))
+    return found
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and value.startswith(MODEL_REFERENCE):
+        yield value.removeprefix(MODEL_REFERENCE)
+    elif isinstance(value, Mapping):
+        if isinstance(value.get("model_id"), str):
+            yield value["model_id"]
+        for key in sorted(value):
+            yield from _references(value[key])
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """`value` with every reference to a model changed to its new name."""
+    if isinstance(value, str) and value.startswith(MODEL_REFERENCE):
+        old = value.removeprefix(MODEL_REFERENCE)
+        return MODEL_REFERENCE + names.get(old, old)
+    if isinstance(value, Mapping):
+        renamed = {key: _renamed(item, names) for key, item in value.items()}
+        if isinstance(renamed.get("model_id"), str):
+            renamed["model_id"] = names.get(renamed["model_id"], renamed["model_id"])
+        return renamed
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in value]
+    return value
+
+
+def _without_defaults(model: dict[str, Any]) -> dict[str, Any]:
+    """A layout or style has forty properties that are null unless set: a page takes a missing one as null too."""
+    if model["model_name"].endswith(("LayoutModel", "StyleModel")):
+        model["state"] = {key: value for key, value in model["state"].items() if value is not None}
+    return model
+
+
+# ------------------------------------------------------------------------------------------------------------ checking
+
+
+def find_problems(notebook: NotebookNode) -> list[str]:
+    """What makes an executed `notebook` unfit to be committed, one sentence each.
+
+    Errors, cells not run in order, metadata of a machine or a run, outputs that would be different elsewhere or
+    tomorrow, widgets that a page without a kernel could not show, pictures without words.
+    """
+    problems = _metadata_problems(notebook)
+    models = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
+    count = 0
+    for number, cell in enumerate(notebook.cells, start=1):
+        where = f"cell {number} ({cell.id})"
+        if extra := set(cell.metadata) - set(CELL_METADATA):
+            problems.append(f"{where} has metadata that the source does not set: {', '.join(sorted(extra))}")
+        if cell.cell_type != "code":
+            continue
+        count += 1
+        if cell.execution_count != count:
+            problems.append(f"{where} has execution count {cell.execution_count}; in a clean run it is {count}")
+        for output in cell.outputs:
+            problems += [f"{where} {problem}" for problem in _output_problems(output, cell, models)]
+    for name, model in sorted(models.items()):
+        problems += [f"widget {name} {what}" for what in _text_problems(model["state"])]
+    return problems
+
+
+def _metadata_problems(notebook: NotebookNode) -> list[str]:
+    problems = []
+    for key, value in notebook.metadata.items():
+        if key not in ("kernelspec", "language_info", "widgets"):
+            problems.append(f"the notebook has metadata of a run or a machine: {key}")
+        elif value != {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}.get(key, value):
+            problems.append(f"the notebook's {key} is of one machine: {value}")
+    return problems
+
+
+def _output_problems(output: NotebookNode, cell: NotebookNode, models: Mapping[str, Any]) -> Iterator[str]:
+    if output.output_type == "error":
+        yield f"raised {output.ename}: {output.evalue}"
+        return
+    if output.get("execution_count", cell.execution_count) != cell.execution_count:
+        yield f"has a result with count {output.execution_count} instead of {cell.execution_count}"
+    data = output.get("data", {})
+    if view := data.get(WIDGET_VIEW):
+        if view["model_id"] not in models:
+            yield "displays a widget whose state was not saved: was it closed before the end of the lesson?"
+        if not str(data.get("text/plain", "")).strip():
+            yield "displays a widget without a sentence as text/plain for pages that cannot show it"
+    for mime in {"image/png", "image/jpeg"} & set(data):  # an SVG carries its words itself
+        described = output.metadata.get(mime, {}).get("alt") or output.metadata.get("alt")
+        if not described and "text/html" not in data:
+            yield "shows a picture without alt text: IPython.display.Image takes alt="
+    readable = [value for mime, value in data.items() if mime.startswith("text/") or mime.endswith(("svg+xml", "json"))]
+    yield from _text_problems([output.get("text", ""), readable])
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def _text_problems(value: Any) -> Iterator[str]:
+    """What is wrong with the texts in an output or a widget's state."""
+    for text in _texts(value):
+        for what, pattern in _UNSTABLE_TEXT.items():
+            if match := pattern.search(text):
+                yield f"shows {what}: {match.group(0)}"
+        for tag in _PICTURE_TAG.findall(text):
+            if not _HAS_WORDS.search(tag):
+                yield f"shows a picture without words (alt, aria-label; aria-hidden for decoration): {tag[:80]}"
+
+
+def find_differences(path: Path, built: Path) -> list[str]:
+    """How the notebook file `built` differs from what the source `path` says, one sentence each; none if it is current.
+
+    Cells are compared by kind, text, tags and id. What the cells printed is not looked at: running them tells.
+    """
+    path, built = Path(path), Path(built)
+    if not built.exists():
+        return [f"{path.stem}: {built.name} was not built yet"]
+    try:
+        notebook = nbformat.read(built, as_version=4)
+    except (ValueError, KeyError) as error:  # nbformat's own errors are ValueErrors
+        return [f"{path.stem}: {built.name} is not a notebook: {error}"]
+    wanted, found = learner(path).cells, notebook.cells
+    for number, (cell, other) in enumerate(zip(wanted, found, strict=False), start=1):
+        for what in ("id", "cell_type", "source", "metadata"):
+            if cell[what] != other.get(what):
+                where = _place(path.stem, number, cell)
+                return [f"{where}: its {what} is {other.get(what)!r}, and in the source {cell[what]!r}"]
+    if len(wanted) != len(found):
+        return [f"{path.stem}: {built.name} has {len(found)} cells, the source has {len(wanted)}"]
+    return [f"{path.stem}: {problem}" for problem in find_problems(notebook)]
+
+
+# --------------------------------------------------------------------------------------------------------- the command
+
+
+def sources(folder: Path = FOLDER) -> list[Path]:
+    """The lessons' source files, in order. Raises `LessonError` if `folder` has no folder `source`."""
+    if not (Path(folder) / "source").is_dir():
+        raise LessonError(f"{folder} has no folder `source`: lessons are built in a clone of the course's repository")
+    return sorted((Path(folder) / "source").glob("[0-9][0-9]_*.py"))
+
+
+def write(notebook: NotebookNode, path: Path) -> None:
+    """Write `notebook` as nbformat does (sorted keys, indent 1), in one step: an interrupted build breaks no file."""
+    path = Path(path)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.write_text(nbformat.writes(notebook).rstrip("\n") + "\n", encoding="utf-8", newline="\n")
+    os.replace(unfinished, path)
+
+
+def _choose(names: Sequence[str], folder: Path) -> list[Path]:
+    """The sources that `names` mean: numbers (`01`), names, or paths of a source or notebook; all for no names."""
+    known = {path.stem: path for path in sources(folder)}
+    chosen = []
+    for name in names:
+        stem = Path(name).stem
+        found = [path for each, path in known.items() if stem in (each, each[:2])]
+        if not found:
+            raise LessonError(f"there is no lesson {name}" + _nearest(stem, known))
+        chosen += found
+    return chosen if names else list(known.values())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m course_utils notebooks [names…] [--check]`: build the lessons.
+
+    Without names, the lessons whose text differs from their notebook are built. `--check` only says what differs.
+    Returns 0 if all lessons are current in the end, 1 if not, 2 for a name that no lesson has.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m course_utils notebooks", description="Build the lessons' notebooks from notebooks/source."
+    )
+    parser.add_argument("names", nargs="*", help="lessons to build, current or not, like 01 or 01_tensor_hooks")
+    parser.add_argument("--check", action="store_true", help="say which notebooks are out of date; build nothing")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    try:
+        chosen = _choose(options.names, options.folder)
+    except LessonError as error:
+        print(f"notebooks: {error}", file=sys.stderr)
+        return 2
+    handle = _report if options.check else _rebuild
+    results = [handle(path, options.folder / f"{path.stem}.ipynb", bool(options.names)) for path in chosen]
+    return 0 if all(results) else 1
+
+
+def _report(path: Path, built: Path, _: bool) -> bool:
+    try:
+        differences = find_differences(path, built)
+    except LessonError as error:
+        differences = [str(error)]
+    print("\n".join(differences) if differences else f"{path.stem}: up to date")
+    return not differences
+
+
+def _rebuild(path: Path, built: Path, always: bool) -> bool:
+    start = time.perf_counter()
+    try:
+        if not always and not find_differences(path, built):
+            print(f"{path.stem}: up to date")
+            return True
+        write(build(path), built)
+    except LessonError as error:
+        print(f"{path.stem}: not built. {error}", file=sys.stderr)
+        return False
+    print(f"{path.stem}: built in {time.perf_counter() - start:.1f} s")
+    return True
