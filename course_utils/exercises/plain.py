@@ -66,6 +66,8 @@ def plain(value: object, depth: int = 0) -> Plain:
     if isinstance(value, (set, frozenset)):
         items = sorted((plain(item, depth + 1) for item in list(value)[:MAX_ITEMS]), key=repr)
         return {"type": "set", "items": items}
+    if hasattr(type(value), "__enter__") and hasattr(type(value), "__exit__"):
+        return {"type": "context manager"}
     if callable(value):
         return {"type": "function"}
     return {"type": type(value).__name__}
@@ -104,6 +106,7 @@ def name_type(value: Plain) -> str:
         "handle": "a hook's handle",
         "generator": "a generator (the function uses `yield` or `async`; use `return`)",
         "function": "a function",
+        "context manager": "a context manager",
     }
     if kind == "module":
         return f"a module ({value['value']})"

@@ -1,0 +1,818 @@
+"""Exercises and predictions of lesson 03: module hooks."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch import nn
+
+from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.engine import exercise, prediction
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+prediction(
+    "zeroed_relu",
+    lesson=3,
+    question="a forward hook on relu returns `output * 0`. The network gave 89 before. What does it give now?",
+    options={
+        89: "So old tutorials say. Since PyTorch 1.2, what a forward hook returns replaces the output.",
+        0: "fc2 still adds its bias, 1, to the zeros that reach it.",
+        1: "fc2 gets four zeros, and its bias of 1 is what remains.",
+        "an error": "A forward hook may return a new output; None keeps the old one.",
+    },
+    answer=1,
+)
+prediction(
+    "order_of_module_hooks",
+    lesson=3,
+    question="hooks on fc1, relu and fc2, forward and backward. Whose full backward hook runs first?",
+    options={
+        "fc1": "fc1 runs first in forward, and its gradients are the last to be known.",
+        "relu": "Before the gradient reaches relu, it has to pass fc2.",
+        "fc2": "Backward starts at the output, so the last layer of the forward pass comes first.",
+    },
+    answer="fc2",
+)
+prediction(
+    "legacy_entries",
+    lesson=3,
+    question="the legacy backward hook on fc2, a Linear layer with one input: how many entries has its grad_input?",
+    options={
+        1: "So it should be, and so it is with full backward hooks: one entry an input of forward.",
+        2: "The layer has two parameters, but the legacy hook does not count those either.",
+        3: "It shows the inputs of the last *operation* (addmm): bias, input and transposed weight.",
+    },
+    answer=3,
+)
+prediction(
+    "inplace_relu",
+    lesson=3,
+    question="a Linear layer with a full backward hook is followed by `nn.ReLU(inplace=True)`. What happens?",
+    options={
+        "nothing unusual": "In-place changes and full backward hooks do not go together: PyTorch refuses.",
+        "a wrong gradient": "PyTorch notices and raises, so that you do not get a wrong gradient.",
+        "an error in forward": "The hook turned the output into a view that must not be changed in place.",
+        "an error in backward": "PyTorch notices earlier, when the ReLU writes into the output.",
+    },
+    answer="an error in forward",
+)
+prediction(
+    "hooks_and_deepcopy",
+    lesson=3,
+    question="`copy.deepcopy(layer)`, where layer has a forward hook. Does the copy have it too?",
+    options={
+        "yes": "The hooks are copied with the module, and both copies call the same function.",
+        "no": "The tables of hooks are attributes of the module, and deepcopy copies all attributes.",
+        "it raises": "Functions can be deep-copied: the copy refers to the same function.",
+    },
+    answer="yes",
+)
+
+# --- small networks for the cases -------------------------------------------------------------------------------------
+
+
+def whole_weights(model: nn.Module, rng: Numbers) -> nn.Module:
+    """Give every parameter small whole numbers, so that results are exact and short."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(rng.mixed(*parameter.shape, high=3))
+    return model
+
+
+class Residual(nn.Module):
+    """x + layer(x): a module whose forward has an operation of its own."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return x + self.layer(x)
+
+
+class Scaled(nn.Module):
+    """Two inputs, one by position and one by keyword."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+
+    def forward(self, x, *, scale=1.0):
+        return self.linear(x) * scale
+
+
+class Times(nn.Module):
+    """Two inputs by position, of which the second is a plain number."""
+
+    def forward(self, x, factor):
+        return x * factor
+
+
+def nested(rng: Numbers) -> nn.Module:
+    """A container in a container, and a residual block: leaves at three depths."""
+    return whole_weights(
+        nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.ReLU(), Residual(nn.Linear(2, 2))), nn.Flatten()), rng
+    )
+
+
+# --- exercises --------------------------------------------------------------------------------------------------------
+
+
+@exercise(
+    lesson=3,
+    points=2,
+    hints=[
+        "A leaf module has no children: `not list(module.children())`. `model.named_modules()` walks them all.",
+        "A forward hook gets `(module, args, output)`. Each needs its own name: beware of hooks made in a loop.",
+        "`register_forward_hook(lambda m, a, out, name=name: shapes.update({name: tuple(out.shape)}))`; keep the "
+        "handles, and remove each in a `finally` after the call.",
+    ],
+)
+def output_shapes(model, x):
+    """Call `model(x)` once and return a dict: the dotted name of each leaf module to the shape of its output, a tuple.
+
+    A leaf module has no children. The dict is in the order in which the leaves were called. No hook is left behind.
+    """
+    shapes, handles = {}, []
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            handles.append(
+                module.register_forward_hook(
+                    lambda module, args, output, name=name: shapes.update({name: tuple(output.shape)})
+                )
+            )
+    try:
+        model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return shapes
+
+
+@output_shapes.cases
+def _(rng):
+    yield Case({"model": whole_weights(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), rng), "x": rng.whole(1, 2)})
+    rows = rng.integer(1, 5)
+    yield Case(
+        {"model": nested(rng), "x": rng.whole(rows, 3)},
+        shown=f"a model of layers inside layers and x of shape ({rows}, 3)",
+    )
+
+
+@output_shapes.accept
+def _(model, x):
+    with contextlib.ExitStack() as stack:
+        shapes = {}
+        names = {module: name for name, module in model.named_modules()}
+
+        def note(module, args, output):
+            shapes[names[module]] = tuple(output.size())
+
+        for module in model.modules():
+            if len(list(module.children())) == 0:
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+        return shapes
+
+
+@output_shapes.mistake("Only the direct children have hooks. `named_modules()` walks to every depth.")
+def _(model, x):
+    shapes, handles = {}, []
+    for name, module in model.named_children():
+        handles.append(module.register_forward_hook(lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return shapes
+
+
+@output_shapes.mistake("The hooks stay on the model. Keep the handles, and remove each when the call is over.")
+def _(model, x):
+    shapes = {}
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            module.register_forward_hook(lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)}))
+    model(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "All shapes land under one name: a hook made in a loop looks `name` up when it runs. Bind it: `name=name`."
+)
+def _(model, x):
+    shapes, handles = {}, []
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            handles.append(
+                module.register_forward_hook(lambda m, a, o: shapes.update({name: tuple(o.shape)}))  # noqa: B023 - this is it
+            )
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return shapes
+
+
+@output_shapes.mistake(
+    "Your dict stays empty. `model.forward(x)` skips the model's own hooks: hook the leaves, and call `model(x)`."
+)
+def _(model, x):
+    shapes = {}
+    hook = model.register_forward_hook(lambda m, a, o: shapes.update({"": tuple(o.shape)}))
+    model.forward(x)
+    hook.remove()
+    return shapes
+
+
+@output_shapes.mistake("Containers are listed too. A leaf is a module without children.")
+def _(model, x):
+    shapes, handles = {}, []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_hook(lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return shapes
+
+
+@exercise(
+    lesson=3,
+    points=2,
+    hints=[
+        "What a forward hook returns replaces the output. It must be a new tensor: others may hold the old one.",
+        "`output.clone()` first; then set one channel of the copy to 0. Channels are dimension 1: `copy[:, channel]`.",
+        "`def hook(module, args, output): output = output.clone(); output[:, channel] = 0; return output`",
+    ],
+)
+def silence_channel(layer, channel):
+    """Make channel number `channel` of the output of `layer` zero in every call, and return the hook's handle.
+
+    The output is a tensor (N, C, ...); channels are its dimension 1. Gradients flow as before through the others.
+    """
+
+    def hook(module, args, output):
+        output = output.clone()
+        output[:, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.cases
+def _(rng):
+    for _ in range(2):
+        layer = whole_weights(nn.Linear(2, 3), rng)
+        x = rng.whole(1, 2)
+
+        def silent_then_not(handle, layer=layer, x=x):
+            found = {"the layer's output": layer(x)}
+            found["the layer's output"].sum().backward()
+            found["layer.weight.grad"] = layer.weight.grad.clone()
+            handle.remove()
+            return found | {"the layer's output after handle.remove()": layer(x)}
+
+        yield Case({"layer": layer, "channel": rng.integer(0, 2)}, silent_then_not)
+    image = rng.whole(1, 2, 2, 2)
+    identity = nn.Identity()
+
+    def image_after(_):
+        output = identity(image)
+        return {"the output": output, "the input, which the layer returns as it is": image}
+
+    yield Case({"layer": identity, "channel": 1}, image_after, shown="an nn.Identity on an image, channel = 1")
+
+
+@silence_channel.accept
+def _(layer, channel):
+    def hook(module, args, output):
+        keep = torch.ones(output.shape[1], dtype=output.dtype)
+        keep[channel] = 0
+        return output * keep.reshape(1, -1, *[1] * (output.dim() - 2))
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.accept
+def _(layer, channel):
+    def hook(module, args, output):
+        parts = list(output.unbind(1))
+        parts[channel] = torch.zeros_like(parts[channel])
+        return torch.stack(parts, 1)
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("Your hook returns nothing, so the layer's own output goes on. Return the new tensor.")
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[:, channel] = 0
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "You write into `output` itself. Where the layer hands its input on, as nn.Identity does, that spoils the input: "
+    "clone it first."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        with torch.no_grad():
+            output[:, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "You silenced an item of the batch, dimension 0. Channels are dimension 1: `output[:, channel]`."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[channel % len(output)] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("`.detach()` cuts the graph, so no gradient reaches the layer any more. Use `clone()`.")
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.detach().clone()
+        output[:, channel] = 0
+        return output.requires_grad_()
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "You changed the layer's weights. They are not yours: return a new output from a hook instead."
+)
+def _(layer, channel):
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter[channel] = 0
+    return layer.register_forward_hook(lambda module, args, output: None)
+
+
+@exercise(
+    lesson=3,
+    points=2,
+    hints=[
+        "A forward pre-hook sees what goes in. Where does a keyword argument show up?",
+        "`register_forward_pre_hook(hook, with_kwargs=True)` calls `hook(module, args, kwargs)`.",
+        "Such a hook returns both, `(args, kwargs)`: `return args, {**kwargs, name: value}`",
+    ],
+)
+def fix_argument(module, name, value):
+    """Make every call of `module` use `value` for its keyword argument `name`, and return the hook's handle.
+
+    It does not matter whether the caller gives that argument. The positional arguments and the
+    other keyword arguments go on unchanged.
+    """
+
+    def hook(module, args, kwargs):
+        return args, {**kwargs, name: value}
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.cases
+def _(rng):
+    for given in ({}, {"scale": 5.0}):
+        module = whole_weights(Scaled(2), rng)
+        x = rng.whole(1, 2)
+
+        def fixed_then_not(handle, module=module, x=x, given=given):
+            fixed = module(x, **given)
+            handle.remove()
+            return {"the output": fixed, "the output after handle.remove()": module(x, **given)}
+
+        value = float(rng.integer(2, 4))
+        call = "module(x, scale=5.)" if given else "module(x)"
+        yield Case(
+            {"module": module, "name": "scale", "value": value}, fixed_then_not, shown=f"scale = {value:g} and {call}"
+        )
+
+
+@fix_argument.accept
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        kwargs = dict(kwargs)
+        kwargs[name] = value
+        return args, kwargs
+
+    return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
+
+
+@fix_argument.mistake("Without `with_kwargs=True` a pre-hook is called with `(module, args)` and sees no keywords.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return args, {**kwargs, name: value}
+
+    return module.register_forward_pre_hook(hook)
+
+
+@fix_argument.mistake(
+    "A pre-hook with `with_kwargs=True` must return a pair, `(args, kwargs)`, not the keywords alone."
+)
+def _(module, name, value):
+    return module.register_forward_pre_hook(lambda module, args, kwargs: {**kwargs, name: value}, with_kwargs=True)
+
+
+@fix_argument.mistake("Your hook builds the new keywords and returns nothing, so the old ones are used.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        kwargs = {**kwargs, name: value}
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("`setdefault` keeps what the caller gave. The task is to overrule the caller.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        kwargs.setdefault(name, value)
+        return args, kwargs
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@exercise(
+    lesson=3,
+    points=2,
+    hints=[
+        "`grad_input` holds the gradients that the module is about to pass on, one an input, in a tuple.",
+        "What a full backward hook returns replaces `grad_input`: a tuple again. An entry may be None.",
+        "`return tuple(None if grad is None else -grad for grad in grad_input)`",
+    ],
+)
+def reverse_gradient(layer):
+    """Turn round the sign of the gradient that `layer` passes on to its inputs, and return the hook's handle.
+
+    The forward pass and the gradients of the layer's own parameters stay as they are. (This is the gradient reversal of
+    Ganin & Lempitsky, 2015, as a hook.)
+    """
+
+    def hook(module, grad_input, grad_output):
+        return tuple(None if grad is None else -grad for grad in grad_input)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.cases
+def _(rng):
+    layer = whole_weights(nn.Linear(2, 2), rng)
+    x = rng.leaf(1, 2)
+
+    def backward(handle):
+        (layer(x) * 3).sum().backward()
+        reversed_, x.grad = x.grad, None
+        handle.remove()
+        layer(x).sum().backward()
+        return {"x.grad": reversed_, "x.grad after handle.remove()": x.grad}
+
+    yield Case({"layer": layer}, backward, shown="a Linear layer")
+    times, y = Times(), rng.leaf(1, 2)
+
+    def input_without_gradient(_):
+        times(y, 4).sum().backward()
+        return {"x.grad": y.grad}
+
+    yield Case({"layer": times}, input_without_gradient, shown="a layer of which the second input is a plain number")
+
+
+@reverse_gradient.accept
+def _(layer):
+    return layer.register_full_backward_hook(
+        lambda module, inputs, outputs: tuple(g if g is None else g * -1 for g in inputs)
+    )
+
+
+@reverse_gradient.accept
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        new = []
+        for grad in grad_input:
+            new.append(grad.neg() if grad is not None else None)
+        return tuple(new)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.mistake("An input that needs no gradient has None in `grad_input`: leave it as it is.")
+def _(layer):
+    return layer.register_full_backward_hook(lambda module, grad_input, grad_output: tuple(-g for g in grad_input))
+
+
+@reverse_gradient.mistake("Your hook returns nothing, so the gradient is passed on as it was.")
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        tuple(None if grad is None else -grad for grad in grad_input)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "You turned the gradient of the *output* round, which reverses the parameters' gradients as well. Use the hook "
+    "that sees `grad_input`."
+)
+def _(layer):
+    return layer.register_full_backward_pre_hook(lambda module, grad_output: tuple(-grad for grad in grad_output))
+
+
+@reverse_gradient.mistake("You returned `grad_output` with another sign. What the module passes on is `grad_input`.")
+def _(layer):
+    return layer.register_full_backward_hook(
+        lambda module, grad_input, grad_output: tuple(None if grad is None else -grad_output[0] for grad in grad_input)
+    )
+
+
+@exercise(
+    lesson=3,
+    points=2,
+    hints=[
+        "An object can be a hook if its class has `__call__`. `self` keeps what the calls have in common.",
+        "Store copies that do not hold the graph: `output.detach().clone()`.",
+        "`def __call__(self, module, args, output): self.outputs.append(output.detach().clone())`, and `__init__` "
+        "makes the list.",
+    ],
+)
+class SaveOutput:
+    """A forward hook that keeps a detached copy of each output in the list `outputs`; `clear()` empties it.
+
+    One object can sit on many layers; the copies are in the order of the calls. It changes nothing.
+    """
+
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.detach().clone())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.cases
+def _(rng):
+    model = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 1)), rng)
+    x = rng.whole(1, 2)
+
+    def on_every_linear(saver):
+        handles = [layer.register_forward_hook(saver) for layer in model if isinstance(layer, nn.Linear)]
+        result = model(x)
+        found = {
+            "the number of outputs": len(saver.outputs),
+            "the outputs": list(saver.outputs),
+            "requires_grad of the outputs": [output.requires_grad for output in saver.outputs],
+            "the model's output": result,
+        }
+        result.sum().backward()
+        found["the gradient of the first layer's weight"] = model[0].weight.grad
+        saver.clear()
+        found["the number of outputs after clear()"] = len(saver.outputs)
+        model(x)
+        found["the number of outputs after another call"] = len(saver.outputs)
+        saver.clear()
+        for handle in handles:
+            handle.remove()
+        return found
+
+    yield Case({}, on_every_linear, shown="a Linear, an in-place ReLU and a Linear")
+
+    def two_objects(first):
+        second = type(first)()
+        handle = model[0].register_forward_hook(second)
+        model(x)
+        handle.remove()
+        found = {"the number of outputs of an object that sits nowhere": len(first.outputs)}
+        second.clear()
+        return found
+
+    yield Case({}, two_objects, shown="two objects, one of which sits on a layer")
+    x2 = rng.whole(1, 2)
+
+    def on_identity(saver):
+        identity = nn.Identity()
+        handle = identity.register_forward_hook(saver)
+        identity(x2)
+        x2.mul_(10)
+        handle.remove()
+        found = {"the output, after its memory was overwritten": list(saver.outputs)}
+        saver.clear()
+        return found
+
+    yield Case({}, on_identity, shown="an nn.Identity")
+
+
+@SaveOutput.accept
+class _SaveWithNoGrad:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        with torch.no_grad():
+            self.outputs.append(torch.clone(output))
+
+    def clear(self):
+        self.outputs = []
+
+
+@SaveOutput.mistake(
+    "You stored the output itself. The in-place ReLU that follows overwrites it, and it holds the graph: store "
+    "`output.detach().clone()`."
+)
+class _SaveItself:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output)
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake(
+    "`detach()` shares its memory with the output; what overwrites that changes your copy. Add `clone()`."
+)
+class _SaveDetached:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.detach())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake("Your copies still belong to the graph and keep all of it in memory: `detach()` them.")
+class _SaveClone:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.clone())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake("The list belongs to the class, so all objects share it: make it in `__init__`.")
+class _SaveShared:
+    outputs: list = []  # noqa: RUF012 - this is the mistake
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.detach().clone())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake("Your hook returns the detached copy, and that replaces the layer's output: return nothing.")
+class _SaveAndReturn:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.detach().clone())
+        return self.outputs[-1]
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@exercise(
+    lesson=3,
+    points=3,
+    hints=[
+        "`contextlib.contextmanager` makes a context manager of a generator: start before `yield`, end after it.",
+        "If the block raises, the exception comes out of the `yield`. Which statement runs in any case?",
+        "`try: yield` / `finally: for handle in handles: handle.remove()`, and register inside the `try` as well.",
+    ],
+)
+@contextlib.contextmanager
+def hooked(modules, hook):
+    """A context manager: while its block runs, `hook` is a forward hook on each of `modules`.
+
+    When the block ends, by whatever way, the hooks are gone. Other hooks of the modules stay. `with` gives the handles.
+    """
+    handles = []
+    try:
+        for module in modules:
+            handles.append(module.register_forward_hook(hook))
+        yield handles
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.cases
+def _(rng):
+    x = rng.whole(1, 2)
+    first, second = whole_weights(nn.Linear(2, 2), rng), whole_weights(nn.Linear(2, 2), rng)
+    calls = []
+
+    def note(module, args, output):
+        calls.append(output.detach().clone())
+
+    def in_and_out(manager):
+        with manager as handles:
+            second(first(x))
+            inside = [len(module._forward_hooks) for module in (first, second)]
+        second(first(x))
+        return {
+            "the outputs that the hook saw": calls,
+            "the number of hooks on each module inside the block": inside,
+            "the number of handles": len(handles),
+            "the number of hooks on each module after the block": [
+                len(each._forward_hooks) for each in (first, second)
+            ],
+        }
+
+    yield Case({"modules": [first, second], "hook": note}, in_and_out, shown="two Linear layers")
+    layer = whole_weights(nn.Linear(2, 2), rng)
+    others = []
+    layer.register_forward_hook(lambda module, args, output: others.append(True))
+
+    def block_raises(manager):
+        caught = "nothing"
+        try:
+            with manager:
+                raise RuntimeError("the block failed")
+        except RuntimeError as error:
+            caught = str(error)
+        layer(x)
+        return {
+            "the exception that came out of the block": caught,
+            "the number of hooks on the module after a block that raised": len(layer._forward_hooks),
+            "how often a hook that was there before ran": len(others),
+        }
+
+    yield Case({"modules": [layer], "hook": note}, block_raises, shown="a block that raises, and a hook from before")
+
+
+@hooked.accept
+class _HookedClass:
+    def __init__(self, modules, hook):
+        self.modules, self.hook = modules, hook
+
+    def __enter__(self):
+        self.handles = [module.register_forward_hook(self.hook) for module in self.modules]
+        return self.handles
+
+    def __exit__(self, *exception):
+        for handle in self.handles:
+            handle.remove()
+        return False
+
+
+@hooked.accept
+@contextlib.contextmanager
+def _(modules, hook):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(module.register_forward_hook(hook)) for module in modules]
+
+
+@hooked.mistake(
+    "If the block raises, the lines after `yield` are not reached, and the hooks stay: use `try`/`finally`."
+)
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    yield handles
+    for handle in handles:
+        handle.remove()
+
+
+@hooked.mistake("You clear the whole table of hooks, and with it the hooks of others. Remove your own handles.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    finally:
+        for module in modules:
+            module._forward_hooks.clear()
+
+
+@hooked.mistake("The hooks stay after the block. Remove every handle at its end.")
+@contextlib.contextmanager
+def _(modules, hook):
+    yield [module.register_forward_hook(hook) for module in modules]
+
+
+@hooked.mistake("Your context manager swallows the exception of the block. Remove the hooks and let it go on.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    except Exception:
+        pass  # this is the mistake
+    finally:
+        for handle in handles:
+            handle.remove()
