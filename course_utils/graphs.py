@@ -913,7 +913,7 @@ def _tell_not_finite(moment: _Moment) -> str:
     gradients = [f"the gradient of {name}" for name, done in moment.past.items() if not done.passed_on.isfinite().all()]
     if not values and not gradients:
         return ""
-    cause = "a division by 0, the log or root of such a number, or an overflow does this"
+    cause = "a division by 0, the log or root of 0 or less, or an overflow does this"
     return f"Not finite (inf or nan): {_and(values + gradients)}; {cause}."
 
 
@@ -1216,7 +1216,7 @@ def _find_ports(edges: dict[tuple[str, str], Chain]) -> dict[tuple[str, str], fl
     ports = {}
     for target, sources in entering.items():
         for number, (_, source) in enumerate(sorted(sources)):
-            ports[source, target] = (number - (len(sources) - 1) / 2) * 22
+            ports[source, target] = (number - (len(sources) - 1) / 2) * 28
     return ports
 
 
@@ -1252,7 +1252,7 @@ def _draw_edge(moment: _Moment, layout: _Layout, edge: tuple[str, str]) -> str:
         sent = " + ".join(format_tensor(grad) for sender, grad in moment.current.parts if sender == target)
         rising = chain[-2].middle < y  # seen from here: the label goes where the line does not
         if len(sent) <= 4 and layout.rows[chain[-2].layer] == layout.rows[chain[-1].layer]:
-            words = _text(x - 7, y + (17 if rising else -7), sent, family=MONO, anchor="end", weight=700)
+            words = _text(x - 7, y + (16 if rising else -7), sent, family=MONO, anchor="end", weight=700)
             parts.append(words)
     return "".join(parts)
 
