@@ -174,7 +174,7 @@ def _copy_detached(tensor: Tensor) -> Tensor:
         return tensor.detach().clone()
 
 
-def _watch_gradient(stack: ExitStack, tensor: Tensor, receive: Callable[[Tensor], None]) -> None:
+def watch_gradient(stack: ExitStack, tensor: Tensor, receive: Callable[[Tensor], None]) -> None:
     """Call `receive(gradient)` when the gradient of `tensor`, with the value it has now, is computed.
 
     A Tensor hook stays with the value it was registered on, also when an in-place operation follows: unlike a full
@@ -368,7 +368,7 @@ def _recording_hook(
         if gradients:
             for index, tensor in enumerate(tensors_in(output if detach else kept)):
                 if tensor.requires_grad:
-                    _watch_gradient(stack, tensor, functools.partial(keep_gradient, call, index))
+                    watch_gradient(stack, tensor, functools.partial(keep_gradient, call, index))
         return None if detach else map_tensors(torch.clone, kept)
 
     def keep_gradient(call: Call, index: int, gradient: Tensor) -> None:
@@ -653,7 +653,7 @@ def _shadow_forward(stack: ExitStack, module: nn.Module, scribe: _Scribe) -> Non
         scribe.write("returns", module, output)
         for tensor in tensors_in(output):
             if tensor.requires_grad and scribe.open:
-                _watch_gradient(stack, tensor, functools.partial(scribe.write, "backward", module))
+                watch_gradient(stack, tensor, functools.partial(scribe.write, "backward", module))
         return output
 
     def put_back() -> None:
@@ -675,12 +675,18 @@ def trace(model: nn.Module, *args: Any, backward: bool = True, **kwargs: Any) ->
     """
     with tracing(model) as timeline:
         output = model(*args, **kwargs)
-        roots = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
-        if backward and roots and torch.is_grad_enabled():
-            torch.autograd.grad(roots, _leaves(roots), [torch.ones_like(root) for root in roots], allow_unused=True)
-        elif backward:
+        if backward and not go_backward(output):
             timeline.note = f"No backward pass through {type(model).__name__}: {_why_no_gradient(output)}."
     return timeline
+
+
+def go_backward(output: Any) -> bool:
+    """Run a backward pass from the sum of all tensors in `output`, and leave no `.grad`; False if there is no graph."""
+    roots = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
+    if not roots or not torch.is_grad_enabled():
+        return False
+    torch.autograd.grad(roots, _leaves(roots), [torch.ones_like(root) for root in roots], allow_unused=True)
+    return True
 
 
 def _leaves(roots: list[Tensor]) -> list[Tensor]:

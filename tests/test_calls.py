@@ -1,0 +1,378 @@
+"""calls.py: the parts of `__call__` in the installed torch, and the life of one call."""
+
+import functools
+import inspect
+import itertools
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from course_utils.calls import HOOK_KINDS, PartNotFoundError, hooks_fired, life_of_a_call, read_parts, show_values
+from course_utils.hooks import UnknownLayerError, count_hooks, no_hooks_left, trace
+
+NAMES = [
+    "dispatch",
+    "choose forward",
+    "fast path",
+    "collect backward pre-hooks",
+    "collect backward hooks",
+    "sort backward hooks",
+    "forward pre-hooks",
+    "wrap inputs",
+    "forward",
+    "forward hooks",
+    "wrap outputs",
+    "legacy backward hooks",
+    "return",
+    "after an exception",
+    "make views",
+    "backward pre-hooks",
+    "full backward hooks",
+]
+
+
+@pytest.fixture(autouse=True)
+def _clean_global_hooks():
+    yield
+    assert count_hooks(nn.Identity()).total() == 0, "a test left a global hook"
+    assert torch_module._global_is_full_backward_hook is None, "a test left the global flag"
+
+
+def pencil():
+    model = nn.Sequential()
+    model.add_module("fc1", nn.Linear(3, 2))
+    model.add_module("relu", nn.ReLU())
+    with torch.no_grad():
+        model.fc1.weight.copy_(torch.tensor([[1.0, 2, 3], [-4, -5, -6]]))
+        model.fc1.bias.copy_(torch.tensor([1.0, 2]))
+    return model
+
+
+ONES = torch.ones(1, 3)
+
+
+# -- Parts --
+
+
+def test_every_part_of_the_installed_torch_is_found():
+    assert [part.name for part in read_parts()] == NAMES
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "not_words"),
+    [
+        ("dispatch", ["_compiled_call_impl", "_call_impl"], []),
+        ("choose forward", ["self.forward", "="], ["if not"]),
+        ("fast path", ["_global_forward_pre_hooks", "return forward_call"], ["result"]),
+        ("collect backward pre-hooks", ["_get_backward_pre_hooks()"], ["_get_backward_hooks()"]),
+        ("collect backward hooks", ["_get_backward_hooks()"], ["_get_backward_pre_hooks()"]),
+        ("sort backward hooks", ["_global_is_full_backward_hook is True", "non_full_backward_hooks"], []),
+        ("forward pre-hooks", ["_forward_pre_hooks_with_kwargs", "args = args_result"], ["BackwardHook"]),
+        ("wrap inputs", ["BackwardHook(", "setup_input_hook"], ["forward_call"]),
+        ("forward", ["= forward_call("], ["return"]),
+        ("forward hooks", ["_forward_hooks_always_called", "result = hook_result"], ["except"]),
+        ("wrap outputs", ["setup_output_hook"], ["grad_fn"]),
+        ("legacy backward hooks", ["grad_fn.register_hook"], ["setup_output_hook"]),
+        ("return", ["return result"], ["("]),
+        ("after an exception", ["except Exception", "always_call", "raise"], ["forward_call"]),
+        ("make views", ["BackwardHookFunction.apply"], ["def setup_output_hook"]),
+        ("backward pre-hooks", ["def setup_output_hook", "user_pre_hooks"], []),
+        ("full backward hooks", ["def _set_user_hook", "for hook in self.user_hooks"], ["user_pre_hooks"]),
+    ],
+)
+def test_each_part_is_the_right_piece_of_source(name, words, not_words):
+    (part,) = [part for part in read_parts() if part.name == name]
+    assert all(word in part.source for word in words), part.source
+    assert not any(word in part.source for word in not_words), part.source
+    assert part.does.endswith(".")
+
+
+def test_lines_are_those_of_the_file():
+    for part in read_parts():
+        owner = nn.Module if part.function.startswith("Module.") else torch.utils.hooks.BackwardHook
+        lines = inspect.getsource(sys.modules[owner.__module__]).splitlines()[part.first - 1 : part.last]
+        assert [line.strip() for line in lines] == [line.strip() for line in part.source.splitlines()]
+        assert part.first <= part.body <= part.last
+
+
+def test_the_parts_of_call_impl_run_down_the_page_and_do_not_overlap():
+    parts = [part for part in read_parts() if part.function == "Module._call_impl"]
+    assert all(earlier.last < later.first for earlier, later in itertools.pairwise(parts))
+
+
+class Rewritten(nn.Module):
+    """A release that renamed its variables, flattened `inner` and moved the fast path down."""
+
+    def _call_impl(self, *arguments, **options):
+        value = None
+        run = self.forward
+        if self._backward_pre_hooks or torch_module._global_backward_pre_hooks:
+            before = self._get_backward_pre_hooks()
+        if self._backward_hooks:
+            full, legacy = self._get_backward_hooks()
+        if not (self._forward_hooks or torch_module._global_forward_hooks):
+            return run(*arguments, **options)
+        try:
+            if self._forward_pre_hooks:
+                for hook in (*torch_module._global_forward_pre_hooks.values(), *self._forward_pre_hooks.values()):
+                    hook(self, arguments)
+            if full or before:
+                helper = torch.utils.hooks.BackwardHook(self, full, before)
+                arguments = helper.setup_input_hook(arguments)
+            value = run(*arguments, **options)
+            if self._forward_hooks:
+                for hook in (*torch_module._global_forward_hooks.values(), *self._forward_hooks.values()):
+                    hook(self, arguments, value)
+            if full:
+                value = helper.setup_output_hook(value)
+            if legacy:
+                value.grad_fn.register_hook(legacy[0])
+            return value
+        except Exception:
+            for key in self._forward_hooks_always_called:
+                self._forward_hooks[key](self, arguments, value)
+            raise
+
+
+class WithoutForwardHooks(Rewritten):
+    def _call_impl(self, *args, **kwargs):
+        forward_call = self.forward
+        if not (self._forward_hooks or torch_module._global_forward_hooks):
+            return forward_call(*args, **kwargs)
+        if self._backward_pre_hooks:
+            self._get_backward_pre_hooks()
+        if self._backward_hooks:
+            self._get_backward_hooks()
+        if self._forward_pre_hooks:
+            for hook in torch_module._global_forward_pre_hooks.values():
+                hook(self, args)
+        if args:
+            torch.utils.hooks.BackwardHook(self, [], []).setup_input_hook(args)
+        result = forward_call(*args, **kwargs)
+        return result
+
+
+def test_parts_are_found_by_structure_not_by_name_or_line():
+    parts = {part.name: part for part in read_parts(Rewritten)}
+    assert list(parts) == NAMES
+    assert parts["forward"].source == "value = run(*arguments, **options)\n"
+    assert parts["return"].source == "return value\n"
+    assert parts["fast path"].first > parts["collect backward hooks"].last
+
+
+def test_a_missing_part_is_named_with_the_release():
+    with pytest.raises(PartNotFoundError) as raised:
+        read_parts(WithoutForwardHooks)
+    assert "part 'forward hooks' was not found in WithoutForwardHooks._call_impl" in str(raised.value)
+    assert f"torch {torch.__version__}" in str(raised.value)
+
+
+def test_a_release_without_the_method_or_its_source_is_named():
+    class Other:
+        def __call__(self):
+            return None
+
+    with pytest.raises(PartNotFoundError, match=r"has no Other\._call_impl"):
+        read_parts(Other)
+    Other.__call__ = functools.partial(print)
+    Other.__call__.__qualname__ = "Other.__call__"
+    with pytest.raises(PartNotFoundError, match=r"without the source of Other\.__call__"):
+        read_parts(Other)
+
+
+# -- The life of a call --
+
+
+def parts_of(moments, module, taken=None):
+    return [m.part.name for m in moments if m.what == "part" and m.module == module and taken in (None, m.taken)]
+
+
+def test_without_hooks_a_call_takes_the_fast_path():
+    moments = life_of_a_call(pencil(), ONES)
+    assert parts_of(moments, "fc1") == ["dispatch", "choose forward", "fast path"]
+    assert all(moment.taken for moment in moments)
+    assert [(m.module, m.values) for m in moments if m.what == "gradient"] == [
+        ("relu", "[[1, 1]]"),
+        ("", "[[1, 1]]"),
+        ("fc1", "[[1, 0]]"),
+    ]
+
+
+def test_a_hook_on_one_module_takes_only_that_module_off_the_fast_path():
+    moments = life_of_a_call(pencil(), ONES, [("forward hook", "fc1")])
+    assert "forward hooks" in parts_of(moments, "fc1", taken=True)
+    assert "fast path" in parts_of(moments, "fc1", taken=False)
+    assert parts_of(moments, "relu", taken=True) == ["dispatch", "choose forward", "fast path"]
+    (fired,) = [moment for moment in moments if moment.what == "hook"]
+    assert (fired.hook, fired.part.name, fired.module, fired.depth) == ("fc1: forward hook", "forward hooks", "fc1", 1)
+    assert fired.values == "(([[1, 1, 1]],), [[7, -13]])"
+    assert fired.shapes == (((1, 3),), (1, 2))
+    assert fired.sentence == "fc1: forward hook fires: it sees ([[1, 1, 1]],) and [[7, -13]]."
+    assert fired.fired == ("fc1: forward hook",)
+
+
+def test_values_turn_from_input_to_output_at_forward():
+    moments = life_of_a_call(pencil(), ONES, [("forward hook", "fc1")])
+    shown = {m.part.name: m.values for m in moments if m.module == "fc1" and m.what == "part"}
+    assert shown["forward"] == "([[1, 1, 1]],)"
+    assert shown["forward hooks"] == shown["return"] == "[[7, -13]]"
+
+
+def test_lines_lie_in_their_parts():
+    moments = life_of_a_call(pencil(), ONES, [(kind, "fc1") for kind in HOOK_KINDS if "legacy" not in kind])
+    with_parts = [moment for moment in moments if moment.part]
+    assert len(with_parts) > 20
+    assert all(moment.part.first <= moment.line <= moment.part.last for moment in with_parts)
+
+
+def test_a_part_that_is_looked_at_and_not_entered_says_so():
+    moments = life_of_a_call(pencil(), ONES, [("forward hook", "fc1")])
+    (moment,) = [m for m in moments if m.module == "fc1" and m.part and m.part.name == "wrap inputs"]
+    assert not moment.taken
+    assert moment.sentence.startswith("fc1: no, its condition does not hold.")
+
+
+def test_all_kinds_fire_in_the_order_that_trace_reports():
+    kinds = ["forward pre-hook", "forward hook", "full backward pre-hook", "full backward hook"]
+    chosen = [(kind, place) for place in ("relu", "global") for kind in reversed(kinds)]
+    model, x = pencil(), ONES.clone().requires_grad_()
+    with no_hooks_left(model):
+        moments = life_of_a_call(model, x, chosen)
+    fired = [(m.hook, m.module) for m in moments if m.what == "hook"]
+
+    def spy(*args):
+        return None
+
+    register = {
+        "forward pre-hook": "register_forward_pre_hook",
+        "forward hook": "register_forward_hook",
+        "full backward pre-hook": "register_full_backward_pre_hook",
+        "full backward hook": "register_full_backward_hook",
+    }
+    handles = [getattr(model.relu, name)(spy) for name in register.values()]
+    handles += [getattr(torch_module, name.replace("register_", "register_module_"))(spy) for name in register.values()]
+    try:
+        timeline = trace(model, x)
+    finally:
+        for handle in handles:
+            handle.remove()
+        torch_module._global_is_full_backward_hook = None
+    hooks = [(kind, module, scope) for kind, module, scope, hook in timeline.order() if hook]
+    assert fired == [(f"{'global' if scope == 'global' else module}: {kind}", module) for kind, module, scope in hooks]
+    assert len(fired) == 4 * 3 + 4
+    assert x.grad is None
+
+
+def test_backward_hooks_are_shown_beside_the_source_that_runs_them():
+    x = ONES.clone().requires_grad_()
+    moments = life_of_a_call(pencil(), x, [("full backward hook", "fc1"), ("full backward pre-hook", "fc1")])
+    fired = [(m.hook, m.phase, m.part.name, m.values) for m in moments if m.what == "hook"]
+    assert fired == [
+        ("fc1: full backward pre-hook", "backward", "backward pre-hooks", "(([[1, 0]],),)"),
+        ("fc1: full backward hook", "backward", "full backward hooks", "(([[1, 2, 3]],), ([[1, 0]],))"),
+    ]
+    assert {"wrap inputs", "wrap outputs", "sort backward hooks"} <= set(parts_of(moments, "fc1", taken=True))
+
+
+def test_an_input_without_gradient_shows_torchs_warning():
+    moments = life_of_a_call(pencil(), ONES, [("full backward hook", "fc1")])
+    (warning,) = [moment for moment in moments if moment.what == "warning"]
+    assert warning.sentence.startswith("UserWarning: Full backward hook is firing")
+    assert hooks_fired(moments) == ["fc1: full backward hook"]
+
+
+def test_legacy_hooks_and_toggling_between_legacy_and_full():
+    model = pencil()
+    for kind in ("legacy backward hook", "full backward hook", "legacy backward hook"):
+        for place in ("fc1", "global"):
+            assert hooks_fired(life_of_a_call(model, ONES, [(kind, place)]))
+    assert "_is_full_backward_hook" not in model.fc1.__dict__ or model.fc1._is_full_backward_hook is None
+    moments = life_of_a_call(model, ONES, [("legacy backward hook", "relu")])
+    assert "legacy backward hooks" in parts_of(moments, "relu", taken=True)
+
+
+def test_always_called_hooks_run_after_an_exception():
+    chosen = [("forward hook", "fc1"), ("always-called forward hook", "fc1"), ("always-called forward hook", "global")]
+    model = pencil()
+    with no_hooks_left(model):
+        moments = life_of_a_call(model, torch.ones(1, 5), chosen)
+    assert hooks_fired(moments) == [
+        "global: always-called forward hook",
+        "fc1: always-called forward hook",
+        "global: always-called forward hook",
+    ]
+    assert {m.part.name for m in moments if m.what == "hook"} == {"after an exception"}
+    assert moments[-1].what == "raises"
+    assert moments[-1].sentence.startswith("RuntimeError leaves the call: ")
+    assert "shapes cannot be multiplied" in moments[-1].sentence
+
+
+def test_a_frozen_model_has_no_backward_and_says_so():
+    moments = life_of_a_call(pencil().requires_grad_(False), ONES, [("full backward hook", "fc1")])
+    assert moments[-1].sentence == "There is no backward pass: the output has no graph."
+    assert not hooks_fired(moments)
+    assert not [m for m in life_of_a_call(pencil(), ONES, backward=False) if m.phase == "backward"]
+
+
+def test_nothing_changes_and_a_trace_function_is_put_back():
+    model, x = pencil(), ONES.clone()
+
+    def debugger(frame, event, argument):
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(debugger)
+    try:
+        life_of_a_call(model, (x,), [(kind, "global") for kind in HOOK_KINDS[:5]])
+        assert sys.gettrace() is debugger
+    finally:
+        sys.settrace(before)
+    assert count_hooks(model).total() == 0
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert all(module._is_full_backward_hook is None for module in model.modules())
+    assert torch.equal(x, ONES)
+
+
+def test_the_same_call_is_the_same_text():
+    lives = [[m.sentence for m in life_of_a_call(pencil(), ONES, [("forward hook", "")])] for _ in range(2)]
+    assert lives[0] == lives[1]
+
+
+def test_a_keyboard_interrupt_goes_on_and_leaves_nothing():
+    model, before = pencil(), sys.gettrace()
+
+    def interrupt(x):
+        raise KeyboardInterrupt
+
+    model.relu.forward = interrupt
+    with pytest.raises(KeyboardInterrupt), no_hooks_left(model):
+        life_of_a_call(model, ONES, [("full backward hook", "relu"), ("forward hook", "global")])
+    assert sys.gettrace() is before
+    assert count_hooks(model).total() == 0
+    assert model.relu._is_full_backward_hook is None
+
+
+def test_wrong_kinds_and_places():
+    with pytest.raises(ValueError, match="no hook kind 'backward'; choose from forward pre-hook, "):
+        life_of_a_call(pencil(), ONES, [("backward", "fc1")])
+    with pytest.raises(UnknownLayerError, match="'fc9' is not in Sequential"):
+        life_of_a_call(pencil(), ONES, [("forward hook", "fc9")])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (torch.tensor([1.0, -2.5]), "[1, -2.5]"),
+        (torch.tensor(3), "3"),
+        ((torch.ones(1), None, "word"), "([1], None, 'str')"),
+        ({"a": [torch.tensor([True])]}, "{'a': [[1]]}"),
+        (torch.arange(9), "9 numbers from 0 to 8"),
+        (torch.ones(0, 2), "0 numbers"),
+        (torch.ones(9, dtype=torch.complex64), "9 numbers"),
+    ],
+)
+def test_values_are_short_text(value, text):
+    assert show_values(value) == text
