@@ -104,11 +104,12 @@ class Diagnosis:
     def _row(self, finding: Finding) -> str:
         lines = [finding.details] if self.details and finding.details else []
         lines += [f"To mend it: {finding.mend}"] if finding.mend else []
-        body = "".join(f'<div style="margin-left:5em">{_code_spans(line)}</div>' for line in lines)
+        body = "".join(f"<div>{_code_spans(line)}</div>" for line in lines)
         return (
-            f'<li style="border-left:4px solid {EDGES[finding.status]};padding:.15em .75em;margin:.15em 0">'
-            f'<strong style="display:inline-block;min-width:4em"><span aria-hidden="true">{SYMBOLS[finding.status]}'
-            f"</span> {finding.status}</strong> {_code_spans(finding.found)}{body}</li>"
+            '<li style="display:flex;border-left:4px solid '
+            f'{EDGES[finding.status]};padding:.15em .75em;margin:.15em 0"><strong style="flex:0 0 4.5em">'
+            f'<span aria-hidden="true">{SYMBOLS[finding.status]}</span> {finding.status}</strong> '
+            f"<div>{_code_spans(finding.found)}{body}</div></li>"
         )
 
 
