@@ -75,7 +75,7 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
     """
     found: list[Evidence] = []
     storages: list[list[StorageWeakRef]] = []
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), only_new_objects_collected():
         cases = make_cases(Numbers(seed))
         for index in itertools.count():
             torch.manual_seed(seed + index)
@@ -86,11 +86,23 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             found.append(observe(function, case, limit))
             if (found[-1]["raised"] or {}).get("type") == TimeIsUp.__name__:
                 break
-    # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
-    del case, cases
-    for evidence, inputs in zip(found, storages, strict=True):
-        evidence["alive"] = evidence["raised"] is None and _still_alive(inputs)
+        # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
+        del case, cases
+        if not all(storage.expired() for inputs in storages for storage in inputs):
+            gc.collect()  # reference cycles first
+        for evidence, inputs in zip(found, storages, strict=True):
+            evidence["alive"] = evidence["raised"] is None and not all(storage.expired() for storage in inputs)
     return found
+
+
+@contextlib.contextmanager
+def only_new_objects_collected() -> Iterator[None]:
+    """In the block the garbage collector looks only at what the block made: milliseconds instead of 0.3 s."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
@@ -267,14 +279,6 @@ def _storage(tensor: torch.Tensor) -> StorageWeakRef:
 
 def _has_storage(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type != "meta"
-
-
-def _still_alive(storages: list[StorageWeakRef]) -> bool:
-    """Whether any of the inputs lives on. Reference cycles are collected first, but only if they must be."""
-    if all(storage.expired() for storage in storages):
-        return False
-    gc.collect()
-    return not all(storage.expired() for storage in storages)
 
 
 class _CappedText(io.StringIO):
