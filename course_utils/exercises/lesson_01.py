@@ -84,9 +84,11 @@ prediction(
     ],
 )
 def record_gradient(tensor):
-    """Return a list that will receive a copy of every gradient that reaches `tensor`.
+    """Return a list that will receive a copy of every gradient that reaches
+    `tensor`.
 
-    The list is empty when you return it. Each backward adds one tensor to it. The gradients themselves do not change.
+    The list is empty when you return it. Each backward adds one tensor to it. The
+    gradients themselves do not change.
     """
     seen = []
     tensor.register_hook(lambda grad: seen.append(grad.clone()))
@@ -177,9 +179,11 @@ def _(tensor):
     ],
 )
 def scale_gradient(tensor, factor):
-    """Make every gradient that flows back through `tensor` `factor` times as large, and return the hook's handle.
+    """Make every gradient that flows back through `tensor` `factor` times as large,
+    and return the hook's handle.
 
-    The values of `tensor` stay as they are, and so do the gradients of its siblings.
+    The values of `tensor` stay as they are, and so do the gradients of its
+    siblings.
     """
     return tensor.register_hook(lambda grad: grad * factor)
 
@@ -274,9 +278,11 @@ def _(tensor, factor):
     ],
 )
 def keep_positive(tensor):
-    """Let only the positive part of the gradient flow back through `tensor`, and return the hook's handle.
+    """Let only the positive part of the gradient flow back through `tensor`, and
+    return the hook's handle.
 
-    Each negative number of the gradient becomes 0. This one line is half of Guided Backpropagation (lesson 06).
+    Each negative number of the gradient becomes 0. This one line is half of Guided
+    Backpropagation (lesson 06).
     """
     return tensor.register_hook(lambda grad: grad.clamp(min=0))
 
@@ -358,9 +364,11 @@ def _(tensor):
     ],
 )
 def freeze_biases(model):
-    """Make the gradient of every bias of `model` zero, at any depth, with hooks; return the list of their handles.
+    """Make the gradient of every bias of `model` zero, at any depth, with hooks;
+    return the list of their handles.
 
-    A bias is a parameter whose name ends in "bias". After `handle.remove()` on each handle it learns again.
+    A bias is a parameter whose name ends in "bias". After `handle.remove()` on each
+    handle it learns again.
     """
     return [
         parameter.register_hook(torch.zeros_like)
@@ -462,7 +470,8 @@ def _(model):
 def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
-    What `hook` returns counts, as with `register_hook`. After the first backward no hook is left on `tensor`.
+    What `hook` returns counts, as with `register_hook`. After the first backward no
+    hook is left on `tensor`.
     """
 
     def once(grad):
@@ -556,9 +565,11 @@ def _(tensor, hook):
     ],
 )
 def record_by_name(tensors):
-    """Return a dict that will map each name in `tensors` (a dict of name to tensor) to a copy of its gradient.
+    """Return a dict that will map each name in `tensors` (a dict of name to tensor)
+    to a copy of its gradient.
 
-    The dict is empty when you return it; backward fills it, in the order in which the gradients arrive.
+    The dict is empty when you return it; backward fills it, in the order in which
+    the gradients arrive.
     """
     seen = {}
 
@@ -663,9 +674,11 @@ def _(tensors):
     ],
 )
 def record_total_norm(tensors):
-    """Return a list that will receive, once a backward, the norm of all gradients of `tensors` together.
+    """Return a list that will receive, once a backward, the norm of all gradients
+    of `tensors` together.
 
-    The norm is the square root of the sum of all squares, as a Python float. A tensor that took no part adds nothing.
+    The norm is the square root of the sum of all squares, as a Python float. A
+    tensor that took no part adds nothing.
     """
     norms = []
 
@@ -770,10 +783,12 @@ def _(tensors):
     ],
 )
 def step_in_backward(parameters, rate):
-    """Make every parameter take a step of plain gradient descent during backward; return the list of handles.
+    """Make every parameter take a step of plain gradient descent during backward;
+    return the list of handles.
 
-    As soon as a parameter's `.grad` is complete, `rate` times the gradient is subtracted from its values in place, and
-    its `.grad` is set to None, so that no two gradients are in memory at a time.
+    As soon as a parameter's `.grad` is complete, `rate` times the gradient is
+    subtracted from its values in place, and its `.grad` is set to None, so that no
+    two gradients are in memory at a time.
     """
 
     def step(parameter):

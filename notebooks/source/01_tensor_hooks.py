@@ -90,7 +90,7 @@ w, x, a, b, y = two_path_graph()
 y.backward()
 for name, tensor in {"w": w, "x": x, "a": a, "b": b, "y": y}.items():
     kept = number(tensor.grad) if tensor.is_leaf else "None"
-    print(f"{name}: is_leaf = {tensor.is_leaf!s:5}  requires_grad = {tensor.requires_grad}  grad = {kept}")
+    print(f"{name}: is_leaf = {tensor.is_leaf!s:5}  grad = {kept}")
 
 # %% [markdown]
 # Only `w` and `x` kept theirs: 5 and 2, as worked out above. They are **leaves**: you made them, no operation did.
@@ -146,7 +146,9 @@ print("w.grad =", w.grad.tolist(), " which is the value of z")
 
 # %% tags=["setup"]
 def six_times(grad):
-    """Double in place, then return three times that. (Writing in place is a bad habit: see the siblings below.)"""
+    """Double in place, then return three times that. (Writing in place is a bad
+    habit: see the siblings below.)
+    """
     grad *= 2
     return grad * 3
 
@@ -253,7 +255,9 @@ x, y, z = square_graph()
 
 
 def add_two(name):
-    """A hook that adds 2 to the gradient and prints the result; it makes a new tensor and leaves the old one alone."""
+    """A hook that adds 2 to the gradient and prints the result; it makes a new
+    tensor and leaves the old one alone.
+    """
 
     def hook(grad):
         print(f"{name}: {number(grad)} -> {number(grad + 2)}")
@@ -296,15 +300,20 @@ class ClampedNet(nn.Module):
     def forward(self, images):
         hidden = torch.relu(self.conv(images))
         hidden.register_hook(lambda grad: grad.clamp(min=0))
-        hidden.register_hook(lambda grad: print("any gradient less than zero:", bool((grad < 0).any())))
+        hidden.register_hook(self.look)
         return self.fc1(hidden.flatten(start_dim=1))
+
+    def look(self, grad):
+        print("any gradient less than zero:", bool((grad < 0).any()))
 
 
 # %%
 torch.manual_seed(0)
 net = ClampedNet()
-biases = [parameter for name, parameter in net.named_parameters() if "fc" in name and name.endswith("bias")]
-handles = [bias.register_hook(torch.zeros_like) for bias in biases]
+handles = []
+for name, parameter in net.named_parameters():
+    if "fc" in name and name.endswith("bias"):
+        handles.append(parameter.register_hook(torch.zeros_like))
 
 (1 - net(torch.randn(1, 3, 8, 8))).mean().backward()
 for handle in handles:
@@ -331,7 +340,8 @@ for place in ("c", "d"):
     c = torch.ones(2, requires_grad=True)
     d = torch.ones(2, requires_grad=True)
     e = c + d
-    {"c": c, "d": d}[place].register_hook(lambda grad: grad.mul_(100))  # in place: the trailing underscore
+    hooked = c if place == "c" else d
+    hooked.register_hook(lambda grad: grad.mul_(100))  # the underscore: in place
     (2 * e).sum().backward()
     print(f"in-place hook on {place}: c.grad = {c.grad.tolist()}  d.grad = {d.grad.tolist()}")
 
@@ -423,8 +433,8 @@ except RuntimeError as error:
 
 # %%
 x = torch.ones(2, requires_grad=True)
-x.register_hook(lambda grad: print("  before: x.grad is", None if x.grad is None else x.grad.tolist()))
-x.register_post_accumulate_grad_hook(lambda leaf: print("  after:  x.grad is", leaf.grad.tolist()))
+x.register_hook(lambda grad: print("  before: x.grad is", x.grad))
+x.register_post_accumulate_grad_hook(lambda leaf: print("  after:  x.grad is", leaf.grad))
 for number_of_pass in (1, 2):
     print("backward", number_of_pass)
     (3 * x).sum().backward()
@@ -470,9 +480,11 @@ GradientFlow("two paths", hooks={"a": "times 6"})
 
 # %% tags=["answer"]
 def record_gradient(tensor):
-    """Return a list that will receive a copy of every gradient that reaches `tensor`.
+    """Return a list that will receive a copy of every gradient that reaches
+    `tensor`.
 
-    The list is empty when you return it. Each backward adds one tensor to it. The gradients themselves do not change.
+    The list is empty when you return it. Each backward adds one tensor to it. The
+    gradients themselves do not change.
     """
     ...
 
@@ -486,9 +498,11 @@ check(record_gradient)
 
 # %% tags=["answer"]
 def scale_gradient(tensor, factor):
-    """Make every gradient that flows back through `tensor` `factor` times as large, and return the hook's handle.
+    """Make every gradient that flows back through `tensor` `factor` times as large,
+    and return the hook's handle.
 
-    The values of `tensor` stay as they are, and so do the gradients of its siblings.
+    The values of `tensor` stay as they are, and so do the gradients of its
+    siblings.
     """
     ...
 
@@ -502,9 +516,11 @@ check(scale_gradient)
 
 # %% tags=["answer"]
 def keep_positive(tensor):
-    """Let only the positive part of the gradient flow back through `tensor`, and return the hook's handle.
+    """Let only the positive part of the gradient flow back through `tensor`, and
+    return the hook's handle.
 
-    Each negative number of the gradient becomes 0. This one line is half of Guided Backpropagation (lesson 06).
+    Each negative number of the gradient becomes 0. This one line is half of Guided
+    Backpropagation (lesson 06).
     """
     ...
 
@@ -518,9 +534,11 @@ check(keep_positive)
 
 # %% tags=["answer"]
 def freeze_biases(model):
-    """Make the gradient of every bias of `model` zero, at any depth, with hooks; return the list of their handles.
+    """Make the gradient of every bias of `model` zero, at any depth, with hooks;
+    return the list of their handles.
 
-    A bias is a parameter whose name ends in "bias". After `handle.remove()` on each handle it learns again.
+    A bias is a parameter whose name ends in "bias". After `handle.remove()` on each
+    handle it learns again.
     """
     ...
 
@@ -536,7 +554,8 @@ check(freeze_biases)
 def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
-    What `hook` returns counts, as with `register_hook`. After the first backward no hook is left on `tensor`.
+    What `hook` returns counts, as with `register_hook`. After the first backward no
+    hook is left on `tensor`.
     """
     ...
 
@@ -564,9 +583,11 @@ print(names)
 
 # %% tags=["answer"]
 def record_by_name(tensors):
-    """Return a dict that will map each name in `tensors` (a dict of name to tensor) to a copy of its gradient.
+    """Return a dict that will map each name in `tensors` (a dict of name to tensor)
+    to a copy of its gradient.
 
-    The dict is empty when you return it; backward fills it, in the order in which the gradients arrive.
+    The dict is empty when you return it; backward fills it, in the order in which
+    the gradients arrive.
     """
     ...
 
@@ -580,9 +601,11 @@ check(record_by_name)
 
 # %% tags=["answer"]
 def record_total_norm(tensors):
-    """Return a list that will receive, once a backward, the norm of all gradients of `tensors` together.
+    """Return a list that will receive, once a backward, the norm of all gradients
+    of `tensors` together.
 
-    The norm is the square root of the sum of all squares, as a Python float. A tensor that took no part adds nothing.
+    The norm is the square root of the sum of all squares, as a Python float. A
+    tensor that took no part adds nothing.
     """
     ...
 
@@ -596,10 +619,12 @@ check(record_total_norm)
 
 # %% tags=["answer"]
 def step_in_backward(parameters, rate):
-    """Make every parameter take a step of plain gradient descent during backward; return the list of handles.
+    """Make every parameter take a step of plain gradient descent during backward;
+    return the list of handles.
 
-    As soon as a parameter's `.grad` is complete, `rate` times the gradient is subtracted from its values in place, and
-    its `.grad` is set to None, so that no two gradients are in memory at a time.
+    As soon as a parameter's `.grad` is complete, `rate` times the gradient is
+    subtracted from its values in place, and its `.grad` is set to None, so that no
+    two gradients are in memory at a time.
     """
     ...
 
