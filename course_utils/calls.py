@@ -499,9 +499,14 @@ def _register_spy(model: nn.Module, kind: str, place: str, diary: _Diary) -> Any
 
 @contextmanager
 def _flags_kept(model: nn.Module) -> Iterator[None]:
-    """Put back the flags by which torch remembers "full" or "legacy" for ever after the first backward hook."""
+    """Forget, and later put back, the flags by which torch remembers "full" or "legacy" after the last hook is gone."""
     flags = [(module, module._is_full_backward_hook) for module in model.modules()]
     for_all = torch_module._global_is_full_backward_hook
+    for module, _ in flags:
+        if not module._backward_hooks:
+            module._is_full_backward_hook = None
+    if not torch_module._global_backward_hooks:
+        torch_module._global_is_full_backward_hook = None
     try:
         yield
     finally:

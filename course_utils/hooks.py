@@ -12,7 +12,7 @@
 Hooks are registered inside context managers only, and removed on every way out of them. What happens with odd modules:
 
 - It runs several times: one `Call` each, in order, in `.calls`, `.outputs` and `.gradients`.
-- It never runs: `.outputs` is empty, and `.output` raises a sentence that says what may be the reason.
+- It never runs: `.outputs` is empty, and `.output` raises a sentence with the possible reasons.
 - It has two names: one record, reachable under both.
 - It returns tuples, lists, dicts, named tuples or dataclasses: the record has the same structure; what is not a tensor
   stays as it is, and has the gradient None.
@@ -235,7 +235,11 @@ class LayerRecord:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
         self.calls: list[Call] = []
-        self._obstacle = "it never ran in this block; call the model (not `model.forward`) inside it"
+        self._obstacle = (
+            "it never ran in this block. Call the model (not `model.forward`) inside it. A layer's hooks do not run if "
+            "its parent uses its weights without calling it (nn.MultiheadAttention and its out_proj), or in a function "
+            "that was compiled before"
+        )
 
     @property
     def output(self) -> Any:
@@ -352,7 +356,7 @@ def record(model: nn.Module, *layers: Layer, gradients: bool = False, detach: bo
             stack.enter_context(module.register_forward_hook(hook))
         ran_compiled = _watch_compiled(model, stack)
         yield seen
-        _explain_skipped(model, records, ran_compiled)
+        _explain_skipped(records, ran_compiled)
 
 
 def _recording_hook(
@@ -403,7 +407,7 @@ def _watch_compiled(model: nn.Module, stack: ExitStack) -> list[str]:
     return ran
 
 
-def _explain_skipped(model: nn.Module, records: dict[str, LayerRecord], ran_compiled: list[str]) -> None:
+def _explain_skipped(records: dict[str, LayerRecord], ran_compiled: list[str]) -> None:
     skipped = []
     for record_ in records.values():
         if not record_.calls and any(name.startswith(part) for part in ran_compiled for name in record_.names):
@@ -671,8 +675,10 @@ def trace(model: nn.Module, *args: Any, backward: bool = True, **kwargs: Any) ->
 
     The call is real: batch-norm counts it, dropout draws numbers. The backward pass leaves no `.grad` and runs no
     post-accumulate-grad hook. Without a graph the timeline ends with a `note` that says why. What the call raises
-    goes on to you; `tracing` keeps the timeline then, and takes a loss of your own.
+    goes on to you; `tracing` keeps the timeline then, and takes a loss of your own. Of a compiled model, the model
+    inside is called.
     """
+    model = _inside(model)
     with tracing(model) as timeline:
         output = model(*args, **kwargs)
         if backward and not go_backward(output):

@@ -30,7 +30,9 @@ from course_utils.hooks import (
 
 
 @pytest.fixture(autouse=True)
-def _clean_global_hooks():
+def _clean_global_hooks(monkeypatch):
+    # torch remembers for ever whether the first global backward hook was a full one: put back what other tests find.
+    monkeypatch.setattr(torch_module, "_global_is_full_backward_hook", None)
     yield
     assert count_hooks(nn.Identity()).total() == 0, "a test left a global hook"
 
@@ -330,6 +332,18 @@ def test_forward_called_directly_records_nothing():
         _ = seen[""].output
 
 
+def test_a_fused_path_is_left_and_weights_used_without_a_call_are_explained():
+    model = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+    x = torch.linspace(-1, 1, 48).reshape(2, 3, 8)
+    with torch.no_grad():
+        expected = model(x)
+        with record(model, nn.Module) as seen:
+            torch.testing.assert_close(model(x), expected)
+    assert seen["linear1"].output.shape == (2, 3, 2048)
+    with pytest.raises(NothingRecordedError, match="its parent uses its weights without calling it"):
+        _ = seen["self_attn.out_proj"].output
+
+
 @dataclasses.dataclass(frozen=True)
 class Answer:
     scores: torch.Tensor
@@ -526,8 +540,9 @@ def test_a_model_compiled_before_the_block_says_that_its_hooks_were_skipped():
     compiled = _compiled(model)
     compiled(torch.ones(1, 3))
     warns = pytest.warns(UserWarning, match="nothing was recorded for fc1, fc2: the model ran compiled")
-    with warns, record(compiled, nn.Linear) as seen:
+    with warns as warned, record(compiled, nn.Linear) as seen:
         compiled(torch.ones(1, 3))
+    assert warned[0].filename == __file__, "the warning points at the block"
     with pytest.raises(NothingRecordedError, match="code compiled before the block does not see hooks added later"):
         _ = seen["fc1"].output
     assert count_hooks(compiled).total() == 0
@@ -555,6 +570,13 @@ def test_a_model_that_is_first_compiled_inside_the_block_is_recorded():
     assert seen[compiled] is seen[""]
     compiled(torch.ones(1, 3))
     assert len(seen["fc1"].calls) == 1, "compiled code went on recording after the block"
+
+
+def test_a_compiled_model_is_traced_by_the_model_inside():
+    model = Pencil()
+    compiled = _compiled(model)
+    compiled(torch.ones(1, 3))
+    assert trace(compiled, torch.ones(1, 3)).order() == trace(model, torch.ones(1, 3)).order()
 
 
 # -- Counting and the guard --
