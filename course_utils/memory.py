@@ -1,0 +1,86 @@
+"""Count the bytes of the tensors that a block of code creates: exact, and the same on every machine.
+
+What the operating system reports as memory in use depends on allocators, threads and other programs. Here each storage
+(the block of numbers that a tensor and its views share) is counted when an operation has created it, and no longer when
+its last tensor is gone.
+
+    with measure_memory() as memory:
+        loss.backward()
+    memory.peak, memory.live
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Memory:
+    """The bytes of the storages created so far and still alive (`live`), and the most that were alive at once (`peak`).
+
+    `live` goes on counting down after the block has ended, as tensors are deleted; `peak` stays.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    @property
+    def live(self) -> int:
+        """Bytes that are alive now."""
+        gone = [key for key, (reference, _) in self._sizes.items() if reference.expired()]
+        for key in gone:
+            del self._sizes[key]
+        return sum(size for _, size in self._sizes.values())
+
+    def __repr__(self) -> str:
+        return f"{self.live} bytes live, {self.peak} bytes at the peak"
+
+    def _note(self, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            # The weak reference keeps the address from being used again, so it can serve as the key.
+            reference = StorageWeakRef(storage)
+            self._sizes[reference.cdata] = (reference, storage.nbytes())
+        self.peak = max(self.peak, self.live)
+
+
+class _Watch(TorchDispatchMode):
+    """Sees every operation after autograd has been dealt with, those of backward and of hooks included."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        # A view or the result of an in-place operation lives in the storage of an argument: nothing new.
+        old = {tensor.untyped_storage()._cdata for tensor in _with_storage((args, kwargs))}
+        new = [tensor for tensor in _with_storage(result) if tensor.untyped_storage()._cdata not in old]
+        self._memory._note(new)
+        return result
+
+
+def _with_storage(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
+
+
+@contextmanager
+def measure_memory() -> Iterator[Memory]:
+    """Count, in bytes, the storages of the strided tensors that the block creates.
+
+    Tensors that existed before are not counted. Live memory can only rise when an operation creates a tensor, and it is
+    counted right after each operation of this thread, so `peak` misses no tensor; what an operation needs inside and
+    frees before it returns is not seen. CPU only: on a GPU, backward runs in a thread of its own, and
+    `torch.cuda.max_memory_allocated` tells.
+    """
+    memory = Memory()
+    with _Watch(memory):
+        yield memory
