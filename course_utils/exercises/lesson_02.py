@@ -787,6 +787,23 @@ def _(function, x):
     return total
 
 
+@count_saved_bytes.mistake(
+    "You add up the sizes of all tensors that are saved. Two of them may share one storage, and a view keeps its whole "
+    "storage alive: count each `untyped_storage()` once."
+)
+def _(function, x):
+    total = 0
+
+    def pack(tensor):
+        nonlocal total
+        total += tensor.nbytes
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x)
+    return total
+
+
 @count_saved_bytes.mistake("You count numbers, not bytes: a float32 has 4 bytes, a float64 has 8.")
 def _(function, x):
     sizes = {}
@@ -936,6 +953,14 @@ def _():
         return packed.float() if packed.is_floating_point() else packed
 
     return lambda tensor: tensor.half() if tensor.is_floating_point() else tensor, unpack
+
+
+@save_as_half.mistake(
+    "`half()` and `float()` for everything is right for float32 alone: float64 must come back as float64, and whole "
+    "numbers and bools must stay as they are."
+)
+def _():
+    return lambda tensor: tensor.half(), lambda packed: packed.float()
 
 
 @save_as_half.mistake(

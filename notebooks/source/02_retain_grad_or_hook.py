@@ -24,7 +24,7 @@
 # - **Choose** between `retain_grad`, a hook and `torch.autograd.grad` for a task.
 # - **Shrink** what forward saves for backward, and **name** the price.
 #
-# **Time:** about 75 minutes: 40 to read, predict and run, 35 for the exercises.
+# **Time:** about 85 minutes: 45 to read, predict and run, 40 for the exercises.
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell.
 
@@ -149,7 +149,7 @@ read_grad(z)
 # `None` without a warning means: asked too late, or no backward has come by yet.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 10 minutes to here. **Misconception:** "`requires_grad=True` means that `.grad` will be there." Ask: "Which of
+# **Timing:** 8 minutes to here. **Misconception:** "`requires_grad=True` means that `.grad` will be there." Ask: "Which of
 # x, z, o require a gradient? Which of them keep it? Who decides?" A second one: `retain_graph` and `retain_grad` are taken
 # for the same. Ask: "Which of the two keeps numbers, and which keeps the recipe to compute them?"
 
@@ -249,17 +249,19 @@ x = torch.tensor(4.0, requires_grad=True)
 z = x**2
 z.retain_grad()
 (first,) = torch.autograd.grad(z**2, x, create_graph=True)
-print(f"first derivative  {first.item():g} = 4x³    z.grad = {z.grad.item():g}, requires_grad = {z.grad.requires_grad}")
+print(f"first derivative  {first.item():g} = 4x³")
+print(f"  z.grad = {z.grad.item():g}, z.grad.requires_grad = {z.grad.requires_grad}")
 (second,) = torch.autograd.grad(first, x)
-print(f"second derivative {second.item():g} = 12x²   z.grad = {z.grad.item():g}")
+print(f"second derivative {second.item():g} = 12x²")
+print(f"  z.grad = {z.grad.item():g}")
 
 # %% [markdown]
-# After the first line `z.grad` is right, but it requires a gradient: as long as you hold it, it holds the whole graph of
-# the first derivative. In the second line it is 48: that pass went through `z` as well, and added 16. So do not mix
+# After the first pass `z.grad` is right, but it requires a gradient: as long as you hold it, it holds the whole graph of
+# the first derivative. After the second it is 48: that pass went through `z` as well, and added 16. So do not mix
 # `retain_grad` and `create_graph`.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes from "Before or after the hooks?" to here. **Misconception:** "`retain_grad` is a hook that I
+# **Timing:** 12 minutes from "Before or after the hooks?" to here. **Misconception:** "`retain_grad` is a hook that I
 # register at this line." Three cells speak against it; ask which (order, in-place, lasting over passes), and what a hook
 # would have shown in each.
 
@@ -409,7 +411,7 @@ for layer, size in sizes.items():
 # never had to be in memory together.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes. **Misconception:** "a hook saves memory." Ask: "Two hooks, 2 MiB and 17 MiB. What is the
+# **Timing:** 12 minutes. **Misconception:** "a hook saves memory." Ask: "Two hooks, 2 MiB and 17 MiB. What is the
 # difference between them?" Then: "`kept.append(grad.norm())` without `.item()`: how much does it keep?" (4 bytes a layer:
 # a small tensor of its own. With `create_graph=True` it would keep the graph, so `.item()` is the safe habit.)
 
@@ -444,7 +446,7 @@ def tanh_chain(h, depth=16):
 
 
 def measure_training_step(forward):
-    """Go forward and backward; return MiB saved for backward, MiB at the peak of the whole step, and the gradient."""
+    """Go forward and backward; return MiB saved for backward, MiB at the peak, and the gradient."""
     x = torch.linspace(-2, 2, 256 * 1024).reshape(256, 1024).requires_grad_()
     with measure_memory() as memory:
         loss = forward(x).mean()
@@ -473,9 +475,10 @@ def show_and_keep(tensor):
     return tensor
 
 
+functions = {"x * x": lambda x: x * x, "sqrt(x)": torch.sqrt, "x + 1": lambda x: x + 1}
 x = torch.tensor([1.0, 4.0], requires_grad=True)
 with saved_tensors_hooks(show_and_keep, lambda tensor: tensor):
-    for what, function in {"x * x": lambda x: x * x, "sqrt(x)": torch.sqrt, "x + 1": lambda x: x + 1}.items():
+    for what, function in functions.items():
         print(what)
         function(x)
 
@@ -517,7 +520,7 @@ saved_by = {}
 for way, forward in steps.items():
     saved_by[way], peak, gradient = measure_training_step(forward)
     error = ((gradient - exact).abs() / exact.abs()).max().item()
-    quality = "the same gradient" if torch.equal(gradient, exact) else f"a gradient off by up to {error:.0%}"
+    quality = "the same gradient" if error == 0 else f"a gradient off by up to {error:.0%}"
     print(f"{way:<15} saved {saved_by[way]:5.2f} MiB   peak {peak:5.2f} MiB   {quality}")
 folder.cleanup()
 
@@ -564,8 +567,8 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 
 # %% [markdown]
 # float16 has 11 binary digits: 2049 becomes 2048, and the gradient 4096. It ends at 65504: 70000 becomes inf. It begins at
-# about 6e-8: 1e-8 becomes 0. bfloat16 has the range of float32 and only 8 digits: nothing overflows, everything is coarser.
-# No case raised an error.
+# about 6e-8: 1e-8 becomes 0. bfloat16 has the range of float32 and only 8 binary digits: nothing overflows, everything is
+# coarser. No case raised an error.
 #
 # **Weights are saved too.** They are in memory anyway, so packing them *adds* a copy. Here `h` is one row, and the weight is
 # 4 MiB:
@@ -582,9 +585,13 @@ def saved_by_product(pack):
     return memory.live / MIB
 
 
-print(f"kept as they are   {saved_by_product(lambda tensor: tensor):.2f} MiB")
-print(f"packed as float16  {saved_by_product(lambda tensor: tensor.half()):.2f} MiB")
-print(f"leaves left alone  {saved_by_product(lambda tensor: tensor if tensor.is_leaf else tensor.half()):.2f} MiB")
+packs = {
+    "kept as they are": lambda tensor: tensor,
+    "packed as float16": lambda tensor: tensor.half(),
+    "leaves left alone": lambda tensor: tensor if tensor.is_leaf else tensor.half(),
+}
+for way, pack in packs.items():
+    print(f"{way:<18} {saved_by_product(pack):.2f} MiB")
 
 # %% [markdown]
 # 2 MiB more instead of less. A good `pack` returns leaves as they are.
@@ -617,7 +624,7 @@ try_hooks("unpack returns one number of 3", lambda tensor: tensor, lambda packed
 # broadcasting, so the wrong gradient goes on. Test `unpack(pack(tensor))` against `tensor` before you train with it.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 20 minutes; the traps may be read at home. **Misconception:** "training memory is gradients." Ask: "2 MiB
+# **Timing:** 13 minutes; the traps may be read at home. **Misconception:** "training memory is gradients." Ask: "2 MiB
 # of gradients, 16 MiB saved. Which of the two grows with the depth of the network?" And for float16: "When did you get
 # an error message?" Never: that is the danger.
 
@@ -756,7 +763,7 @@ def save_as_half():
 check(save_as_half)
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 35 minutes. If time is short, leave exercises 4 and 6 for home. **Misconceptions to expect:** `retain_graph`
+# **Timing:** 40 minutes. If time is short, leave exercises 4 and 6 for home. **Misconceptions to expect:** `retain_graph`
 # for `retain_grad` (exercise 1); a list in the order of arrival (2); `retain_grad` taken for a hook with a place in the row
 # (3); a view taken for a copy (5); integers packed as float16 (7). Question for the room: "Who keeps this tensor alive?"
 
