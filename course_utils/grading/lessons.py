@@ -1,0 +1,86 @@
+"""The lessons as the grader knows them: their exercises, and what their own cells define."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from course_utils import notebooks
+from course_utils.exercises.engine import Exercise, exercises_of
+from course_utils.grading.names import Cell, Names, read_cell
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson: the text source it is built from, and its exercises in order."""
+
+    path: Path
+    exercises: tuple[Exercise, ...]
+
+    @property
+    def name(self) -> str:
+        """The notebook's name without its ending: `01_tensor_hooks`."""
+        return self.path.stem
+
+    @property
+    def number(self) -> int:
+        """The lesson's number."""
+        return int(self.name[:2])
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The code cells of the learner's edition."""
+        return code_cells(notebooks.learner(self.path).cells)
+
+    @cached_property
+    def answer_ids(self) -> dict[str, str]:
+        """The lasting id of each exercise's answer cell."""
+        cells = notebooks.answer_cells(notebooks.learner(self.path), self.name)
+        return {name: cell.id for name, cell in cells.items()}
+
+    def needed(self, names: set[str], exercise: str) -> list[str]:
+        """The lesson's own definitions that give `names` their value where the exercise stands."""
+        return self._names.needed(names, self._cell_number(exercise), but=exercise)[0]
+
+    def answered_notebook(self) -> str:
+        """The lesson with the reference answers in its answer cells, as the text of an `.ipynb` file."""
+        import nbformat
+
+        return nbformat.writes(notebooks.answered(self.path, {each.name: each.source for each in self.exercises}))
+
+    @cached_property
+    def _names(self) -> Names:
+        return Names(self.cells)
+
+    def _cell_number(self, exercise: str) -> int:
+        ids = [cell.id for cell in self.cells]
+        wanted = self.answer_ids.get(exercise)
+        return ids.index(wanted) if wanted in ids else len(ids)
+
+
+def code_cells(cells: list[dict]) -> list[Cell]:
+    """The code cells among a notebook's `cells`; what is no cell is left out, what is no text counts as empty."""
+    found = []
+    for cell in cells:
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        source = cell.get("source", "")
+        if isinstance(source, list):
+            source = "".join(part for part in source if isinstance(part, str))
+        metadata = cell.get("metadata")
+        tags = metadata.get("tags") if isinstance(metadata, dict) else None
+        found.append(
+            read_cell(
+                source if isinstance(source, str) else "",
+                cell["id"] if isinstance(cell.get("id"), str) else "",
+                [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
+            )
+        )
+    return found
+
+
+def load_lessons(folder: Path = notebooks.FOLDER) -> dict[str, Lesson]:
+    """The lessons that have a text source in `folder`, by name. Raises `notebooks.LessonError` if there is no such."""
+    found = [Lesson(path, tuple(exercises_of(int(path.stem[:2])))) for path in notebooks.sources(folder)]
+    return {lesson.name: lesson for lesson in found}
