@@ -102,9 +102,11 @@ prediction(
     ],
 )
 def gradients_of_all(tensors):
-    """Run one backward from the last of `tensors` (a dict of name to tensor); return the gradients of all, by name.
+    """Run one backward from the last of `tensors` (a dict of name to tensor);
+    return the gradients of all, by name.
 
-    The dict holds leaves and results alike; the last one is a single number. Afterwards the graph is freed, as usual.
+    The dict holds leaves and results alike; the last one is a single number.
+    Afterwards the graph is freed, as usual.
     """
     *_, last = tensors.values()
     for tensor in tensors.values():
@@ -219,10 +221,12 @@ def _(tensors):
     ],
 )
 def record_norms(activations):
-    """Return a list with a place for each tensor of `activations`: backward puts the norm of its gradient there.
+    """Return a list with a place for each tensor of `activations`: backward puts
+    the norm of its gradient there.
 
-    The order is that of `activations`. A norm is a Python float; a place is None until a gradient has come by, and a
-    later backward replaces it. No gradient is kept, and none is changed.
+    The order is that of `activations`. A norm is a Python float; a place is None
+    until a gradient has come by, and a later backward replaces it. No gradient is
+    kept, and none is changed.
     """
     norms = [None] * len(activations)
 
@@ -366,10 +370,12 @@ def _(activations):
     ],
 )
 def arrived_and_passed_on(tensor, hooks):
-    """Register `hooks` on `tensor`, in their order, and make both ends of the row visible.
+    """Register `hooks` on `tensor`, in their order, and make both ends of the row
+    visible.
 
-    Return a list that will receive a copy of each gradient as it arrives, before the first of `hooks`. `tensor.grad`
-    keeps the gradient as it is passed on, after the last of them.
+    Return a list that will receive a copy of each gradient as it arrives, before
+    the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
+    the last of them.
     """
     arrived = []
     tensor.register_hook(lambda grad: arrived.append(grad.clone()))
@@ -482,10 +488,11 @@ def _(tensor, hooks):
     ],
 )
 def multiply_in_place(tensor, factor):
-    """Multiply `tensor` by `factor` in place; return a dict that backward will fill with two gradients.
+    """Multiply `tensor` by `factor` in place; return a dict that backward will fill
+    with two gradients.
 
-    Under "before" is a copy of the gradient of the values that `tensor` came with, under "after" that of the values it
-    has now.
+    Under "before" is a copy of the gradient of the values that `tensor` came with,
+    under "after" that of the values it has now.
     """
     grads = {}
     tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
@@ -597,9 +604,11 @@ def _(tensor, factor):
     ],
 )
 def keep_first_row(tensor):
-    """Return a list that will receive a copy of the first row of each gradient of `tensor`, which has two dimensions.
+    """Return a list that will receive a copy of the first row of each gradient of
+    `tensor`, which has two dimensions.
 
-    The list keeps those rows alive and nothing else: not one byte of the other rows.
+    The list keeps those rows alive and nothing else: not one byte of the other
+    rows.
     """
     rows = []
     tensor.register_hook(lambda grad: rows.append(grad[0].clone()))
@@ -705,10 +714,11 @@ def _(tensor):
     ],
 )
 def count_saved_bytes(function, x):
-    """Run `function(x)` and return how many bytes of memory it keeps for backward, as an int.
+    """Run `function(x)` and return how many bytes of memory it keeps for backward,
+    as an int.
 
-    Each storage counts once and whole, however many saved tensors lie in it. `saved_tensors_hooks` shows you what is
-    saved.
+    Each storage counts once and whole, however many saved tensors lie in it.
+    `saved_tensors_hooks` shows you what is saved.
     """
     sizes = {}
 
@@ -866,10 +876,12 @@ def _(function, x):
     ],
 )
 def save_as_half():
-    """Return two functions for `saved_tensors_hooks`, `pack` and `unpack`, that keep floating-point tensors as float16.
+    """Return two functions for `saved_tensors_hooks`, `pack` and `unpack`, that
+    keep floating-point tensors as float16.
 
-    `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back as such, with the precision of
-    float16. The original numbers are not kept. Tensors of whole numbers or bools stay exactly as they are.
+    `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
+    as such, with the precision of float16. The original numbers are not kept.
+    Tensors of whole numbers or bools stay exactly as they are.
     """
 
     def pack(tensor):

@@ -112,7 +112,7 @@ check(largest)
 # | | Lesson | You learn | Minutes |
 # |---|---|---|---|
 # | 01 | [Tensor hooks](01_tensor_hooks.ipynb) | to see and to change a gradient on its way | 60 |
-# | 02 | [retain_grad or a hook](02_retain_grad_or_hook.ipynb) | which to use when, and what it costs | 45 |
+# | 02 | [retain_grad or a hook](02_retain_grad_or_hook.ipynb) | which to use when, and what it costs | 85 |
 #
 # ## Your progress
 #

@@ -123,7 +123,9 @@ except RuntimeError as error:
 
 # %%
 def read_grad(tensor):
-    """Print `tensor.grad`, and the first sentence of each warning that reading it gives."""
+    """Print `tensor.grad`, and the first sentence of each warning that reading it
+    gives.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         print(".grad =", tensor.grad)
@@ -283,7 +285,9 @@ kept = []  # what the hooks keep
 
 
 def deep_chain(function=torch.tanh, depth=16):
-    """A leaf of 1 MiB and `depth` activations of 1 MiB, each the `function` of the one before."""
+    """A leaf of 1 MiB and `depth` activations of 1 MiB, each the `function` of the
+    one before.
+    """
     tensors = [torch.zeros(256, 1024, requires_grad=True)]
     for _ in range(depth):
         tensors.append(function(tensors[-1]))
@@ -291,7 +295,9 @@ def deep_chain(function=torch.tanh, depth=16):
 
 
 def peak_of_backward(prepare):
-    """The most MiB of gradients alive at once in backward, after `prepare(activation)` for each activation."""
+    """The most MiB of gradients alive at once in backward, after
+    `prepare(activation)` for each activation.
+    """
     kept.clear()
     _, activations = deep_chain()
     for activation in activations:
@@ -446,7 +452,9 @@ def tanh_chain(h, depth=16):
 
 
 def measure_training_step(forward):
-    """Go forward and backward; return MiB saved for backward, MiB at the peak, and the gradient."""
+    """Go forward and backward; return MiB saved for backward, MiB at the peak, and
+    the gradient.
+    """
     x = torch.linspace(-2, 2, 256 * 1024).reshape(256, 1024).requires_grad_()
     with measure_memory() as memory:
         loss = forward(x).mean()
@@ -576,7 +584,9 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 
 # %%
 def saved_by_product(pack):
-    """MiB that h @ weight adds to the memory until backward, with `pack` on what it saves."""
+    """MiB that h @ weight adds to the memory until backward, with `pack` on what it
+    saves.
+    """
     h = torch.ones(1, 1024, requires_grad=True)
     weight = torch.ones(1024, 1024, requires_grad=True)
     with measure_memory() as memory, saved_tensors_hooks(pack, lambda packed: packed.float()):
@@ -601,7 +611,9 @@ for way, pack in packs.items():
 
 # %%
 def try_hooks(what, pack, unpack):
-    """Go forward and backward through x · x with these hooks and print what came of it."""
+    """Go forward and backward through x · x with these hooks and print what came of
+    it.
+    """
     x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     try:
         with saved_tensors_hooks(pack, unpack):
@@ -651,9 +663,11 @@ GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "retain_grad"), ("z",
 
 # %% tags=["answer"]
 def gradients_of_all(tensors):
-    """Run one backward from the last of `tensors` (a dict of name to tensor); return the gradients of all, by name.
+    """Run one backward from the last of `tensors` (a dict of name to tensor);
+    return the gradients of all, by name.
 
-    The dict holds leaves and results alike; the last one is a single number. Afterwards the graph is freed, as usual.
+    The dict holds leaves and results alike; the last one is a single number.
+    Afterwards the graph is freed, as usual.
     """
     ...
 
@@ -667,10 +681,12 @@ check(gradients_of_all)
 
 # %% tags=["answer"]
 def record_norms(activations):
-    """Return a list with a place for each tensor of `activations`: backward puts the norm of its gradient there.
+    """Return a list with a place for each tensor of `activations`: backward puts
+    the norm of its gradient there.
 
-    The order is that of `activations`. A norm is a Python float; a place is None until a gradient has come by, and a
-    later backward replaces it. No gradient is kept, and none is changed.
+    The order is that of `activations`. A norm is a Python float; a place is None
+    until a gradient has come by, and a later backward replaces it. No gradient is
+    kept, and none is changed.
     """
     ...
 
@@ -684,10 +700,12 @@ check(record_norms)
 
 # %% tags=["answer"]
 def arrived_and_passed_on(tensor, hooks):
-    """Register `hooks` on `tensor`, in their order, and make both ends of the row visible.
+    """Register `hooks` on `tensor`, in their order, and make both ends of the row
+    visible.
 
-    Return a list that will receive a copy of each gradient as it arrives, before the first of `hooks`. `tensor.grad`
-    keeps the gradient as it is passed on, after the last of them.
+    Return a list that will receive a copy of each gradient as it arrives, before
+    the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
+    the last of them.
     """
     ...
 
@@ -701,10 +719,11 @@ check(arrived_and_passed_on)
 
 # %% tags=["answer"]
 def multiply_in_place(tensor, factor):
-    """Multiply `tensor` by `factor` in place; return a dict that backward will fill with two gradients.
+    """Multiply `tensor` by `factor` in place; return a dict that backward will fill
+    with two gradients.
 
-    Under "before" is a copy of the gradient of the values that `tensor` came with, under "after" that of the values it
-    has now.
+    Under "before" is a copy of the gradient of the values that `tensor` came with,
+    under "after" that of the values it has now.
     """
     ...
 
@@ -718,9 +737,11 @@ check(multiply_in_place)
 
 # %% tags=["answer"]
 def keep_first_row(tensor):
-    """Return a list that will receive a copy of the first row of each gradient of `tensor`, which has two dimensions.
+    """Return a list that will receive a copy of the first row of each gradient of
+    `tensor`, which has two dimensions.
 
-    The list keeps those rows alive and nothing else: not one byte of the other rows.
+    The list keeps those rows alive and nothing else: not one byte of the other
+    rows.
     """
     ...
 
@@ -734,10 +755,11 @@ check(keep_first_row)
 
 # %% tags=["answer"]
 def count_saved_bytes(function, x):
-    """Run `function(x)` and return how many bytes of memory it keeps for backward, as an int.
+    """Run `function(x)` and return how many bytes of memory it keeps for backward,
+    as an int.
 
-    Each storage counts once and whole, however many saved tensors lie in it. `saved_tensors_hooks` shows you what is
-    saved.
+    Each storage counts once and whole, however many saved tensors lie in it.
+    `saved_tensors_hooks` shows you what is saved.
     """
     ...
 
@@ -751,10 +773,12 @@ check(count_saved_bytes)
 
 # %% tags=["answer"]
 def save_as_half():
-    """Return two functions for `saved_tensors_hooks`, `pack` and `unpack`, that keep floating-point tensors as float16.
+    """Return two functions for `saved_tensors_hooks`, `pack` and `unpack`, that
+    keep floating-point tensors as float16.
 
-    `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back as such, with the precision of
-    float16. The original numbers are not kept. Tensors of whole numbers or bools stay exactly as they are.
+    `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
+    as such, with the precision of float16. The original numbers are not kept.
+    Tensors of whole numbers or bools stay exactly as they are.
     """
     ...
 
