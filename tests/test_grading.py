@@ -945,6 +945,8 @@ def test_what_no_screen_should_get_is_escaped():
 @pytest.mark.parametrize(
     ("make", "arguments", "sentence"),
     [
+        (None, [], "give a folder"),
+        (None, ["class", "--check", "work"], "give a folder"),
         (None, ["gone"], "does not exist"),
         ("file", ["here"], "is not a folder"),
         ("folder", ["here"], "nothing to grade"),
@@ -962,6 +964,15 @@ def test_what_cannot_be_run_gets_one_sentence(make, arguments, sentence, tmp_pat
     assert sentence in printed.err
     assert len(printed.err.strip().splitlines()) == 1
     assert not printed.out
+
+
+def test_a_folder_that_cannot_be_read_gets_one_sentence(tmp_path, monkeypatch, capsys):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("course_utils.grading.collect.find_submissions", refuse)
+    assert main([str(tmp_path)]) == 2
+    assert "cannot be read: Permission denied" in capsys.readouterr().err
 
 
 def test_help_says_what_the_exit_status_means(capsys):

@@ -38,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", type=Path, metavar="WORKDIR", help="show the scores of the lessons in WORKDIR")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # where the lessons' sources are, for tests
     options = parser.parse_args(argv)
-    if (options.submissions is None) == (options.check is None):
-        parser.error("give a folder of submissions, or --check and a folder of your own work")
     try:
+        if (options.submissions is None) == (options.check is None):
+            raise CannotRun("give a folder of submissions, or --check and a folder of your own work.")
         lessons = _load_lessons(options.folder)
         chosen = _choose(lessons, options.lesson)
         if options.check is not None:
@@ -86,7 +86,10 @@ def grade_folder(folder: Path, report: Path, lessons: Mapping[str, Lesson], chos
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
         raise CannotRun(f"{folder} {what}: give the folder that holds a folder for each student.")
-    found = find_submissions(folder, lessons)
+    try:
+        found = find_submissions(folder, lessons)
+    except OSError as error:
+        raise CannotRun(f"{folder} cannot be read: {error.strerror}.") from None
     submissions = [each for each in found if each.lesson is None or each.lesson.name in chosen]
     if not submissions:
         raise CannotRun(f"there is nothing to grade in {folder}: it should hold student/lesson.ipynb.")
