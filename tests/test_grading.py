@@ -831,6 +831,14 @@ def test_out_of_time_before_its_turn_is_no_verdict():
     assert "used up" in observed.reason
 
 
+@pytest.mark.slow
+def test_an_answer_that_did_not_get_its_full_time_is_not_blamed():
+    limits = Limits(exercise=60, submission=8)
+    (observed,) = run_answers([answer_to("largest", STUBBORN)], SEED, limits)
+    assert (observed.outcome, observed.evidence) == (None, None)
+    assert observed.reason
+
+
 def test_the_run_notebook_holds_no_key():
     text = nbformat.writes(make_notebook([answer_to("largest", "def largest(t): return 1")]))
     assert "show_mistakes" not in text

@@ -95,6 +95,7 @@ def run_answers(answers: Sequence[Answer], seed: int, limits: Limits | None = No
         if time.monotonic() >= deadline:
             known |= {each.exercise.name: Observed(each, reason=LATE) for each in waiting}
             break
+        has_its_time = deadline - time.monotonic() >= limits.exercise
         executed = execute(make_notebook(waiting), seed, limits.exercise, deadline)
         if executed.ended and not executed.at:  # no answer had a chance
             known |= {each.exercise.name: Observed(each, reason=executed.ended) for each in waiting}
@@ -103,7 +104,8 @@ def run_answers(answers: Sequence[Answer], seed: int, limits: Limits | None = No
         done = names.index(executed.at) if executed.ended else len(names)
         known |= {answer.exercise.name: _read(answer, executed) for answer in waiting[:done]}
         if executed.ended and done == 0:
-            known[executed.at] = _blame(waiting[0], executed.ended)
+            late = executed.ended == TOO_LONG and not has_its_time
+            known[executed.at] = _blame(waiting[0], LATE if late else executed.ended)
             done = 1
         waiting = waiting[done:]
     return [known[answer.exercise.name] for answer in answers]
