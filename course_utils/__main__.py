@@ -58,7 +58,7 @@ def run_check(options, rest) -> int:
     from course_utils.grading.__main__ import main as grade
     from course_utils.work import WORK
 
-    lesson = [options.lesson] if options.lesson else []
+    lesson = ["--lesson", options.lesson] if options.lesson else []
     return grade(["--check", str(WORK), *lesson, *rest]) or 0
 
 
@@ -79,9 +79,8 @@ def run_grade(options, rest) -> int:
     from course_utils.grading.__main__ import main as grade
 
     arguments = [options.submissions]
-    for name in ("roster", "report"):
-        if getattr(options, name):
-            arguments += ["--" + name, getattr(options, name)]
+    if options.report:
+        arguments += ["--report", options.report]
     return grade(arguments + rest) or 0
 
 
@@ -110,8 +109,8 @@ COMMANDS = {
     "grade": Command(
         run_grade,
         "grade a folder of submissions",
-        "SUBMISSIONS= ROSTER= REPORT= ARGS=",
-        ("submissions", "roster", "report"),
+        "SUBMISSIONS= REPORT= ARGS=",
+        ("submissions", "report"),
         examine_grade,
     ),
 }

@@ -67,6 +67,8 @@ def outcome_of(source, tmp_path, name="scale_gradient"):
         ("return torch.tensor([1.0, 4.0])", Stage.PASSED, ""),
         ("y = None; return y", Stage.RETURNED_NOTHING, "returned nothing (None); expected [1., 4.]"),
         ("return [1.0, 4.0]", Stage.WRONG_TYPE, "a list of 2; expected a tensor of shape (2,)"),
+        ("return torch.empty(2, device='meta')", Stage.WRONG_TYPE, "a tensor whose numbers cannot be read"),
+        ("return torch.eye(2).to_sparse()", Stage.WRONG_TYPE, "a tensor whose numbers cannot be read"),
         ("return torch.ones(3)", Stage.WRONG_SHAPE, "shape (3,); expected shape (2,)"),
         ("return torch.tensor([1, 4])", Stage.WRONG_DTYPE, "int64; expected float32"),
         ("return torch.tensor([1.0, float('nan')])", Stage.NOT_FINITE, "[1., nan]; expected [1., 4.]"),
@@ -414,6 +416,7 @@ def test_html_escapes_and_survives_odd_backquotes():
 def test_values_are_short_and_exact_in_messages():
     assert show(plain(torch.tensor([[1.0, -2.5], [0.1, 3e-7]]))) == "[[1., -2.5], [0.1, 3e-07]]"
     assert show(plain(torch.tensor([1, 2]))) == "[1, 2]"
+    assert show(plain([torch.tensor([-0.0]), -0.0])) == "[[0.], 0.]"
     assert show(plain((1, "a", None, True))) == "(1, 'a', None, True)"
     assert "a tensor of shape (100,)" in show(plain(torch.zeros(100)))
 

@@ -253,7 +253,10 @@ class World:
         torch.set_grad_enabled(self._settings["grad mode"])
         if now["number of threads"] != self._settings["number of threads"]:
             torch.set_num_threads(self._settings["number of threads"])
-        torch.use_deterministic_algorithms(self._settings["deterministic algorithms"])
+        if (
+            now["deterministic algorithms"] != self._settings["deterministic algorithms"]
+        ):  # its first call takes a second
+            torch.use_deterministic_algorithms(self._settings["deterministic algorithms"])
         if now["default device"] != self._settings["default device"]:
             torch.set_default_device(None)
             if torch.get_default_device() != self._settings["default device"]:

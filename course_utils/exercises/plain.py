@@ -74,7 +74,7 @@ def plain(value: object, depth: int = 0) -> Plain:
 
 
 def _number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
+    return value + 0.0 if math.isfinite(value) else str(value)  # + 0.0 makes 0 of the -0 that no reader expects
 
 
 def _plain_tensor(tensor: torch.Tensor) -> Plain:
@@ -82,8 +82,8 @@ def _plain_tensor(tensor: torch.Tensor) -> Plain:
     try:
         flat = tensor.detach().to("cpu").reshape(-1)[:MAX_NUMBERS]
         numbers = flat.tolist()
-    except (RuntimeError, NotImplementedError) as error:  # a meta tensor, an exotic layout: no numbers to read
-        return found | {"values": [], "unreadable": str(error).splitlines()[0]}
+    except (RuntimeError, NotImplementedError):  # a meta tensor, an exotic layout
+        return {"type": "tensor without numbers"}
     if flat.is_complex():
         numbers = [part for number in numbers for part in (number.real, number.imag)]
     return found | {"values": [_number(number) if isinstance(number, float) else number for number in numbers]}
@@ -104,6 +104,7 @@ def name_type(value: Plain) -> str:
         "bool": "a bool",
         "str": "a string",
         "handle": "a hook's handle",
+        "tensor without numbers": "a tensor whose numbers cannot be read (on the meta device, or sparse)",
         "generator": "a generator (the function uses `yield` or `async`; use `return`)",
         "function": "a function",
         "context manager": "a context manager",
