@@ -477,6 +477,7 @@ def test_a_conda_or_other_environment_with_the_course_in_it_is_used(monkeypatch)
     monkeypatch.setattr(setup, "_is_installed_here", lambda: True)
     monkeypatch.setattr(setup, "_is_inside_venv", lambda: False)
     monkeypatch.setattr(setup, "list_unmet", lambda requirements: [])
+    monkeypatch.setattr(setup, "venv_python", lambda: Path("elsewhere"))  # these tests may run in .venv itself
     assert setup.prepare_environment() == Path(sys.executable)
     assert setup.is_running(Path(sys.executable))
     monkeypatch.setattr(setup, "list_unmet", lambda requirements: ["torch>=2.13"])

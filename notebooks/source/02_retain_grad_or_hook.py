@@ -285,9 +285,7 @@ kept = []  # what the hooks keep
 
 
 def deep_chain(function=torch.tanh, depth=16):
-    """A leaf of 1 MiB and `depth` activations of 1 MiB, each the `function` of the
-    one before.
-    """
+    """A leaf of 1 MiB and `depth` activations, each the `function` of the one before."""
     tensors = [torch.zeros(256, 1024, requires_grad=True)]
     for _ in range(depth):
         tensors.append(function(tensors[-1]))
@@ -295,9 +293,7 @@ def deep_chain(function=torch.tanh, depth=16):
 
 
 def peak_of_backward(prepare):
-    """The most MiB of gradients alive at once in backward, after
-    `prepare(activation)` for each activation.
-    """
+    """The most MiB of gradients alive at once in backward, each activation prepared."""
     kept.clear()
     _, activations = deep_chain()
     for activation in activations:
