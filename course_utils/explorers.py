@@ -3,11 +3,28 @@
 Show one by making it the last line of a cell: `GradientFlow("two paths", hooks={"a": "times 6"}, step=3)`.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable
 from html import escape
 
 import ipywidgets as widgets
+from torch import Tensor, nn
 
+from course_utils.call_pictures import (
+    EXAMPLE_CALLS,
+    GLOBAL,
+    MODEL,
+    CallStory,
+    choose_moments,
+    guess_next_hook,
+    make_example,
+    show_source,
+    tell_call,
+)
+from course_utils.calls import HOOK_KINDS, life_of_a_call
+from course_utils.cam_pictures import CAM_LAYERS, CAM_PICTURES, CamChoice, CamView, draw_cams
+from course_utils.cam_pictures import KINDS as CAM_KINDS
+from course_utils.display import widget_bundle
 from course_utils.graphs import (
     ACTIONS,
     EXAMPLES,
@@ -20,6 +37,20 @@ from course_utils.graphs import (
     parse,
     read_hooks,
 )
+from course_utils.model_hooks import (
+    EFFECTS,
+    KINDS,
+    MODELS,
+    HookStory,
+    PlacementError,
+    describe,
+    module_names,
+    read_placements,
+    tell_hooks,
+    title_of,
+)
+from course_utils.pictures import PictureError, png, read_picture
+from course_utils.scenes import SIZE
 
 # --------------------------------------------------------------------------------------------------------------------
 # What all explorers share
@@ -285,3 +316,466 @@ def _tabulate(story: Story) -> str:
     rows = [(row.name, row.kind, row.value, row.gradient, row.gradient_without_hooks, row.grad) for row in story.table]
     header = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
     return make_table(header, rows, f"After step {story.step} of {story.last_step}")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Hooks on the modules of a small model
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class ModelHooks(Explorer):
+    """Register hooks on the modules of a small model, remove them, and see what they see and change.
+
+    model: one of `course_utils.model_hooks.MODELS`.
+    hooks: the hooks to begin with, in the order of registration: `(module, kind)` or `(module, kind, effect)`, with the
+        kinds and effects of `course_utils.model_hooks`; the module is a dotted name, "" is the model itself.
+
+    The hooks exist only while the picture is computed, on a model made for it. By keyboard: Tab from control to
+    control, Space for buttons and to open a list. Raises `PlacementError` (a `ValueError`) for what does not exist.
+    """
+
+    def __init__(self, model: str = "small net", hooks: Iterable[tuple[str, ...]] = ()) -> None:
+        self._hooks = list(read_placements(model, hooks))
+        story = tell_hooks(model, self._hooks)
+        self._make_controls(model)
+        self._fit_modules()
+        self._show_hooks()
+        self._show(story)
+
+    @property
+    def sentence(self) -> str:
+        return self._story.sentence
+
+    @property
+    def still_picture(self) -> str:
+        return put_on_paper(self._story.picture)
+
+    # The panel
+
+    def _make_controls(self, model: str) -> None:
+        self._model = widgets.Dropdown(
+            description="Model", options=[*MODELS], value=model, style=_label_width(60), layout={"width": "300px"}
+        )
+        self._module = widgets.Dropdown(description="Hook on", style=_label_width(60), layout={"width": "170px"})
+        self._kind = widgets.Dropdown(
+            description="Kind",
+            options=[*KINDS],
+            value="forward hook",
+            style=_label_width(40),
+            layout={"width": "235px"},
+        )
+        self._effect = widgets.Dropdown(
+            description="that does", options=[*EFFECTS], style=_label_width(70), layout={"width": "215px"}
+        )
+        self._register = widgets.Button(
+            description="Register", tooltip="Register this hook on the module", layout={"width": "96px"}
+        )
+        self._clear = widgets.Button(
+            description="Remove all", tooltip="Remove all hooks from the model", layout={"width": "96px"}
+        )
+        self._chips = widgets.HBox(layout={"flex_flow": "row wrap", "align_items": "center"})
+        self._picture, self._words, self._problem = (widgets.HTML() for _ in range(3))
+        choices = [self._module, self._kind, self._effect, self._register, self._clear]
+        row = widgets.HBox(choices, layout={"flex_flow": "row wrap"})
+        self.widget = widgets.VBox(
+            [self._model, row, self._chips, self._picture, self._words, self._problem], layout={"max_width": "900px"}
+        )
+        self._model.observe(self._change_model, "value")
+        self._register.on_click(self._add_hook)
+        self._clear.on_click(self._remove_all)
+
+    # What happens when a control changes
+
+    def _change_model(self, change: object) -> None:
+        self._hooks = []
+        self._fit_modules()
+        self._refresh()
+
+    def _add_hook(self, button: object) -> None:
+        hook = (self._module.value, self._kind.value, self._effect.value)
+        try:
+            self._hooks = list(read_placements(self._model.value, [*self._hooks, hook]))
+        except PlacementError as error:
+            self._problem.value = make_problem(str(error))
+            return
+        self._refresh()
+
+    def _remove_hook(self, button: widgets.Button) -> None:
+        del self._hooks[self._chips.children.index(button) - 1]  # the label comes first
+        self._refresh()
+
+    def _remove_all(self, button: object) -> None:
+        self._hooks = []
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._show_hooks()
+        self._show(tell_hooks(self._model.value, self._hooks))
+
+    def _fit_modules(self) -> None:
+        names = module_names(self._model.value)
+        self._module.options = [(title_of(name), name) for name in names]
+        self._module.value = names[1]
+
+    def _show_hooks(self) -> None:
+        words = (
+            "Hooks, in the order of registration (press to remove one):" if self._hooks else "No hook is registered."
+        )
+        outdated = self._chips.children
+        self._chips.children = [widgets.Label(words), *(self._make_chip(hook) for hook in self._hooks)]
+        for chip in outdated:
+            chip.close()
+        self._clear.disabled = not self._hooks
+
+    def _make_chip(self, hook: tuple[str, str, str]) -> widgets.Button:
+        chip = widgets.Button(description=f"Remove {describe(hook)}", layout={"width": "auto"})
+        chip.on_click(self._remove_hook)
+        return chip
+
+    def _show(self, story: HookStory) -> None:
+        """Put a story on the panel: the only place where the picture changes."""
+        self._story = story
+        self._picture.value, self._words.value, self._problem.value = story.picture, make_paragraph(story.sentence), ""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The life of a call
+# --------------------------------------------------------------------------------------------------------------------
+
+NO_OTHER = "no hook any more"
+
+
+class LifeOfACall(Explorer):
+    """Step through one call of a small network and its backward pass, and predict which hook fires next.
+
+    model: what the relu of the network fc1, relu, fc2 does ("plain", "in place" or "raises an error"), or a model of
+        your own with at most 8 modules; then `inputs` is what to call it with, a tensor or a tuple of arguments.
+    hooks: the hooks to begin with, in the order of registration: `(kind, place)` with a kind of
+        `course_utils.calls.HOOK_KINDS`; the place is a dotted name, "" for the model, or "global".
+    step: the step to open at, from 1; -1 for the last.
+
+    The source of each part comes from the installed torch, and shows as soon as a control is used. By keyboard: Tab
+    from control to control, arrow keys on the slider and the radio buttons, Space for buttons and boxes. Raises
+    `ValueError` for an unknown model, kind or step, and `UnknownLayerError` for an unknown place.
+    """
+
+    def __init__(
+        self,
+        model: str | nn.Module = "plain",
+        inputs: Tensor | tuple[object, ...] | None = None,
+        *,
+        hooks: Iterable[tuple[str, str]] = (),
+        step: int = 1,
+    ) -> None:
+        self._own = None if isinstance(model, str) else (model, inputs)
+        if self._own and inputs is None:
+            raise ValueError("a model of your own needs inputs: LifeOfACall(model, x)")
+        self._hooks = list(hooks)
+        self._guesses: list[tuple[str, str]] = []
+        self._filling = False
+        self._make_controls(model if isinstance(model, str) else "plain")
+        self._call()
+        stops = self._stops()
+        if not -len(stops) <= step <= len(stops) or step == 0:
+            raise ValueError(f"there is no step {step}: this call has the steps 1 to {len(stops)}, and -1 is the last")
+        self._begin(stops[step - 1 if step > 0 else step])
+
+    @property
+    def sentence(self) -> str:
+        return self._story.sentence
+
+    @property
+    def still_picture(self) -> str:
+        return put_on_paper(self._story.picture)
+
+    # The panel
+
+    def _make_controls(self, relu: str) -> None:
+        network, _ = self._own or make_example(relu)
+        places = [(GLOBAL, GLOBAL), *((name or MODEL, name) for name, _ in network.named_modules())]
+        row = {"flex_flow": "row wrap", "align_items": "center"}
+        self._relu = widgets.RadioButtons(
+            description="relu", options=[*EXAMPLE_CALLS], value=relu, style=_label_width(60), layout={"width": "240px"}
+        )
+        self._place = widgets.ToggleButtons(description="Hooks of", options=places, value="", style=_label_width(60))
+        self._place.style.button_width = "auto"
+        self._kinds = {
+            kind: widgets.Checkbox(indent=False, layout={"width": "258px", "margin": "0"}) for kind in HOOK_KINDS
+        }
+        self._registered = widgets.HTML()
+        self._clear = widgets.Button(description="Remove all", tooltip="Remove all hooks", layout={"width": "100px"})
+        self._skipped = widgets.Checkbox(description="Also stop at parts that are skipped", indent=False)
+        self._back = widgets.Button(description="Back", tooltip="One step back", layout={"width": "70px"})
+        self._next = widgets.Button(description="Next", tooltip="One step on", layout={"width": "70px"})
+        self._slider_row, self._choices = widgets.HBox(layout=row), widgets.HBox(layout=row)
+        self._picture, self._words, self._source = (widgets.HTML() for _ in range(3))
+        self._problem, self._reply, self._table = (widgets.HTML() for _ in range(3))
+        self.widget = widgets.VBox(
+            [
+                *([] if self._own else [self._relu]),
+                self._place,
+                widgets.HBox([*self._kinds.values()], layout={**row, "max_width": "800px"}),
+                widgets.HBox([self._registered, self._clear], layout=row),
+                self._problem,
+                self._slider_row,
+                self._picture,
+                self._words,
+                self._source,
+                self._choices,
+                self._reply,
+                self._table,
+            ],
+            layout={"max_width": "840px"},
+        )
+        self._relu.observe(self._change_call, "value")
+        self._place.observe(self._fill_boxes, "value")
+        for kind, box in self._kinds.items():
+            box.observe(lambda change, kind=kind: self._switch(kind, change["new"]), "value")
+        self._clear.on_click(self._remove_hooks)
+        self._skipped.observe(self._change_stops, "value")
+        self._back.on_click(lambda _: self._move(-1))
+        self._next.on_click(lambda _: self._move(1))
+
+    def _fill_boxes(self, change: object = None) -> None:
+        """Let the boxes show the hooks of the chosen place."""
+        self._filling, place = True, self._place.value
+        for kind, box in self._kinds.items():
+            box.description = f"{place or MODEL}: {kind}"
+            box.value = (kind, place) in self._hooks
+        self._filling = False
+
+    # What happens when a control changes
+
+    def _switch(self, kind: str, on: bool) -> None:
+        if self._filling:
+            return
+        before, hook = list(self._hooks), (kind, self._place.value)
+        self._hooks = [*self._hooks, hook] if on else [each for each in self._hooks if each != hook]
+        try:
+            self._call()
+        except RuntimeError as error:  # torch refuses full and legacy backward hooks on one module
+            self._hooks = before
+            self._fill_boxes()
+            self._problem.value = make_problem(f"torch refuses this hook: {error}")
+            return
+        self._begin(self._stops()[0], live=True)
+
+    def _remove_hooks(self, button: object) -> None:
+        self._hooks = []
+        self._change_call()
+
+    def _change_call(self, change: object = None) -> None:
+        self._call()
+        self._begin(self._stops()[0], live=True)
+
+    def _change_stops(self, change: object) -> None:
+        self._make_slider(max(stop for stop in self._stops() if stop <= self._shown))
+        self._show()
+
+    def _move(self, by: int) -> None:
+        self._step.value = min(max(self._step.value + by, 1), self._step.max)
+
+    def _guess(self, said: str) -> None:
+        guess, place = guess_next_hook(self._moments, self._shown, said)
+        words = guess.fired or NO_OTHER
+        self._guesses.append((said or NO_OTHER, words if guess.right else f"{words} (not as predicted)"))
+        self._step.value = self._stops().index(max(stop for stop in self._stops() if stop <= place)) + 1
+        self._show()
+        self._reply.value = make_paragraph(guess.sentence)
+
+    # The call and the picture
+
+    def _call(self) -> None:
+        model, inputs = self._own or make_example(self._relu.value)
+        self._model, self._moments = model, life_of_a_call(model, inputs, self._hooks)
+
+    def _stops(self) -> list[int]:
+        return choose_moments(self._moments, skipped=self._skipped.value)
+
+    def _begin(self, place: int, *, live: bool = False) -> None:
+        """Fit the controls to a new call, and show it."""
+        self._guesses = []
+        self._fill_boxes()
+        names = [f"{number}. {where or MODEL}: {kind}" for number, (kind, where) in enumerate(self._hooks, 1)]
+        self._registered.value = make_paragraph(f"Registered, in this order: {', '.join(names) or 'no hook'}.")
+        self._clear.disabled = not self._hooks
+        self._make_choices()
+        self._make_slider(place)
+        self._show(live=live)
+
+    def _make_choices(self) -> None:
+        labels = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
+        buttons = []
+        for said in [*labels, ""]:
+            button = widgets.Button(description=said or NO_OTHER, layout={"width": "auto"})
+            button.on_click(lambda _, said=said: self._guess(said))
+            buttons.append(button)
+        outdated = self._choices.children
+        self._choices.children = [widgets.Label("Predict: which hook fires next?"), *buttons]
+        for widget in outdated:
+            widget.close()
+
+    def _make_slider(self, place: int) -> None:
+        """Make a new slider for each call: in the browser, the End key keeps to the range that a slider began with."""
+        stops = self._stops()
+        self._step = widgets.IntSlider(
+            description="Step", min=1, max=len(stops), value=stops.index(place) + 1, style=_label_width(60)
+        )
+        self._step.layout.width = "330px"
+        self._step.observe(self._show, "value")
+        outdated = [each for each in self._slider_row.children if isinstance(each, widgets.IntSlider)]
+        self._slider_row.children = [self._step, self._back, self._next, self._skipped]
+        for slider in outdated:
+            slider.close()
+
+    def _show(self, change: object = None, *, live: bool = True) -> None:
+        """Put a moment on the panel: the only place where the picture changes."""
+        self._shown, skipped = self._stops()[self._step.value - 1], self._skipped.value
+        self._story: CallStory = tell_call(self._moments, self._shown, self._model, self._hooks, skipped=skipped)
+        self._picture.value, self._words.value = self._story.picture, make_paragraph(self._story.sentence)
+        # What is saved in a notebook must not depend on the release: the source comes with the first move.
+        later = "<div>Move the slider: here you will read the source of each part, as it is in your torch.</div>"
+        self._source.value = show_source(self._story.moment) if live else later
+        self._problem.value = self._reply.value = ""
+        rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]
+        self._table.value = make_table(("hook", "you said", "it was"), rows, "Predicted and actual") if rows else ""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Grad-CAM
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class GradCam(Explorer):
+    """Where the honest network and its misled twin look for a class, on a picture of the course or one's own.
+
+    picture: the number of one of `course_utils.cam_pictures.CAM_PICTURES`, from 1, or a picture of one's own,
+        (3, 112, 112) in [0, 1], as `read_picture(file, size=112)` makes it.
+    kind: the class, one of `course_utils.scenes.KINDS`.
+    layer: the layer whose maps are weighted, one of `course_utils.cam_pictures.CAM_LAYERS`.
+    opacity: of the map over the picture, from 0 to 1.
+    buoy: whether a buoy is painted into the picture.
+
+    A network runs once for each picture and layer; another class costs one short backward pass, another opacity none.
+    By keyboard: Tab from control to control, arrow keys on sliders, Space for buttons and check boxes.
+    Raises `CamError` (a `ValueError`) for what there is not.
+    """
+
+    def __init__(
+        self,
+        picture: int | Tensor = 1,
+        kind: str = "cat",
+        *,
+        layer: str = CAM_LAYERS[-1],
+        opacity: float = 0.6,
+        buoy: bool = False,
+    ) -> None:
+        self._own = picture if isinstance(picture, Tensor) else None
+        self._view = draw_cams(CamChoice(picture, kind, layer, opacity, buoy))
+        self._make_controls(1 if self._own is not None else picture, kind, layer, opacity, buoy)
+        self._fit_source()
+        self._show(self._view)
+
+    @property
+    def sentence(self) -> str:
+        return self._view.sentence
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
+        """Show the panel where there are widgets, else the sheet as a PNG, else the sentence."""
+        data = {**widget_bundle(self.widget, self.sentence), "image/png": b64encode(png(self._view.sheet)).decode()}
+        return data, {"image/png": {"alt": self._view.alt}}
+
+    # The panel
+
+    def _make_controls(self, picture: int, kind: str, layer: str, opacity: float, buoy: bool) -> None:
+        wide = widgets.Layout(width="360px")
+        self._number = widgets.IntSlider(
+            description="Picture", min=1, max=len(CAM_PICTURES), value=picture, style=_label_width(60), layout=wide
+        )
+        self._buoy = widgets.Checkbox(description="with a buoy", value=buoy, indent=False, layout={"width": "120px"})
+        self._truth = widgets.Checkbox(
+            description="outline of the truth", value=True, indent=False, layout={"width": "180px"}
+        )
+        self._upload = widgets.FileUpload(
+            description="Your own picture", accept="image/*", multiple=False, layout={"width": "190px"}
+        )
+        self._back = widgets.Button(description="Back to the course's pictures", layout={"width": "230px"})
+        self._kind = widgets.ToggleButtons(
+            description="Class",
+            options=CAM_KINDS,
+            value=kind,
+            style={"button_width": "66px", "description_width": "60px"},
+        )
+        self._layer = widgets.SelectionSlider(
+            description="Layer", options=CAM_LAYERS, value=layer, style=_label_width(60), layout=wide
+        )
+        self._opacity = widgets.IntSlider(
+            description="Opacity %",
+            min=0,
+            max=100,
+            step=10,
+            value=round(100 * opacity),
+            style=_label_width(70),
+            layout=wide,
+        )
+        self._picture = widgets.Image(format="png", layout={"max_width": "100%", "object_fit": "contain"})
+        self._words, self._problem = widgets.HTML(), widgets.HTML()
+        wrap = {"flex_flow": "row wrap", "align_items": "center"}
+        self.widget = widgets.VBox(
+            [
+                widgets.HBox([self._number, self._buoy, self._upload, self._back], layout=wrap),
+                self._kind,
+                widgets.HBox([self._layer, self._opacity], layout=wrap),
+                self._truth,
+                self._picture,
+                self._words,
+                self._problem,
+            ],
+            layout={"max_width": "900px"},
+        )
+        for control in (self._number, self._buoy, self._truth, self._kind, self._layer, self._opacity):
+            control.observe(self._refresh, "value")
+        self._upload.observe(self._take_own, "value")
+        self._back.on_click(self._leave_own)
+
+    # What happens when a control changes
+
+    def _take_own(self, change: object) -> None:
+        if not self._upload.value:
+            return
+        try:
+            self._own = read_picture(self._upload.value[-1]["content"], size=SIZE)
+        except PictureError as error:
+            self._problem.value = make_problem(str(error))
+            return
+        self._fit_source()
+        self._refresh()
+
+    def _leave_own(self, button: object) -> None:
+        self._own = None
+        self._fit_source()
+        self._refresh()
+
+    def _fit_source(self) -> None:
+        """A picture of one's own has no number, no buoy and no known truth."""
+        own = self._own is not None
+        self._number.disabled = self._buoy.disabled = self._truth.disabled = own
+        self._back.layout.display = None if own else "none"
+
+    def _refresh(self, change: object = None) -> None:
+        picture = self._number.value if self._own is None else self._own
+        choice = CamChoice(
+            picture,
+            self._kind.value,
+            self._layer.value,
+            self._opacity.value / 100,
+            self._buoy.value,
+            self._truth.value,
+        )
+        self._show(draw_cams(choice))
+
+    def _show(self, view: CamView) -> None:
+        """Put a view on the panel: the only place where the picture changes."""
+        self._view = view
+        self._picture.value, self._picture.tooltip = png(view.sheet), view.alt
+        self._words.value, self._problem.value = make_paragraph(view.sentence), ""

@@ -59,6 +59,17 @@ prediction(
     answer="an error in forward",
 )
 prediction(
+    "reused_relu",
+    lesson=3,
+    question="the dict is keyed by module, six modules are hooked, `relu` runs twice. How many outputs does it hold?",
+    options={
+        6: "One for each module: the second output of relu takes the place of the first.",
+        7: "There are seven calls, but a dict has one entry for each key, and both calls of relu have the same.",
+        9: "Pooling and flatten are functions: they have no hooks, so nothing is stored for them.",
+    },
+    answer=6,
+)
+prediction(
     "hooks_and_deepcopy",
     lesson=3,
     question="`copy.deepcopy(layer)`, where layer has a forward hook. Does the copy have it too?",
@@ -689,25 +700,30 @@ class _SaveAndReturn:
     lesson=3,
     points=3,
     hints=[
-        "`contextlib.contextmanager` makes a context manager of a generator: start before `yield`, end after it.",
+        "`@contextlib.contextmanager` above `def hooked` makes a context manager of a generator: start before "
+        "`yield`, end after it.",
         "If the block raises, the exception comes out of the `yield`. Which statement runs in any case?",
         "`try: yield` / `finally: for handle in handles: handle.remove()`, and register inside the `try` as well.",
     ],
 )
-@contextlib.contextmanager
 def hooked(modules, hook):
     """A context manager: while its block runs, `hook` is a forward hook on each of `modules`.
 
     When the block ends, by whatever way, the hooks are gone. Other hooks of the modules stay. `with` gives the handles.
     """
-    handles = []
-    try:
-        for module in modules:
-            handles.append(module.register_forward_hook(hook))
-        yield handles
-    finally:
-        for handle in handles:
-            handle.remove()
+
+    @contextlib.contextmanager
+    def block():
+        handles = []
+        try:
+            for module in modules:
+                handles.append(module.register_forward_hook(hook))
+            yield handles
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    return block()
 
 
 @hooked.cases
@@ -768,6 +784,19 @@ class _HookedClass:
         for handle in self.handles:
             handle.remove()
         return False
+
+
+@hooked.accept
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = []
+    try:
+        for module in modules:
+            handles.append(module.register_forward_hook(hook))
+        yield handles
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @hooked.accept
