@@ -142,9 +142,11 @@ def nested(rng: Numbers) -> nn.Module:
     ],
 )
 def output_shapes(model, x):
-    """Call `model(x)` once and return a dict: the dotted name of each leaf module to the shape of its output, a tuple.
+    """Call `model(x)` once and return a dict: the dotted name of each leaf module
+    to the shape of its output, a tuple.
 
-    A leaf module has no children. The dict is in the order in which the leaves were called. No hook is left behind.
+    A leaf module has no children. The dict is in the order in which the leaves were
+    called. No hook is left behind.
     """
     shapes, handles = {}, []
     for name, module in model.named_modules():
@@ -257,9 +259,11 @@ def _(model, x):
     ],
 )
 def silence_channel(layer, channel):
-    """Make channel number `channel` of the output of `layer` zero in every call, and return the hook's handle.
+    """Make channel number `channel` of the output of `layer` zero in every call,
+    and return the hook's handle.
 
-    The output is a tensor (N, C, ...); channels are its dimension 1. Gradients flow as before through the others.
+    The output is a tensor (N, C, ...); channels are its dimension 1. Gradients flow
+    as before through the others.
     """
 
     def hook(module, args, output):
@@ -378,10 +382,11 @@ def _(layer, channel):
     ],
 )
 def fix_argument(module, name, value):
-    """Make every call of `module` use `value` for its keyword argument `name`, and return the hook's handle.
+    """Make every call of `module` use `value` for its keyword argument `name`, and
+    return the hook's handle.
 
-    It does not matter whether the caller gives that argument. The positional arguments and the
-    other keyword arguments go on unchanged.
+    It does not matter whether the caller gives that argument. The positional
+    arguments and the other keyword arguments go on unchanged.
     """
 
     def hook(module, args, kwargs):
@@ -460,10 +465,11 @@ def _(module, name, value):
     ],
 )
 def reverse_gradient(layer):
-    """Turn round the sign of the gradient that `layer` passes on to its inputs, and return the hook's handle.
+    """Turn round the sign of the gradient that `layer` passes on to its inputs, and
+    return the hook's handle.
 
-    The forward pass and the gradients of the layer's own parameters stay as they are. (This is the gradient reversal of
-    Ganin & Lempitsky, 2015, as a hook.)
+    The forward pass and the gradients of the layer's own parameters stay as they
+    are. (This is the gradient reversal of Ganin & Lempitsky, 2015, as a hook.)
     """
 
     def hook(module, grad_input, grad_output):
@@ -551,9 +557,11 @@ def _(layer):
     ],
 )
 class SaveOutput:
-    """A forward hook that keeps a detached copy of each output in the list `outputs`; `clear()` empties it.
+    """A forward hook that keeps a detached copy of each output in the list
+    `outputs`; `clear()` empties it.
 
-    One object can sit on many layers; the copies are in the order of the calls. It changes nothing.
+    One object can sit on many layers; the copies are in the order of the calls. It
+    changes nothing.
     """
 
     def __init__(self):
@@ -707,9 +715,11 @@ class _SaveAndReturn:
     ],
 )
 def hooked(modules, hook):
-    """A context manager: while its block runs, `hook` is a forward hook on each of `modules`.
+    """A context manager: while its block runs, `hook` is a forward hook on each of
+    `modules`.
 
-    When the block ends, by whatever way, the hooks are gone. Other hooks of the modules stay. `with` gives the handles.
+    When the block ends, by whatever way, the hooks are gone. Other hooks of the
+    modules stay. `with` gives the handles.
     """
 
     @contextlib.contextmanager

@@ -936,9 +936,11 @@ ModelHooks("small net", hooks=[("relu", "forward hook", "replace by zero"), ("fc
 
 # %% tags=["answer"]
 def output_shapes(model, x):
-    """Call `model(x)` once and return a dict: the dotted name of each leaf module to the shape of its output, a tuple.
+    """Call `model(x)` once and return a dict: the dotted name of each leaf module
+    to the shape of its output, a tuple.
 
-    A leaf module has no children. The dict is in the order in which the leaves were called. No hook is left behind.
+    A leaf module has no children. The dict is in the order in which the leaves were
+    called. No hook is left behind.
     """
     ...
 
@@ -952,9 +954,11 @@ check(output_shapes)
 
 # %% tags=["answer"]
 def silence_channel(layer, channel):
-    """Make channel number `channel` of the output of `layer` zero in every call, and return the hook's handle.
+    """Make channel number `channel` of the output of `layer` zero in every call,
+    and return the hook's handle.
 
-    The output is a tensor (N, C, ...); channels are its dimension 1. Gradients flow as before through the others.
+    The output is a tensor (N, C, ...); channels are its dimension 1. Gradients flow
+    as before through the others.
     """
     ...
 
@@ -968,10 +972,11 @@ check(silence_channel)
 
 # %% tags=["answer"]
 def fix_argument(module, name, value):
-    """Make every call of `module` use `value` for its keyword argument `name`, and return the hook's handle.
+    """Make every call of `module` use `value` for its keyword argument `name`, and
+    return the hook's handle.
 
-    It does not matter whether the caller gives that argument. The positional arguments and the
-    other keyword arguments go on unchanged.
+    It does not matter whether the caller gives that argument. The positional
+    arguments and the other keyword arguments go on unchanged.
     """
     ...
 
@@ -985,10 +990,11 @@ check(fix_argument)
 
 # %% tags=["answer"]
 def reverse_gradient(layer):
-    """Turn round the sign of the gradient that `layer` passes on to its inputs, and return the hook's handle.
+    """Turn round the sign of the gradient that `layer` passes on to its inputs, and
+    return the hook's handle.
 
-    The forward pass and the gradients of the layer's own parameters stay as they are. (This is the gradient reversal of
-    Ganin & Lempitsky, 2015, as a hook.)
+    The forward pass and the gradients of the layer's own parameters stay as they
+    are. (This is the gradient reversal of Ganin & Lempitsky, 2015, as a hook.)
     """
     ...
 
@@ -1004,9 +1010,11 @@ check(reverse_gradient)
 
 # %% tags=["answer"]
 class SaveOutput:
-    """A forward hook that keeps a detached copy of each output in the list `outputs`; `clear()` empties it.
+    """A forward hook that keeps a detached copy of each output in the list
+    `outputs`; `clear()` empties it.
 
-    One object can sit on many layers; the copies are in the order of the calls. It changes nothing.
+    One object can sit on many layers; the copies are in the order of the calls. It
+    changes nothing.
     """
 
     def __init__(self): ...
@@ -1025,9 +1033,11 @@ check(SaveOutput)
 
 # %% tags=["answer"]
 def hooked(modules, hook):
-    """A context manager: while its block runs, `hook` is a forward hook on each of `modules`.
+    """A context manager: while its block runs, `hook` is a forward hook on each of
+    `modules`.
 
-    When the block ends, by whatever way, the hooks are gone. Other hooks of the modules stay. `with` gives the handles.
+    When the block ends, by whatever way, the hooks are gone. Other hooks of the
+    modules stay. `with` gives the handles.
     """
     ...
 
