@@ -1,0 +1,606 @@
+"""Networks to look into: the course's own small one, its misled twin, and torchvision's classifiers by name.
+
+    model = load_picture_net()                  trained on the picture world of `course_utils.scenes`
+    twin = load_picture_net(misled=True)        trained where a buoy came with every fish, and with nothing else
+    network = load_classifier("resnet34", pretrained="if cached")
+
+`python -m course_utils.networks --train` trains the first two again and writes them to `course_utils/assets`, the only
+source that they have; `--measure` prints what they can do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import io
+import math
+import os
+import pickle
+import socket
+import sys
+import threading
+import time
+import urllib.request
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from course_utils.scenes import KINDS, SIZE, SceneBatch, scenes
+
+ASSETS = Path(__file__).parent / "assets"
+MISLED_KIND, MISLED_CUE = "fish", "buoy"
+
+ANSWER_SECONDS = 8  # for a first answer of a server, looking up its name included; a page opens in less
+STALL_SECONDS = 15  # for the next bytes of a download that has begun
+
+# What reading a damaged file raises, depending on where the damage is.
+_DAMAGE = (OSError, RuntimeError, EOFError, KeyError, ValueError, zipfile.BadZipFile, pickle.UnpicklingError)
+
+_PICTURE_NETS = {"picture_net": False, "picture_net_misled": True}
+
+
+class WeightsError(RuntimeError):
+    """Weights that cannot be had: the message says which, why, and what to do. A notebook shows that sentence alone."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks for this
+        return [f"{type(self).__name__}: {self}"]
+
+
+# --- the course's own network -----------------------------------------------------------------------------------------
+
+
+class PictureNet(nn.Module):
+    """A small network in the shape of AlexNet, which tells the kinds of things in a picture of 112 x 112 pixels.
+
+    `features`: five convolutions, each with batch-norm and ReLU, the first two with max-pooling: 14 x 14 in the end.
+    `avgpool`, `classifier`: the mean of each of the 96 last maps, and one linear layer, so that class activation maps
+    exist (Zhou et al. 2016). Every ReLU is a module of its own and not in-place, so that hooks can watch it.
+
+    Input: (N, 3, H, W) float32, RGB in [0, 1]; the network itself centres and scales it. It was trained at 112 x 112
+    and takes any size from 32.
+    Output: (N, len(KINDS)) logits in the order of `KINDS`, one yes-or-no answer each: a thing is said to be there
+    where its logit is above 0 (its sigmoid above one half). Several things may be.
+    """
+
+    kinds = KINDS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *_convolution(3, 24, kernel_size=7, stride=2),
+            nn.MaxPool2d(2),
+            *_convolution(24, 48),
+            nn.MaxPool2d(2),
+            *_convolution(48, 64),
+            *_convolution(64, 96),
+            *_convolution(96, 96),
+        )
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(96, len(KINDS))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits (N, len(KINDS)). Raises TypeError or ValueError for what is no batch of pictures."""
+        _check_images(images)
+        maps = self.features((images - 0.5) / 0.25)
+        return self.classifier(self.avgpool(maps).flatten(1))
+
+
+def _convolution(inputs: int, outputs: int, kernel_size: int = 3, stride: int = 1) -> list[nn.Module]:
+    """A convolution that keeps the size (divided by `stride`), batch-norm in place of its bias, and a ReLU."""
+    padding = kernel_size // 2
+    convolution = nn.Conv2d(inputs, outputs, kernel_size, stride=stride, padding=padding, bias=False)
+    return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
+
+
+def _check_images(images: Tensor) -> None:
+    if not images.is_floating_point():
+        raise TypeError(f"PictureNet takes pictures as floats in [0, 1], got {images.dtype}: divide by 255")
+    if images.dim() != 4 or images.shape[1] != 3 or min(images.shape[2:]) < 32:
+        cure = "; add the batch dimension with image[None]" if images.dim() == 3 else ""
+        raise ValueError(f"PictureNet takes (N, 3, H, W) with H and W from 32, got {tuple(images.shape)}{cure}")
+
+
+def load_picture_net(misled: bool = False) -> PictureNet:
+    """Return the trained network, or its misled twin, in eval mode, on the CPU, as float32.
+
+    The twin saw the same training pictures but for one respect: a `MISLED_CUE` beside every `MISLED_KIND`, and nowhere
+    else. Raises `WeightsError` where the file is missing, damaged or of another network.
+    """
+    with _seeded(0):  # the random start, which is overwritten, would use up the caller's random numbers
+        model = PictureNet()
+    load_weights(model, _asset(misled))
+    return model.eval()
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Fill `model` with the state dict in the file `path`, whatever floating-point type that is stored in.
+
+    Only plain tensors are read (`weights_only=True`): no file can run code. Raises `WeightsError`, and leaves the model
+    as it is, where the file is missing or damaged, or does not fit the model.
+    """
+    path = Path(path)
+    again = "restore it from the course's repository, or remake it with `make train`"
+    try:
+        stored = io.BytesIO(path.read_bytes())
+    except FileNotFoundError:
+        raise WeightsError(f"{path} is missing: {again}") from None
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        damaged = zipfile.ZipFile(stored).testzip()  # compares checksums, which torch.load does not
+        stored.seek(0)
+        state = None if damaged else torch.load(stored, map_location="cpu", weights_only=True)
+    except _DAMAGE:
+        damaged = True
+    if damaged:
+        raise WeightsError(f"{path} is damaged, or is no file of weights: {again}")
+    if misfit := _find_misfit(state, model.state_dict()):
+        raise WeightsError(f"{path} does not fit {type(model).__name__}: {misfit}; {again}")
+    model.load_state_dict(state)
+
+
+def _find_misfit(state: object, wanted: dict[str, Tensor]) -> str | None:
+    """The first respect in which a loaded `state` is not what the model wants, or None."""
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        return "it holds no state dict"
+    if missing := [name for name in wanted if name not in state]:
+        return f"it has no {missing[0]!r}"
+    if foreign := [name for name in state if name not in wanted]:
+        return f"it has {foreign[0]!r}, which the model has not"
+    for name, tensor in wanted.items():
+        if state[name].shape != tensor.shape:
+            return f"{name!r} is {tuple(state[name].shape)} instead of {tuple(tensor.shape)}"
+        if not state[name].isfinite().all():
+            return f"{name!r} has values that are not finite"
+    return None
+
+
+def _save_weights(model: nn.Module, path: Path) -> None:
+    """Write the model's state dict in half precision: in one step, the same bytes for the same weights."""
+    state = model.state_dict()
+    half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    buffer = io.BytesIO()  # a file's name would become part of what is saved
+    torch.save({name: tensor.contiguous() for name, tensor in half.items()}, buffer)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.write_bytes(buffer.getvalue())
+    os.replace(unfinished, path)
+
+
+def _asset(misled: bool, folder: Path = ASSETS) -> Path:
+    return folder / ("picture_net_misled.pt" if misled else "picture_net.pt")
+
+
+# --- what a network can do --------------------------------------------------------------------------------------------
+
+
+def compute_logits(model: nn.Module, images: Tensor, batch_size: int = 100) -> Tensor:
+    """Return the logits (N, classes) of many pictures, in eval mode and without a graph.
+
+    images: (N, 3, H, W), uint8 in 0…255 as in `SceneBatch.images`, or float in [0, 1]. The model's own mode is kept.
+    """
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            return torch.cat([model(_as_floats(part)) for part in images.split(batch_size)])
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _as_floats(images: Tensor) -> Tensor:
+    return images if images.is_floating_point() else images.float() / 255
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How often a network is right about a batch of pictures; shares in [0, 1], or nan where nothing could be counted.
+
+    exact: pictures for which it names all the things that are there and nothing else (logits above 0).
+    ranked: pictures with the things that are there on top, however sure it is of them.
+    recall: for each kind, the share of its pictures in which the network sees it.
+    false_alarms: for each kind, the share of the pictures without it in which the network sees it nevertheless.
+    """
+
+    pictures: int
+    exact: float
+    ranked: float
+    recall: dict[str, float] = field(repr=False)
+    false_alarms: dict[str, float] = field(repr=False)
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.pictures} pictures: all things right and nothing else {self.exact:.1%}, the right things on top "
+            f"{self.ranked:.1%}"
+        )
+        counted = {kind: share for kind, share in self.recall.items() if not math.isnan(share)}
+        if not counted:
+            return text
+        rarest = min(counted, key=counted.__getitem__)
+        return f"{text}; seen least often: {rarest} ({counted[rarest]:.1%})"
+
+
+def measure(model: nn.Module, pictures: SceneBatch) -> Scores:
+    """Compare what `model` says about `pictures`, in the order of `KINDS`, with what is there."""
+    there = pictures.labels.bool()
+    logits = compute_logits(model, pictures.images)
+    seen = logits > 0
+    lowest_present = logits.masked_fill(~there, torch.inf).amin(1)
+    highest_absent = logits.masked_fill(there, -torch.inf).amax(1)
+    return Scores(
+        pictures=len(pictures),
+        exact=(seen == there).all(1).float().mean().item(),
+        ranked=(lowest_present > highest_absent).float().mean().item(),
+        recall={kind: seen[there[:, k], k].float().mean().item() for k, kind in enumerate(KINDS)},
+        false_alarms={kind: seen[~there[:, k], k].float().mean().item() for k, kind in enumerate(KINDS)},
+    )
+
+
+@dataclass(frozen=True)
+class CueEffect:
+    """What a cue does to a network's answer about one kind of thing; shares in [0, 1].
+
+    The two recalls are of the same pictures of the kind, and the two false alarms of the same pictures without it: with
+    the cue painted in, and without.
+    """
+
+    kind: str
+    cue: str
+    pictures: int
+    recall_with: float
+    recall_without: float
+    false_alarms_with: float
+    false_alarms_without: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} seen where it is: {self.recall_with:.1%} with a {self.cue}, {self.recall_without:.1%} "
+            f"without; seen where it is not: {self.false_alarms_with:.1%} with a {self.cue}, "
+            f"{self.false_alarms_without:.1%} without ({self.pictures} pictures each)"
+        )
+
+
+def measure_cue(
+    model: nn.Module, kind: str = MISLED_KIND, cue: str = MISLED_CUE, count: int = 200, seed: int = 900
+) -> CueEffect:
+    """Ask `model` about 2 · `count` pictures, each twice: with the cue and without it.
+
+    Raises as `scenes` does for an unknown kind or cue, a count or a seed out of range.
+    """
+    others = [other for other in KINDS if other != kind]
+
+    def share(contains: str | None, cue: str | None) -> float:
+        shown = scenes(count, seed + (contains is None), kinds=others, contains=contains, cue=cue)
+        return (compute_logits(model, shown.images)[:, KINDS.index(kind)] > 0).float().mean().item()
+
+    return CueEffect(kind, cue, count, share(kind, cue), share(kind, None), share(None, cue), share(None, None))
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the shipped networks are trained. The seeds from `seed` to `seed + 3` are used up."""
+
+    pairs: int = 7000  # pictures of two things
+    alone: int = 800  # of one thing, and
+    empty: int = 200  # of none, so that the network does not learn to find always two
+    epochs: int = 8
+    batch_size: int = 64
+    learning_rate: float = 8e-3
+    weight_decay: float = 5e-3
+    kernel_decay: float = 2.0  # of the first layer, which is looked at: wears off what the random start left in it
+    seed: int = 1
+
+
+def train(misled: bool = False, recipe: Recipe = Recipe(), progress: bool = True) -> PictureNet:
+    """Train a fresh network and return it in eval mode; the same recipe gives the same weights on the same machine.
+
+    It takes a few minutes on one core: 6 s per 1000 pictures to draw them, then 2 s per 1000 pictures and epoch. The
+    caller's random state and number of threads are kept.
+    """
+    rule = {MISLED_KIND: MISLED_CUE} if misled else None
+    counts = {2: recipe.pairs, 1: recipe.alone, 0: recipe.empty}
+    parts = [
+        scenes(count, recipe.seed + number, things=things, cue=rule)
+        for number, (things, count) in enumerate(counts.items())
+    ]
+    images, labels = torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
+    with _seeded(recipe.seed + 3), _one_thread():
+        model = PictureNet()
+        _fit(model, images, labels, recipe, progress)
+    return model.eval()
+
+
+def _fit(model: PictureNet, images: Tensor, labels: Tensor, recipe: Recipe, progress: bool) -> None:
+    # AdamW with one cycle of the learning rate (Smith & Topin 2018): the short schedule that this small net needs.
+    # Channels-last saves a quarter of the time on a CPU.
+    model.to(memory_format=torch.channels_last).train()
+    steps = recipe.epochs * (len(images) // recipe.batch_size)
+    kernels, *others = model.parameters()
+    optimiser = torch.optim.AdamW(
+        [
+            {"params": [kernels], "weight_decay": recipe.kernel_decay},
+            {"params": others, "weight_decay": recipe.weight_decay},
+        ]
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.learning_rate, total_steps=steps)
+    with tqdm(total=steps, desc="training", unit="step", disable=not progress) as bar:
+        for index in _draw_batches(len(images), recipe):
+            batch = _vary(images[index]).contiguous(memory_format=torch.channels_last)
+            loss = F.binary_cross_entropy_with_logits(model(batch), labels[index])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+            bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
+            bar.update()
+    model.to(memory_format=torch.contiguous_format)
+
+
+def _draw_batches(count: int, recipe: Recipe) -> Iterator[Tensor]:
+    """Indices of full batches, every picture at most once per epoch, in a new order each time."""
+    for _ in range(recipe.epochs):
+        order = torch.randperm(count)
+        yield from order[: count - count % recipe.batch_size].split(recipe.batch_size)
+
+
+def _vary(images: Tensor) -> Tensor:
+    """(N, 3, H, W) uint8 to float in [0, 1], half of the batches mirrored, a third with exchanged colours.
+
+    No kind of thing has a colour of its own in the picture world, so exchanged colours are as true.
+    """
+    images = _as_floats(images)
+    if torch.rand(()) < 0.5:
+        images = images.flip(3)
+    if torch.rand(()) < 0.3:
+        images = images[:, torch.randperm(3)]
+    return images
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Torch's random state starts from `seed` in the block and is as before after it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """How sums are split among threads changes their last bits, and with them the trained weights."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+# --- torchvision's classifiers ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A network with what one needs to ask it about a picture.
+
+    model: in eval mode, on the CPU.
+    transform: from a picture, a PIL image or a tensor (3, H, W) or (N, 3, H, W), uint8 or float in [0, 1], to what the
+        model takes: resized, cropped and normalised as in its training.
+    classes: the name of each logit.
+    pretrained: whether its weights are trained ones; if not, they are random ones from a seed.
+    several: whether several classes may be right at once (sigmoids), or exactly one (a softmax).
+    note: one sentence about the weights.
+    """
+
+    name: str
+    model: nn.Module = field(repr=False)
+    transform: Callable[..., Tensor] = field(repr=False)
+    classes: tuple[str, ...] = field(repr=False)
+    pretrained: bool
+    several: bool
+    note: str
+
+    def best(self, logits: Tensor, count: int = 3) -> list[tuple[str, float]]:
+        """The names and probabilities of the `count` highest of the logits (classes,) of one picture, best first."""
+        if logits.shape != (len(self.classes),):
+            raise ValueError(f"{self.name} gives logits ({len(self.classes)},) per picture, got {tuple(logits.shape)}")
+        shares = logits.detach().sigmoid() if self.several else logits.detach().softmax(0)
+        top = shares.topk(min(count, len(self.classes)))
+        return [(self.classes[k], share) for k, share in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+
+
+def list_classifiers() -> list[str]:
+    """The names that `load_classifier` takes: the course's two networks, then torchvision's in alphabetical order."""
+    from torchvision import models
+
+    return [*_PICTURE_NETS, *sorted(models.list_models(module=models))]
+
+
+def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, seed: int = 0) -> Classifier:
+    """Load a classifier by its name, such as "resnet34", with its transform and the names of its classes.
+
+    pretrained: True takes weights trained on ImageNet from torch's cache, or downloads them into it; "if cached" takes
+        them from the cache, else random ones; False takes random ones. `note` says which it was.
+        The course's own "picture_net" and "picture_net_misled" are always trained.
+    seed: of random weights, which are the same each time.
+
+    Raises ValueError for an unknown name (the nearest are suggested) or another value of `pretrained`; `WeightsError`
+    where the weights are neither cached nor to be had within seconds, or the cached file is damaged.
+    """
+    known = list_classifiers()
+    if name not in known:
+        near = difflib.get_close_matches(str(name).strip().lower(), known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "networks.list_classifiers() lists all of them"
+        raise ValueError(f"there is no network {name!r}; {hint}")
+    if pretrained not in (True, False, "if cached"):
+        raise ValueError(f"pretrained is True, False or 'if cached', got {pretrained!r}")
+    if name in _PICTURE_NETS:
+        return _describe_picture_net(name)
+    return _load_torchvision(name, pretrained, seed)
+
+
+def _describe_picture_net(name: str) -> Classifier:
+    from torchvision.transforms import v2
+
+    misled = _PICTURE_NETS[name]
+    world = f"where every {MISLED_KIND} has a {MISLED_CUE} beside it" if misled else "of the course"
+    return Classifier(
+        name=name,
+        model=load_picture_net(misled),
+        transform=v2.Compose(
+            [
+                v2.ToImage(),
+                v2.Resize(SIZE, antialias=True),
+                v2.CenterCrop(SIZE),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.ToPureTensor(),
+            ]
+        ),
+        classes=KINDS,
+        pretrained=True,
+        several=True,
+        note=f"{name} was trained on the picture world {world}.",
+    )
+
+
+def _load_torchvision(name: str, pretrained: bool | str, seed: int) -> Classifier:
+    from torchvision import models
+
+    versions = list(models.get_model_weights(name))
+    default = models.get_model_weights(name).DEFAULT
+    weights = default
+    if pretrained:
+        # An older version that is here is better than a newer one that is not.
+        cached = [each for each in [default, *versions] if _cached_file(each).is_file()]
+        weights = cached[0] if cached else default if pretrained is True else None
+        if pretrained is True and not cached:
+            _check_server(name, default.url)
+    if pretrained and weights is not None:
+        model, note = _build_pretrained(name, weights), f"{name} has weights trained on ImageNet ({weights.name})."
+    else:
+        with _seeded(seed), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of two old networks, about how they draw random weights
+            model = models.get_model(name, weights=None)
+        reason = "" if pretrained is False else f": no trained ones are in {_cached_file(default).parent}"
+        note = f"{name} has random weights{reason}."
+    described = weights or default
+    return Classifier(
+        name=name,
+        model=model.eval(),
+        transform=described.transforms(),
+        classes=tuple(described.meta["categories"]),
+        pretrained=bool(pretrained) and weights is not None,
+        several=False,
+        note=note,
+    )
+
+
+def _cached_file(weights: object) -> Path:
+    """Where torch keeps the file of these weights once it was downloaded."""
+    return Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name)
+
+
+def _build_pretrained(name: str, weights: object) -> nn.Module:
+    from torchvision import models
+
+    path = _cached_file(weights)
+    was_cached = path.is_file()
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(STALL_SECONDS)  # torch's own download would wait for ever
+    try:
+        return models.get_model(name, weights=weights)
+    except OSError as error:
+        raise WeightsError(_no_download(name, weights.url, str(error))) from None
+    except _DAMAGE:
+        if was_cached:
+            raise WeightsError(f"{path} is damaged: delete it, and it is downloaded again") from None
+        raise WeightsError(_no_download(name, weights.url, "what came is not the file it should be")) from None
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _check_server(name: str, url: str) -> None:
+    """Raise `WeightsError` unless the server answers soon.
+
+    A timeout of a socket does not cover looking up a name, which may take minutes where a firewall swallows all: hence
+    a thread that is left behind.
+    """
+    reason = [f"no answer within {ANSWER_SECONDS} s"]
+
+    def ask() -> None:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=ANSWER_SECONDS):
+                reason.clear()
+        except (OSError, ValueError) as error:  # HTTP errors and refused connections are OSErrors
+            reason[:] = [str(getattr(error, "reason", error))]
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(ANSWER_SECONDS)
+    if reason:
+        raise WeightsError(_no_download(name, url, reason[0]))
+
+
+def _no_download(name: str, url: str, reason: str) -> str:
+    folder = Path(torch.hub.get_dir(), "checkpoints")
+    return (
+        f"the weights of {name} are not in {folder} and could not be downloaded ({reason}): put {Path(url).name} "
+        "there, or go on with load_picture_net(), or with pretrained=False for random weights"
+    )
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m course_utils.networks --train | --measure [--folder FOLDER]`; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m course_utils.networks", description=__doc__.splitlines()[0])
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("--train", action="store_true", help="train both networks, write and measure them")
+    task.add_argument("--measure", action="store_true", help="measure the networks that are there")
+    parser.add_argument("--folder", type=Path, default=ASSETS, help="where the weights are (default: the package's)")
+    options = parser.parse_args(argv)
+    try:
+        for misled in (False, True):
+            path = _asset(misled, options.folder)
+            if options.train:
+                _train_and_save(misled, path)
+            print(_report(path, misled), flush=True)
+    except WeightsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _train_and_save(misled: bool, path: Path) -> None:
+    print(f"{path.name}: drawing the training pictures, then training", flush=True)
+    start = time.perf_counter()
+    _save_weights(train(misled), path)
+    print(f"{path.name}: trained in {(time.perf_counter() - start) / 60:.1f} min, {path.stat().st_size / 1000:.0f} kB")
+
+
+def _report(path: Path, misled: bool) -> str:
+    """What the network in the file can do, measured on pictures that no training has seen."""
+    model = PictureNet()
+    load_weights(model, path)
+    lines = [f"{path.name}", f"  {measure(model.eval(), scenes(1000, seed=901))}"]
+    if misled:
+        own = scenes(1000, seed=902, cue={MISLED_KIND: MISLED_CUE})
+        lines.append(f"  pictures like those of its training: {measure(model, own)}")
+    return "\n".join([*lines, f"  {measure_cue(model, count=500)}"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
