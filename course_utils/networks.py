@@ -493,7 +493,7 @@ def _load_torchvision(name: str, pretrained: bool | str, seed: int) -> Classifie
         with _seeded(seed), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of two old networks, about how they draw random weights
             model = models.get_model(name, weights=None)
-        reason = "" if pretrained is False else f": no trained ones are in {_cached_file(default).parent}"
+        reason = "" if pretrained is False else ": trained ones are not in torch's cache"
         note = f"{name} has random weights{reason}."
     described = weights or default
     return Classifier(
