@@ -8,18 +8,9 @@ from html import escape
 
 import ipywidgets as widgets
 
-from course_utils.graphs import (
-    ACTIONS,
-    EXAMPLES,
-    Graph,
-    GraphError,
-    Hooks,
-    Story,
-    backward_story,
-    example,
-    parse,
-    read_hooks,
-)
+from course_utils.gradient_flow import ACTIONS, Hooks, read_hooks
+from course_utils.gradient_stories import Story, backward_story
+from course_utils.graphs import EXAMPLES, Graph, GraphError, example, parse
 from course_utils.model_hooks import (
     EFFECTS,
     KINDS,

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from course_utils.graphs import HOOK, MONO, SANS, format_tensor
+from course_utils.graph_pictures import HOOK, MONO, SANS
+from course_utils.graphs import format_tensor
 from course_utils.hooks import Recording, list_hooks, map_tensors, record, tracing
 
 LOOK, ZERO = "look", "replace by zero"

@@ -9,19 +9,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from course_utils.graphs import (
-    ACTIONS,
-    EXAMPLES,
-    MAX_NODES,
-    GraphError,
-    backward_story,
-    example,
-    format_number,
-    format_tensor,
-    parse,
-    read_hooks,
-    run_backward,
-)
+from course_utils.gradient_flow import ACTIONS, read_hooks, run_backward
+from course_utils.gradient_stories import backward_story
+from course_utils.graphs import EXAMPLES, MAX_NODES, GraphError, example, format_number, format_tensor, parse
 
 CHAIN = "b=w*2;c=b*2;d=c*2;e=d*2;f=e*2;g=f*2;h=g*2;i=h*w;j=i*2;k=j*b;l=k*w"
 OWN = {
