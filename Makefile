@@ -7,7 +7,7 @@ option = $(if $($(1)),$(2)='$(subst ','\'',$($(1)))')
 torch = $(call option,TORCH,--torch)
 submissions = $(call option,SUBMISSIONS,--submissions)
 
-.PHONY: help setup lab check doctor test notebooks grade
+.PHONY: help setup lab check doctor test notebooks grade train bench
 
 help:
 	@$(COURSE) help
@@ -25,3 +25,7 @@ notebooks:
 	@$(COURSE) notebooks $(torch) $(ARGS)
 grade:
 	@$(COURSE) grade $(torch) $(submissions) $(call option,REPORT,--report) $(ARGS)
+train:
+	@$(COURSE) train $(torch) $(ARGS)
+bench:
+	@$(COURSE) bench $(torch) $(ARGS)

@@ -84,6 +84,18 @@ def run_grade(options, rest) -> int:
     return grade(arguments + rest) or 0
 
 
+def run_training(options, rest) -> int:
+    from course_utils.networks import main as train
+
+    return train(["--train", *rest])
+
+
+def run_bench(options, rest) -> int:
+    from course_utils.bench import main as bench
+
+    return bench(rest)
+
+
 def run_doctor(options, rest) -> int:
     from course_utils.doctor import main as diagnose
 
@@ -113,6 +125,8 @@ COMMANDS = {
         ("submissions", "report"),
         examine_grade,
     ),
+    "train": Command(run_training, "train the picture networks again, in minutes", "ARGS="),
+    "bench": Command(run_bench, "measure speed and memory against the budgets", "ARGS="),
 }
 
 
