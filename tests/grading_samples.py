@@ -5,28 +5,58 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import re
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import nbformat
 
 from course_utils import notebooks
-from course_utils.exercises.engine import source_of
 from course_utils.grading.lessons import Lesson
+from course_utils.grading.names import definitions_in, read_cell, used_names
 
 
 def source_under_name(function: Callable, name: str) -> str:
     """The source of an accepted answer or a mistake, as a student would have written it: under the exercise's name."""
-    return re.sub(r"^(def|class) \w+", rf"\1 {name}", source_of(function), count=1, flags=re.MULTILINE)
+    return undeclared(textwrap.dedent(inspect.getsource(function)), name)
 
 
-def imports_of(function: Callable) -> str:
-    """The imports that a student who gives this answer has in a cell: those of the module that declares it."""
-    tree = ast.parse(inspect.getsource(inspect.getmodule(function)))
-    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    texts = [ast.unparse(node) for node in imports]
-    return "\n".join(text for text in texts if "course_utils.exercises" not in text and "__future__" not in text)
+def undeclared(source: str, name: str | None = None) -> str:
+    """The source of a definition without the course's decorators, and under another name if one is given."""
+    node = ast.parse(source).body[0]
+    node.name = name or node.name
+    node.decorator_list = [one for one in node.decorator_list if not _declares(one)]
+    return ast.unparse(node) + "\n"
+
+
+def _declares(decorator: ast.expr) -> bool:
+    """Whether a decorator is the course's: `@name.accept`, `@name.mistake("…")`."""
+    call = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(call, ast.Attribute) and call.attr in ("accept", "mistake")
+
+
+def helpers_of(function: Callable) -> str:
+    """What a student who gives this answer has in a cell of their own: imports, and the private helpers it uses.
+
+    What is public in the module that declares the answer is imported from there, as a lesson does.
+    """
+    module = inspect.getmodule(function)
+    definitions = definitions_in([read_cell(inspect.getsource(module))])
+    by_name = {name: each for each in definitions for name in each.names}
+    waiting, chosen, public = set(used_names(source_under_name(function, "answer"))), {}, set()
+    while waiting:
+        name = waiting.pop()
+        found = by_name.get(name)
+        if found is None or found.place in chosen:
+            continue
+        if not found.source.startswith(("import", "from")) and not name.startswith("_"):
+            public.add(name)
+            continue
+        text = undeclared(found.source) if found.late else found.source
+        chosen[found.place] = text
+        waiting |= used_names(text)
+    imported = [f"from {module.__name__} import {', '.join(sorted(public))}"] if public else []
+    return "\n".join([*imported, *(chosen[place] for place in sorted(chosen))])
 
 
 def notebook_with(lesson: Lesson, answers: Mapping[str, str]) -> nbformat.NotebookNode:

@@ -1,21 +1,27 @@
-"""The commands: grade a folder of submissions, or a learner's own work."""
+"""The commands: grade submissions, or a learner's own work."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import textwrap
+import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from course_utils.grading.grade import Crew
     from course_utils.grading.lessons import Lesson
+    from course_utils.grading.submissions import Submission
 
 DESCRIPTION = """\
-Grade a folder of submissions, laid out as student/lesson.ipynb. Only the answers are taken from a notebook; they are
-run with inputs that nobody has seen and compared with the reference answers elsewhere. Writes scores.csv, scores.json
-and verdicts.ipynb (the record that nbval judged: for you, not for students) into the report folder.
+Grade submissions: a folder (student/lesson.ipynb, lesson/student.ipynb or nbgrader's
+submitted/student/lesson/lesson.ipynb), a zip of one, or one notebook. Only the answers are taken from a notebook; each
+is run by itself, with inputs that nobody has seen, and compared with the reference answer elsewhere. The report folder
+gets index.html (the class), a page for each student, scores.csv, scores.json, and verdicts.ipynb (the record that
+nbval judged: for you, not for students). Ctrl-C keeps what is done, and the same command goes on from there.
 """
 EPILOG = "Exit status: 0 all graded, 1 some need a look by hand (they are listed), 2 nothing could be run."
 
@@ -26,18 +32,7 @@ class CannotRun(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 graded, 1 some need a look by hand, 2 could not run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m course_utils.grading",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("submissions", nargs="?", type=Path, metavar="SUBMISSIONS", help="folder with a folder each")
-    parser.add_argument("--report", type=Path, default=Path("report"), metavar="DIR", help="where to (default: report)")
-    parser.add_argument("--lesson", metavar="NN", help="grade this lesson only, such as 01")
-    parser.add_argument("--check", type=Path, metavar="WORKDIR", help="show the scores of the lessons in WORKDIR")
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # where the lessons' sources are, for tests
-    options = parser.parse_args(argv)
+    options = _parser().parse_args(argv)
     try:
         if (options.submissions is None) == (options.check is None):
             raise CannotRun("give a folder of submissions, or --check and a folder of your own work.")
@@ -45,13 +40,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen = _choose(lessons, options.lesson)
         if options.check is not None:
             return check_work(options.check, chosen)
-        return grade_folder(options.submissions, options.report, lessons, chosen)
+        found = _find(options.submissions, options.roster, lessons, chosen)
+        return grade_submissions(found, options)
     except CannotRun as error:
         print(f"grading: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("grading: stopped; nothing was written.", file=sys.stderr)
         return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m course_utils.grading",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("submissions", nargs="?", type=Path, metavar="SUBMISSIONS", help="folder, zip or notebook")
+    parser.add_argument("--report", type=Path, default=Path("report"), metavar="DIR", help="where to (default: report)")
+    parser.add_argument("--roster", type=Path, metavar="CSV", help="names (column `student`); each gets a row")
+    parser.add_argument("--lesson", metavar="NN", help="grade this lesson only, such as 01")
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "fork", "kernel"),
+        default="auto",
+        help="fork: sandboxed children, on Linux; kernel: a kernel for each exercise, slow (default: auto)",
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="answers that run at a time (default: one for each core)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
+    parser.add_argument("--check", type=Path, metavar="WORKDIR", help="show the scores of the lessons in WORKDIR")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # where the lessons' sources are, for tests
+    return parser
 
 
 def _load_lessons(folder: Path | None) -> dict[str, Lesson]:
@@ -74,47 +94,92 @@ def _choose(lessons: Mapping[str, Lesson], number: str | None) -> Mapping[str, L
     return found
 
 
-def grade_folder(folder: Path, report: Path, lessons: Mapping[str, Lesson], chosen: Mapping[str, Lesson]) -> int:
-    """Grade the submissions to the `chosen` among the `lessons`, write the report and print the table."""
-    from tqdm import tqdm
+def _find(
+    place: Path, roster: Path | None, lessons: Mapping[str, Lesson], chosen: Mapping[str, Lesson]
+) -> list[Submission]:
+    """What to grade: the submissions to the `chosen` among the `lessons`, and what the roster adds."""
+    from course_utils.grading.submissions import add_roster, find_submissions, read_roster
 
-    from course_utils.grading.collect import find_submissions
+    if not place.exists():
+        raise CannotRun(f"{place} does not exist: give the folder that holds a folder for each student.")
+    if place.is_file() and place.suffix.lower() not in (".zip", ".ipynb"):
+        raise CannotRun(f"{place} is not a folder, a .zip or an .ipynb file.")
+    try:
+        found = [each for each in find_submissions(place, lessons) if each.lesson is None or each.lesson.name in chosen]
+        if roster:
+            handed_in = {each.name for each in found}
+            wanted = {name: each for name, each in chosen.items() if each.exercises}
+            asked = {name: each for name, each in wanted.items() if name in handed_in} or wanted
+            found = add_roster(found, read_roster(roster), asked)
+    except zipfile.BadZipFile as error:
+        raise CannotRun(f"{place} is not a zip that can be read: {error}.") from None
+    except OSError as error:
+        raise CannotRun(f"{error.filename or place} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise CannotRun(f"{error}.") from None
+    if not found:
+        raise CannotRun(f"there is nothing to grade in {place}: it should hold student/lesson.ipynb.")
+    return found
+
+
+def grade_submissions(submissions: Sequence[Submission], options: argparse.Namespace) -> int:
+    """Grade, write the report and print the table."""
     from course_utils.grading.grade import grade
     from course_utils.grading.judge import VERDICTS
+    from course_utils.grading.pages import write_pages
     from course_utils.grading.report import table, write_scores
+    from course_utils.grading.resume import Memory
 
-    if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
-        raise CannotRun(f"{folder} {what}: give the folder that holds a folder for each student.")
-    try:
-        found = find_submissions(folder, lessons)
-    except OSError as error:
-        raise CannotRun(f"{folder} cannot be read: {error.strerror}.") from None
-    submissions = [each for each in found if each.lesson is None or each.lesson.name in chosen]
-    if not submissions:
-        raise CannotRun(f"there is nothing to grade in {folder}: it should hold student/lesson.ipynb.")
+    report = options.report
     try:
         report.mkdir(parents=True, exist_ok=True)
         (report / VERDICTS).unlink(missing_ok=True)
+        memory = Memory(report)
     except OSError as error:
         raise CannotRun(f"the report cannot be written to {report}: {error.strerror}.") from None
-
-    def progress(them: Sequence) -> tqdm:
-        return tqdm(them, desc="grading", unit="notebook", file=sys.stderr)
-
-    graded = grade(submissions, record=report / VERDICTS, progress=progress)
-    write_scores(graded.scores, report)
+    with _crew(options) as crew:
+        graded = grade(submissions, crew=crew, memory=memory, record=report / VERDICTS, progress=_progress)
+    try:
+        write_scores(graded.scores, report, graded.isolation)
+        write_pages(graded.scores, report, graded.isolation)
+    except OSError as error:
+        raise CannotRun(f"the report cannot be written to {report}: {error.strerror}.") from None
     print(table(graded.scores))
+    for line in ["", *graded.isolation, *filter(None, [graded.problem])]:
+        print(line)
+    if graded.known:
+        print(f"{graded.known} of {len(submissions)} were graded before and have not changed.")
     if graded.stopped:
-        print("\nStopped. What had run until then is graded; the rest is marked in the report.")
-    print(f"\nThe report is in {report}.")
+        print("Stopped. What had run until then is graded and kept; the same command goes on from here.")
+    print(f"The report is {report / 'index.html'}.")
     return 1 if any(row.look_by_hand for row in graded.scores) else 0
+
+
+def _crew(options: argparse.Namespace) -> Crew:
+    from course_utils.grading.crew import DaskCrew, LocalCrew, choose_engine
+
+    try:
+        engine = choose_engine(options.engine)
+        if options.scheduler is None:
+            return LocalCrew(engine, options.jobs, hidden=[options.submissions, options.report])
+        return DaskCrew(options.scheduler, engine)
+    except ModuleNotFoundError as error:
+        raise CannotRun(f"{error.name} is missing: pip install 'course-utils[cluster]'.") from None
+    except (OSError, ValueError) as error:
+        raise CannotRun(f"{error}.") from None
+
+
+def _progress(total: int) -> AbstractContextManager:
+    """A bar with an estimate of the time that is left."""
+    from tqdm import tqdm
+
+    return tqdm(total=total, desc="grading", unit="notebook", file=sys.stderr, disable=not total)
 
 
 def check_work(folder: Path, lessons: Mapping[str, Lesson]) -> int:
     """Show a learner's own scores, by the grader's rule: an outcome for each exercise, and the total."""
-    from course_utils.grading.collect import find_work
     from course_utils.grading.grade import grade
+    from course_utils.grading.submissions import find_work
 
     submissions = find_work(folder, lessons, student="you")
     if not submissions:

@@ -1,7 +1,7 @@
-"""Step 1: from a folder of files to answers. Nothing of a submission runs here.
+"""Step 1: from the bytes of a file to answers. Nothing of a submission runs here.
 
-A file is read as bytes: at most 20 MB, UTF-8, JSON, a notebook. Links are not followed. Whatever is wrong with it
-becomes a reason in words. Out of a notebook come the answers and nothing else. The answer to an exercise is the
+A notebook is UTF-8 and JSON, of any version, with at most 500,000 characters of code. Whatever is wrong with it becomes
+a reason in words. Out of a notebook come the answers and nothing else. The answer to an exercise is the
 function (or class) with the exercise's name at the top level of a code cell, looked for
 
 1. in the cell with the lasting id of the lesson's answer cell (ids that occur twice say nothing and are ignored),
@@ -15,34 +15,19 @@ whole cells (see `names`): first from the submission, and what the submission ha
 from __future__ import annotations
 
 import ast
-import difflib
 import json
 import re
-import stat
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from course_utils.exercises.engine import Exercise, is_blank
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.lessons import Lesson, code_cells
 from course_utils.grading.names import DEFINES, Cell, Names, first_line, quiet_compiler, text_of, used_names
 
-MAX_BYTES = 20 * 1024 * 1024
-SKIPPED_FOLDERS = {".ipynb_checkpoints", "__pycache__"}
-
-
-@dataclass(frozen=True)
-class Submission:
-    """One notebook that a student handed in, or why it is none: then `reason` says so."""
-
-    student: str
-    name: str
-    path: Path | None = None
-    lesson: Lesson | None = None
-    reason: str = ""
+MAX_CODE = 500_000  # characters: Python needs a kilobyte and more to parse some of them
 
 
 @dataclass(frozen=True)
@@ -60,91 +45,10 @@ class Answer:
 
 
 class Unreadable(ValueError):
-    """A submission that is no notebook; the message says why."""
-
-
-# ------------------------------------------------------------------------------------------------------- the folder
-
-
-def find_submissions(folder: Path, lessons: Mapping[str, Lesson]) -> list[Submission]:
-    """All notebooks in `folder`, which holds a folder for each student (`student/lesson.ipynb`), sorted by name.
-
-    A student's folder without any notebook, and what stands where a notebook should but is none, is in the list too.
-    """
-    found: list[Submission] = []
-    for entry in sorted(folder.iterdir()):
-        shown, reason = _judge_name(entry)
-        if entry.name in SKIPPED_FOLDERS or entry.name.startswith("."):
-            continue
-        if reason:
-            found.append(Submission(shown, "", reason=reason))
-        elif entry.is_dir():
-            found += _find_notebooks(entry, shown, lessons)
-        elif _looks_like_notebook(entry):
-            found.append(Submission("", shown, reason=f"{shown} is not in a student's folder: student/lesson.ipynb"))
-    return found
-
-
-def find_work(folder: Path, lessons: Mapping[str, Lesson], student: str) -> list[Submission]:
-    """A learner's own copies of the lessons in `folder`, as the submissions of one student."""
-    paths = ((folder / f"{name}.ipynb", lesson) for name, lesson in lessons.items())
-    return [Submission(student, lesson.name, path, lesson) for path, lesson in paths if path.exists()]
-
-
-def _find_notebooks(folder: Path, student: str, lessons: Mapping[str, Lesson]) -> Iterator[Submission]:
-    try:
-        entries = [entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
-    except OSError as error:
-        yield Submission(student, "", reason=f"the folder cannot be read: {error.strerror}")
-        return
-    notebooks = [entry for entry in entries if _looks_like_notebook(entry)]
-    for entry in notebooks:
-        shown, reason = _judge_name(entry)
-        name = shown[: -len(".ipynb")]
-        lesson = lessons.get(name)
-        if not reason and lesson is None:
-            near = difflib.get_close_matches(name, lessons, n=1, cutoff=0.3)
-            reason = f"{shown} is not the name of a lesson" + (f"; the nearest is {near[0]}.ipynb" if near else "")
-        yield Submission(student, name, entry, lesson, reason)
-    if not notebooks:
-        names = ", ".join(_judge_name(entry)[0] for entry in entries[:5])
-        yield Submission(student, "", reason=f"there is no notebook in the folder, only {names or 'nothing'}")
-
-
-def _looks_like_notebook(path: Path) -> bool:
-    return path.name.lower().endswith(".ipynb")
-
-
-def _judge_name(path: Path) -> tuple[str, str]:
-    """The file's name as it can be printed anywhere, and why it is not opened; an empty reason if it may be."""
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in path.name)
-    if path.is_symlink():
-        return shown, f"{shown} is a link to somewhere else; links are not followed"
-    if shown != path.name or ".." in path.name or "\\" in path.name:
-        return shown, f"the name {shown} has signs that no name here should have (.., \\ or a line break)"
-    return shown, ""
+    """A file that is no notebook; the message says why."""
 
 
 # --------------------------------------------------------------------------------------------------------- the file
-
-
-def read_submission(path: Path) -> bytes:
-    """The bytes of a regular file of at most `MAX_BYTES`; `Unreadable` with a reason for anything else."""
-    try:
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            raise Unreadable("it is a link to somewhere else; links are not followed")
-        if stat.S_ISDIR(status.st_mode):
-            raise Unreadable("it is a folder, not a file")
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable("it is not a regular file")
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise Unreadable(f"it cannot be read: {error.strerror}") from None
-    if len(data) > MAX_BYTES:
-        raise Unreadable(f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again")
-    return data
 
 
 def read_cells(data: bytes) -> list[Cell]:
@@ -167,7 +71,11 @@ def read_cells(data: bytes) -> list[Cell]:
     cells = _upgrade(notebook).get("cells") if version < 4 else notebook.get("cells")
     if not isinstance(cells, list):
         raise Unreadable("it is a notebook without a list of cells")
-    return code_cells(cells)
+    code = [cell for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    size = sum(len(str(cell.get("source", ""))) for cell in code)
+    if size > MAX_CODE:
+        raise Unreadable(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
+    return code_cells(code)
 
 
 def _upgrade(notebook: dict) -> dict:
@@ -183,12 +91,9 @@ def _upgrade(notebook: dict) -> dict:
 
 
 def collect_answers(cells: list[Cell], lesson: Lesson) -> list[Answer]:
-    """The answer to each exercise of the lesson; `Unreadable` if the code is nested too deeply to be looked through."""
-    try:
-        names = Names(cells)
-        return [_collect(exercise, cells, names, lesson) for exercise in lesson.exercises]
-    except RecursionError:
-        raise Unreadable("its code is nested too deeply") from None
+    """The answer to each exercise of the lesson."""
+    names = Names(cells)
+    return [_collect(exercise, cells, names, lesson) for exercise in lesson.exercises]
 
 
 def _collect(exercise: Exercise, cells: list[Cell], names: Names, lesson: Lesson) -> Answer:

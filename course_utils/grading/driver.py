@@ -1,7 +1,7 @@
 """What runs beside an answer: takes its text, tries it in the exercise's cases, and shows what it did as JSON.
 
-Loaded as an IPython extension in the notebook that `run` makes. It draws no conclusions and knows no right answer's
-results; whatever goes wrong becomes part of the evidence, so that the next exercise is tried too.
+The children of `host` call `observe_answer`; the notebooks that `kernel` makes load it as an extension. It draws no
+conclusions and knows no right answer's results; whatever goes wrong becomes part of the evidence.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import linecache
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from course_utils.exercises.engine import find, is_blank
@@ -21,6 +22,16 @@ EVIDENCE = "application/vnd.course-utils.evidence"
 MISTAKES = "application/vnd.course-utils.mistakes"
 
 _texts: dict[tuple[str, str], str] = {}
+
+
+def prepare() -> None:
+    """Make this kernel one for students' answers: no course's answers in it, and what can be had of a sandbox."""
+    from course_utils.grading.bare import load_bare_lessons
+    from course_utils.grading.sandbox import confine_kernel
+    from course_utils.grading.tasks import Limits
+
+    load_bare_lessons()
+    confine_kernel([Path(os.environ["IPYTHONDIR"])], Limits())
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -47,7 +58,10 @@ def show_mistakes(name: str, seed: int) -> None:
 def _show(kind: str, content: Mapping[str, Any]) -> None:
     from IPython.display import display
 
-    display({kind: json.dumps(content, allow_nan=False)}, raw=True)
+    display({kind: write_record(content)}, raw=True)
+
+
+write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module
 
 
 def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str, Any]:

@@ -1,125 +1,209 @@
-"""All steps in a row: a folder of submissions to scores."""
+"""All steps in a row: submissions to scores."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from course_utils.exercises.outcome import Outcome
-from course_utils.grading.collect import Submission, Unreadable, collect_answers, read_cells, read_submission
-from course_utils.grading.judge import Item, Verdict, judge_items
+from course_utils.grading.collect import Answer, Unreadable, collect_answers, read_cells
+from course_utils.grading.crew import LocalCrew, Result, choose_engine
+from course_utils.grading.judge import Item, Judged, Verdict, compare, judge_answer
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import Score, printable, score
-from course_utils.grading.run import Key, Limits, Observed, make_key, run_answers
+from course_utils.grading.resume import Memory
+from course_utils.grading.run import Key, Observed, make_key, make_task, read_ran
+from course_utils.grading.submissions import Submission, read_submission
+from course_utils.grading.tasks import Limits, Ran
 
 STOPPED = "the grading was stopped before this was run"
+
+
+class Crew(Protocol):
+    """Whoever runs answers: `crew.LocalCrew` or `crew.DaskCrew`."""
+
+    isolation: list[str]
+
+    def run(self, batches: Sequence, limits: Limits) -> Iterator[Result]:
+        """Give each batch's number and results as they are ready."""
+
+
+class Progress(Protocol):
+    """What is told how far the running has come, such as `tqdm`."""
+
+    def update(self, count: int = 1) -> object:
+        """So many submissions more are done."""
 
 
 @dataclass
 class Graded:
     """What came of it: a row and an outcome (None where there is none) for each exercise, in the submissions' order,
 
-    and whether the user stopped it.
+    what kept the answers in, how many submissions were known from an earlier run, and whether the user stopped it.
     """
 
     scores: list[Score]
     outcomes: list[Outcome | None]
+    isolation: list[str] = field(default_factory=list)
+    known: int = 0
     stopped: bool = False
+    problem: str = ""
 
 
 @dataclass
 class _Work:
-    """One submission on its way: what is known of its answers, or why there is nothing to know."""
+    """One submission on its way: its answers, what was judged of them, or why there is nothing to know."""
 
     submission: Submission
-    observed: list[Observed] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
     reason: str = ""
+    path: Path | None = None
+
+    @property
+    def to_run(self) -> list[Answer]:
+        return [answer for answer in self.answers if answer.outcome is None]
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self.judged and not self.reason
 
 
 def grade(
     submissions: Sequence[Submission],
     *,
-    seed: int | None = None,
+    crew: Crew | None = None,
+    memory: Memory | None = None,
     record: Path | None = None,
     limits: Limits | None = None,
-    progress: Callable[[Sequence[Submission]], Iterable[Submission]] = iter,
+    progress: Callable[[int], AbstractContextManager[Progress | None]] = lambda total: nullcontext(),
 ) -> Graded:
-    """Grade the submissions with a seed that nobody has seen; one row for each exercise of each of them.
+    """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
 
-    `record` is where the verdict notebook is left. `progress` wraps the submissions while they are run, as `tqdm` does.
-    Ctrl-C ends the running: what ran until then is judged, the rest has rows that say so.
+    `crew` runs the answers (default: this machine); `memory` knows the secret and what an earlier run has graded;
+    `record` is where the verdict notebook is left. `progress(total)` is entered while answers are run, as `tqdm`'s bar.
+    Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
     """
-    seed = secrets.randbits(48) if seed is None else seed
-    keys: dict[str, dict[str, Key]] = {}
+    if crew is None:
+        with LocalCrew(choose_engine()) as own:
+            return grade(submissions, crew=own, memory=memory, record=record, limits=limits, progress=progress)
+    memory = memory or Memory(None)
+    grading = _Grading(crew, memory, limits or Limits())
     work: list[_Work] = []
-    stopped = False
+    known, stopped = 0, False
     try:
-        for submission in progress(submissions):
-            work.append(_try_to_run(submission, seed, keys, limits))
+        for submission in submissions:
+            work.append(grading.collect(submission))
+        known = sum(bool(each.judged) for each in work)
+        with progress(sum(each.is_waiting for each in work)) as bar:
+            for _ in grading.run([each for each in work if each.is_waiting]):
+                if bar is not None:
+                    bar.update()
     except KeyboardInterrupt:
         stopped = True
     work += [_Work(each, reason=each.reason or STOPPED) for each in submissions[len(work) :]]
-    rows = _judge(work, keys, record)
-    return Graded([row for row, _ in rows], [outcome for _, outcome in rows], stopped)
-
-
-def _try_to_run(submission: Submission, seed: int, keys: dict[str, dict[str, Key]], limits: Limits | None) -> _Work:
-    """As `_run`; whatever goes wrong with one submission must not cost the class."""
+    for each in work:
+        if each.is_waiting and each.to_run:
+            each.reason = STOPPED
+        elif each.is_waiting and each.answers:
+            grading.judge(each, [])
+    items = [Item(each.submission.student, each.submission.name, one) for each in work for one in each.judged]
+    verdicts = iter(zip(compare(items, record), (item.judged for item in items), strict=True))
+    rows = [row for each in work for row in _rows(each, verdicts)]
     try:
-        return _run(submission, seed, keys, limits)
-    except Exception as error:
-        return _Work(submission, reason=f"it could not be graded: {type(error).__name__}: {error}")
+        memory.finish(crew.isolation, complete=not stopped)
+    except OSError as error:
+        grading.problem = grading.problem or f"what was graded cannot be kept for a second run: {error.strerror}"
+    outcomes = [found for _, found in rows]
+    return Graded([row for row, _ in rows], outcomes, memory.isolation, known, stopped, grading.problem)
 
 
-def _run(submission: Submission, seed: int, keys: dict[str, dict[str, Key]], limits: Limits | None) -> _Work:
-    """Collect and run one submission; the key of its lesson is made when it is first needed."""
-    if submission.reason:
-        return _Work(submission, reason=submission.reason)
-    lesson = submission.lesson
-    try:
-        answers = collect_answers(read_cells(read_submission(submission.path)), lesson)
-    except Unreadable as error:
-        return _Work(submission, reason=f"the file could not be read: {error}")
-    if lesson.name not in keys and any(answer.outcome is None for answer in answers):
-        keys[lesson.name] = make_key(lesson, seed)
-    return _Work(submission, run_answers(answers, seed, limits))
+class _Grading:
+    """The steps that one grading shares: the keys it has made, the crew, and what was graded before."""
+
+    def __init__(self, crew: Crew, memory: Memory, limits: Limits) -> None:
+        self._crew = crew
+        self._memory = memory
+        self._limits = limits
+        self._keys: dict[str, dict[str, Key]] = {}
+        self.problem = ""
+
+    def collect(self, submission: Submission) -> _Work:
+        """The answers of a submission; whatever goes wrong with one must not cost the class."""
+        if submission.reason:
+            return _Work(submission, reason=submission.reason)
+        try:
+            data = read_submission(submission)
+            path = self._memory.path_for(submission.student, submission.name, data)
+            answers = collect_answers(read_cells(data), submission.lesson)
+        except Unreadable as error:
+            return _Work(submission, reason=f"the file could not be read: {error}")
+        except Exception as error:
+            return _Work(submission, reason=f"it could not be graded: {type(error).__name__}: {error}")
+        judged = self._memory.recall(path)
+        if judged is not None and [one.exercise for one in judged] == [one.exercise.name for one in answers]:
+            return _Work(submission, answers, judged)
+        return _Work(submission, answers, path=path)
+
+    def run(self, work: Sequence[_Work]) -> Iterator[_Work]:
+        """Run and judge; gives each submission as it is done."""
+        for each in work:
+            if not each.to_run:
+                yield self.judge(each, [])
+        running = [each for each in work if each.to_run]
+        if not running:
+            return
+        secret = self._memory.secret
+        batches = [[make_task(answer, secret) for answer in each.to_run] for each in running]
+        results = self._crew.run(batches, self._limits)  # they run while the keys are made
+        for lesson in {each.submission.lesson.name: each.submission.lesson for each in running}.values():
+            self._keys[lesson.name] = self._make_key(lesson)
+        for number, rans in results:
+            yield self.judge(running[number], rans)
+
+    def _make_key(self, lesson: Lesson) -> dict[str, Key]:
+        try:
+            return make_key(lesson, self._memory.secret)
+        except Exception as error:
+            reason = f"there is no key: {type(error).__name__}: {error}"
+            return {exercise.name: Key(reason=reason) for exercise in lesson.exercises}
+
+    def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
+        """Judge a submission in words, from what running its answers gave; and remember it."""
+        found = iter(rans)
+        observed = [
+            Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(found))
+            for answer in work.answers
+        ]
+        keys = self._keys.get(work.submission.name, {})
+        work.judged = [judge_answer(each, key_of(each.answer, keys)) for each in observed]
+        if all(one.verdict.outcome for one in work.judged) and not self.problem:  # what has no score is run again
+            try:
+                self._memory.keep(work.path, work.judged)
+            except OSError as error:
+                self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
+        return work
 
 
-def _judge(
-    work: Sequence[_Work], keys: dict[str, dict[str, Key]], record: Path | None
-) -> list[tuple[Score, Outcome | None]]:
-    items = [
-        Item(each.submission.student, each.submission.name, observed, _key_for(observed, each.submission, keys))
-        for each in work
-        for observed in each.observed
-    ]
-    verdicts = iter(judge_items(items, record))
-    return [row for each in work for row in _rows(each, verdicts)]
-
-
-def _rows(work: _Work, verdicts: Iterator[Verdict]) -> Iterator[tuple[Score, Outcome | None]]:
-    submission, lesson = work.submission, work.submission.lesson
-    exercises = _exercises(lesson)
-    if lesson and not exercises:
-        reason = work.reason or "this lesson has no exercises"
-        yield Score(submission.student, submission.name, "", look_by_hand=bool(work.reason), reason=reason), None
-        return
-    if work.reason:
-        for name, possible in exercises or [("", 0)]:
-            reason = printable(work.reason)
-            yield Score(submission.student, submission.name, name, 0, possible, reason=reason), None
-        return
-    for name, possible in exercises:
-        verdict = next(verdicts)
-        yield score(submission.student, submission.name, name, possible, verdict), verdict.outcome
-
-
-def _exercises(lesson: Lesson | None) -> list[tuple[str, int]]:
-    return [(each.name, each.points) for each in lesson.exercises] if lesson else []
-
-
-def _key_for(observed: Observed, submission: Submission, keys: dict[str, dict[str, Key]]) -> Key:
+def key_of(answer: Answer, keys: Mapping[str, Key]) -> Key:
     """The key of an answer; without one nothing can be compared."""
-    return keys.get(submission.name, {}).get(observed.answer.exercise.name, Key(reason="there is no key for it"))
+    return keys.get(answer.exercise.name, Key(reason="there is no key for it"))
+
+
+def _rows(work: _Work, verdicts: Iterator[tuple[Verdict, Judged]]) -> Iterator[tuple[Score, Outcome | None]]:
+    submission, lesson = work.submission, work.submission.lesson
+    student, name = submission.student, submission.name
+    exercises = [(each.name, each.points) for each in lesson.exercises] if lesson else []
+    if not exercises or work.reason:
+        reason = printable(work.reason or "this lesson has no exercises")
+        by_hand = bool(work.reason) and not submission.missing
+        for exercise, possible in exercises or [("", 0)]:
+            yield Score(student, name, exercise, 0, possible, look_by_hand=by_hand, reason=reason), None
+        return
+    for exercise, possible in exercises:
+        verdict, judged = next(verdicts)
+        row = score(student, name, exercise, possible, verdict, judged.seconds, submission.remark)
+        yield row, verdict.outcome

@@ -41,24 +41,62 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """One answer after it was judged in words: the verdict, and the two texts for nbval to compare.
+
+    Both are empty where there is nothing to compare. This is all that is kept of an answer's evidence.
+    """
+
+    exercise: str
+    verdict: Verdict
+    got: str = ""
+    expected: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Item:
-    """One answer to judge: whose, to which exercise of which lesson, what is known of it, and its key."""
+    """One judged answer, and whose it is."""
 
     student: str
     lesson: str
-    observed: Observed
-    key: Key
-
-    @property
-    def exercise(self) -> str:
-        """The exercise's name."""
-        return self.observed.answer.exercise.name
+    judged: Judged
 
 
-def judge_items(items: Sequence[Item], record: Path | None = None) -> list[Verdict]:
-    """A verdict for each item. The verdict notebook is left at `record`, if there is anything for nbval to compare."""
-    verdicts = [judge_in_words(item) for item in items]
-    compared = [number for number, item in enumerate(items) if _is_compared(item, verdicts[number])]
+def judge_answer(observed: Observed, key: Key) -> Judged:
+    """Judge one answer in words, and write its evidence and the key as nbval will compare them."""
+    name = observed.answer.exercise.name
+    verdict = judge_in_words(observed, key)
+    if observed.evidence is None or verdict.outcome is None:
+        return Judged(name, verdict, seconds=observed.seconds)
+    got, expected = (canonical(one, key.evidence) for one in (observed.evidence, key.evidence))
+    return Judged(name, verdict, got, expected, observed.seconds)
+
+
+def judge_in_words(observed: Observed, key: Key) -> Verdict:
+    """The verdict on one answer from its evidence and the key, before nbval has compared them."""
+    exercise = observed.answer.exercise
+    if observed.outcome:
+        return Verdict(observed.outcome, reason=observed.reason)
+    if observed.evidence is None:
+        return Verdict(None, by_hand=True, reason=observed.reason)
+    if key.reason:
+        return Verdict(None, by_hand=True, reason=key.reason)
+    if not fits(observed.evidence, key.evidence):
+        return Verdict(None, by_hand=True, reason="the record of what the answer did is about other inputs")
+    try:
+        outcome = judge(
+            exercise.name, observed.evidence, key.evidence, dict(key.mistakes), exercise.points, len(exercise.hints)
+        )
+    except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
+        return Verdict(None, by_hand=True, reason=f"the evidence could not be judged: {type(error).__name__}: {error}")
+    return Verdict(outcome, reason=observed.reason)
+
+
+def compare(items: Sequence[Item], record: Path | None = None) -> list[Verdict]:
+    """The final verdict on each item: nbval compares the texts. The verdict notebook is left at `record`, if any."""
+    verdicts = [item.judged.verdict for item in items]
+    compared = [number for number, item in enumerate(items) if item.judged.expected]
     if not compared:
         return verdicts
     with tempfile.TemporaryDirectory(prefix="course-verdict-") as name:
@@ -73,35 +111,6 @@ def judge_items(items: Sequence[Item], record: Path | None = None) -> list[Verdi
     for number, equal in zip(compared, agreed, strict=True):
         verdicts[number] = _cross_check(verdicts[number], equal, problem)
     return verdicts
-
-
-def judge_in_words(item: Item) -> Verdict:
-    """The verdict on one answer from its evidence and the key, before nbval has compared them."""
-    observed, exercise = item.observed, item.observed.answer.exercise
-    if observed.outcome:
-        return Verdict(observed.outcome, reason=observed.reason)
-    if observed.evidence is None:
-        return Verdict(None, by_hand=True, reason=observed.reason)
-    if item.key.reason:
-        return Verdict(None, by_hand=True, reason=item.key.reason)
-    if not fits(observed.evidence, item.key.evidence):
-        return Verdict(None, by_hand=True, reason="the record of what the answer did is about other inputs")
-    try:
-        outcome = judge(
-            exercise.name,
-            observed.evidence,
-            item.key.evidence,
-            dict(item.key.mistakes),
-            exercise.points,
-            len(exercise.hints),
-        )
-    except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
-        return Verdict(None, by_hand=True, reason=f"the evidence could not be judged: {type(error).__name__}: {error}")
-    return Verdict(outcome, reason=observed.reason)
-
-
-def _is_compared(item: Item, verdict: Verdict) -> bool:
-    return item.observed.evidence is not None and verdict.outcome is not None
 
 
 def _cross_check(verdict: Verdict, equal: bool | None, problem: str) -> Verdict:
@@ -123,10 +132,10 @@ def make_verdict_notebook(items: Sequence[Item]) -> nbformat.NotebookNode:
         if heading != (item.student, item.lesson):
             heading = (item.student, item.lesson)
             cells.append(nbformat.v4.new_markdown_cell(f"## {item.student} · {item.lesson}"))
-        expected = canonical(item.key.evidence, item.key.evidence)
-        output = nbformat.v4.new_output("stream", name="stdout", text=expected + "\n")
-        metadata = {"student": item.student, "lesson": item.lesson, "exercise": item.exercise}
-        source = _printing(item.exercise, canonical(item.observed.evidence, item.key.evidence))
+        judged = item.judged
+        output = nbformat.v4.new_output("stream", name="stdout", text=judged.expected + "\n")
+        metadata = {"student": item.student, "lesson": item.lesson, "exercise": judged.exercise}
+        source = _printing(judged.exercise, judged.got)
         cells.append(nbformat.v4.new_code_cell(source, outputs=[output], execution_count=count, metadata=metadata))
     metadata = {"kernelspec": dict(notebooks.KERNELSPEC), "language_info": dict(notebooks.LANGUAGE_INFO)}
     return nbformat.v4.new_notebook(cells=cells, metadata=metadata)

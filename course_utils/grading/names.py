@@ -13,6 +13,7 @@ way, from where it stands; what a function or class uses, from the answer's cell
 from __future__ import annotations
 
 import ast
+import bisect
 import contextlib
 import re
 import symtable
@@ -117,7 +118,11 @@ def definitions_in(cells: Iterable[Cell]) -> list[Definition]:
     for number, cell in enumerate(cells):
         position = 0
         for node in cell.tree.body if cell.tree else []:
-            for names, source in _define(node, cell.source):
+            try:
+                defined = list(_define(node, cell.source))
+            except RecursionError:  # nested too deeply to be looked through: nobody's definition
+                continue
+            for names, source in defined:
                 found.append(Definition((number, position), frozenset(names), source, isinstance(node, DEFINES)))
                 position += 1
     return found
@@ -180,21 +185,28 @@ def used_names(source: str) -> set[str]:
         for child in table.get_children():
             yield from look(child, False)
 
-    with quiet_compiler():
-        return set(look(symtable.symtable(source, "answer", "exec"), True))
+    try:
+        with quiet_compiler():
+            return set(look(symtable.symtable(source, "answer", "exec"), True))
+    except RecursionError:
+        raise SyntaxError("it is nested too deeply") from None
 
 
 class Names:
     """The names that the cells of one notebook define."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
-        self._definitions = definitions_in(cells)
+        self._by_name: dict[str, list[Definition]] = {}
+        for definition in definitions_in(cells):
+            for name in definition.names:
+                self._by_name.setdefault(name, []).append(definition)
 
     def find(self, name: str, before: Place) -> Definition | None:
         """The last definition of `name` before a place or, if there is none, the first one after it."""
-        found = [each for each in self._definitions if name in each.names]
-        earlier = [each for each in found if each.place < before]
-        return earlier[-1] if earlier else next(iter(found), None)
+        found = self._by_name.get(name)
+        if not found:
+            return None
+        return found[max(0, bisect.bisect_left(found, before, key=lambda each: each.place) - 1)]
 
     def needed(self, names: Iterable[str], cell: int, but: str) -> tuple[list[str], set[str]]:
         """What an answer in cell number `cell` needs for `names`: definitions in their order, and names without one.
@@ -220,5 +232,5 @@ class Names:
                 with contextlib.suppress(SyntaxError):  # it will not run either, and the driver says so
                     waiting += [(used, place) for used in used_names(found.source) for place in places]
         if missing:  # any of them may come from a `from … import *`
-            chosen |= {each.place: each for each in self._definitions if "*" in each.names and each.place < here}
+            chosen |= {each.place: each for each in self._by_name.get("*", []) if each.place < here}
         return [chosen[place].source for place in sorted(chosen)], missing

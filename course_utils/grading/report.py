@@ -1,4 +1,6 @@
-"""Step 4: the scores, as a table on screen, as CSV and as JSON.
+"""Step 4: the scores, as a table on screen, as CSV and as JSON; the pages are in `pages`.
+
+`scores.json` is an object: `version` (of this description), `isolation` (lines of text), `columns`, and `scores`.
 
 A row for each student and exercise, and one for each file that is no lesson. The columns:
 
@@ -13,6 +15,7 @@ sentence      what was seen, in the words of the learner's own `check`
 cause         the likely cause, if a declared mistake behaves as the answer does
 look_by_hand  whether a person has to look: yes or no (in JSON true or false)
 reason        why there is no score, or why a person has to look
+seconds       how long the answer ran, with its sandbox; 0 if it was not run
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from course_utils.exercises.outcome import Outcome
 from course_utils.grading.judge import Verdict
 
 NOT_GRADED = "not graded"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -46,16 +49,20 @@ class Score:
     cause: str = ""
     look_by_hand: bool = True
     reason: str = ""
+    seconds: float = 0.0
 
 
 COLUMNS = tuple(field.name for field in fields(Score))
 
 
-def score(student: str, lesson: str, exercise: str, possible: int, verdict: Verdict) -> Score:
-    """The row for a verdict."""
+def score(
+    student: str, lesson: str, exercise: str, possible: int, verdict: Verdict, seconds: float = 0.0, remark: str = ""
+) -> Score:
+    """The row for a verdict; a `remark` about the submission is for a person to look at."""
     found: Outcome | None = verdict.outcome
+    reason = printable("; ".join(filter(None, (verdict.reason, remark))))
     if found is None:
-        return Score(student, lesson, exercise, 0, possible, reason=printable(verdict.reason))
+        return Score(student, lesson, exercise, 0, possible, reason=reason, seconds=seconds)
     return Score(
         student,
         lesson,
@@ -65,8 +72,9 @@ def score(student: str, lesson: str, exercise: str, possible: int, verdict: Verd
         str(found.stage),
         printable(found.sentence),
         printable(found.cause),
-        verdict.by_hand,
-        printable(verdict.reason),
+        verdict.by_hand or bool(remark),
+        reason,
+        seconds,
     )
 
 
@@ -75,15 +83,16 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
 
 
-def write_scores(scores: Sequence[Score], folder: Path) -> None:
-    """Write `scores.csv` and `scores.json` into `folder`."""
+def write_scores(scores: Sequence[Score], folder: Path, isolation: Sequence[str] = ()) -> None:
+    """Write `scores.csv` and `scores.json` into `folder`; in the latter also what kept the answers in."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in scores:
         writer.writerow(asdict(row) | {"look_by_hand": "yes" if row.look_by_hand else "no"})
     (folder / "scores.csv").write_text(text.getvalue(), encoding="utf-8")
-    content = {"version": VERSION, "columns": COLUMNS, "scores": [asdict(row) for row in scores]}
+    rows = [asdict(row) for row in scores]
+    content = {"version": VERSION, "isolation": list(isolation), "columns": COLUMNS, "scores": rows}
     (folder / "scores.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -91,14 +100,21 @@ def table(scores: Sequence[Score]) -> str:
     """A line for each student with the points for each lesson and in all, and a line for each thing to look at."""
     lessons = sorted({row.lesson for row in scores if row.exercise})
     rows = [["student", *lessons, "total"]]
-    for student in dict.fromkeys(row.student for row in scores):
-        mine = [row for row in scores if row.student == student]
+    for student, mine in by_student(scores).items():
         marks = [_points([row for row in mine if row.lesson == lesson]) for lesson in lessons]
         rows.append([student or "(nobody)", *marks, _points(mine)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     notes = _notes(scores)
     return "\n".join([*lines, *(["", "To look at by hand:", *notes] if notes else [])])
+
+
+def by_student(scores: Sequence[Score]) -> dict[str, list[Score]]:
+    """The rows of each student, in the order in which the students come."""
+    found: dict[str, list[Score]] = {}
+    for row in scores:
+        found.setdefault(row.student, []).append(row)
+    return found
 
 
 def _points(scores: Sequence[Score]) -> str:

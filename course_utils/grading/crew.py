@@ -1,0 +1,140 @@
+"""Who runs the answers: hosts on this machine, one for each core, or Dask's workers on many.
+
+The unit is a submission. Results come as they are ready; a worker that is lost does not lose a submission, because
+Dask hands it to another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from course_utils.grading.forking import ForkEngine
+from course_utils.grading.kernel import KernelEngine
+from course_utils.grading.tasks import Limits, Ran, Task
+
+ENGINES = ("fork", "kernel")
+Result = tuple[int, list[Ran]]
+
+
+def choose_engine(name: str = "auto") -> str:
+    """The engine for this machine: `fork` on Linux, elsewhere `kernel`; a name chooses for itself."""
+    if name == "auto":
+        return "fork" if sys.platform == "linux" else "kernel"
+    if name == "fork" and sys.platform != "linux":
+        raise ValueError("the fork engine needs Linux; take --engine kernel")
+    return name
+
+
+class LocalCrew:
+    """Engines on this machine: `jobs` hosts that fork (default: one for each core), or one kernel at a time."""
+
+    def __init__(self, engine: str, jobs: int | None = None, hidden: Sequence[Path] = ()) -> None:
+        self._engine = engine
+        self._jobs = (jobs or len(os.sched_getaffinity(0))) if engine == "fork" else 1
+        self._hidden = hidden
+        self._all: list[ForkEngine | KernelEngine] = []
+        self._free: queue.SimpleQueue = queue.SimpleQueue()
+
+    def _take(self) -> ForkEngine | KernelEngine:
+        """An engine that nobody uses; a new one if there is none."""
+        try:
+            return self._free.get_nowait()
+        except queue.Empty:
+            self._all.append(ForkEngine(self._hidden) if self._engine == "fork" else KernelEngine())
+            return self._all[-1]
+
+    def __enter__(self) -> LocalCrew:
+        return self
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def isolation(self) -> list[str]:
+        """What keeps the answers in: the lines of the engines that have been at work, each once."""
+        return list(dict.fromkeys(each.isolation for each in self._all if each.isolation))
+
+    def run_one(self, tasks: Sequence[Task], limits: Limits) -> list[Ran]:
+        """Run one submission on a free engine."""
+        engine = self._take()
+        try:
+            return engine.run(tasks, limits)
+        finally:
+            self._free.put(engine)
+
+    def run(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[Result]:
+        """Start to run the submissions; gives each one's number and results as it is done."""
+        from joblib import Parallel, delayed
+
+        def run_one(number: int) -> Result:
+            return number, self.run_one(batches[number], limits)
+
+        jobs = max(1, min(self._jobs, len(batches)))
+        parallel = Parallel(n_jobs=jobs, backend="threading", return_as="generator_unordered")
+        return parallel(delayed(run_one)(number) for number in range(len(batches)))
+
+    def close(self) -> None:
+        """End every engine and what it runs."""
+        for each in self._all:
+            each.close()
+
+
+class DaskCrew:
+    """Dask's workers, wherever they are: each has hosts of its own. `address` is the scheduler's."""
+
+    def __init__(self, address: str, engine: str) -> None:
+        from distributed import Client
+
+        self._engine = engine
+        self._client = Client(address, set_as_default=False)
+        self.isolation: list[str] = []
+
+    def __enter__(self) -> DaskCrew:
+        return self
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def run(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[Result]:
+        """As `LocalCrew.run`. A submission whose workers die again and again has a reason instead of results."""
+        from distributed import as_completed
+
+        submit = self._client.submit
+        futures = [submit(run_on_worker, list(batch), limits, self._engine, pure=False) for batch in batches]
+        numbers = {future.key: number for number, future in enumerate(futures)}
+        return self._collect(as_completed(futures), numbers, [len(batch) for batch in batches])
+
+    def _collect(self, done: Iterator, numbers: dict[str, int], sizes: list[int]) -> Iterator[Result]:
+        for future in done:
+            number = numbers[future.key]
+            if future.status == "finished":
+                line, results = future.result()
+                if line not in self.isolation:
+                    self.isolation.append(line)
+            else:
+                results = [Ran(ended=f"no worker could run it: {future.exception()}")] * sizes[number]
+            future.release()
+            yield number, results
+
+    def close(self) -> None:
+        """Leave the cluster; what has not run there will not."""
+        with contextlib.suppress(OSError):
+            self._client.close()
+
+
+_on_worker: dict[str, LocalCrew] = {}
+
+
+def run_on_worker(tasks: list[Task], limits: Limits, engine: str) -> tuple[str, list[Ran]]:
+    """Run one submission on a Dask worker; its engine is kept for the next one, and ends with the worker."""
+    if engine not in _on_worker:
+        _on_worker[engine] = LocalCrew(engine, jobs=1)
+    crew = _on_worker[engine]
+    results = crew.run_one(tasks, limits)
+    return crew.isolation[0], results

@@ -1,0 +1,128 @@
+"""The Linux calls that Python lacks (before 3.12), and nothing else: namespaces, mounts, Landlock, capabilities.
+
+Each function raises `OSError` with the kernel's own words where the platform refuses. What they are used for is in
+`sandbox`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+CLONE_NEWNS = 0x0002_0000
+CLONE_NEWUTS = 0x0400_0000
+CLONE_NEWIPC = 0x0800_0000
+CLONE_NEWUSER = 0x1000_0000
+CLONE_NEWPID = 0x2000_0000
+CLONE_NEWNET = 0x4000_0000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND = 32, 1024, 2048, 4096
+MS_REC, MS_PRIVATE, MS_RELATIME = 1 << 14, 1 << 18, 1 << 21
+MNT_DETACH = 2
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, *arguments: object) -> int:
+    found = getattr(_libc, name)(*arguments)
+    if found == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return found
+
+
+def unshare(flags: int) -> None:
+    """Give this process (or, for `CLONE_NEWPID`, its next children) namespaces of its own."""
+    _call("unshare", flags)
+
+
+def setns(fd: int, kind: int) -> None:
+    """Enter the namespace that `fd` stands for."""
+    _call("setns", fd, kind)
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
+    """Mount `source` of file system `kind` at `target`."""
+    texts = [text.encode() if text else None for text in (source, target, kind, data)]
+    _call("mount", texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
+
+
+def bind_read_only(source: str, target: str) -> None:
+    """Show the file or folder `source`, with what is mounted in it, at `target`, and let nobody write there."""
+    mount(source, target, flags=MS_BIND | MS_REC)
+    kept = os.statvfs(source).f_flag  # a user namespace may not drop what its parent has set
+    same = {os.ST_NODEV: MS_NODEV, os.ST_NOEXEC: MS_NOEXEC, os.ST_NOATIME: MS_NOATIME}
+    same |= {os.ST_NODIRATIME: MS_NODIRATIME, os.ST_RELATIME: MS_RELATIME}
+    flags = sum(flag for own, flag in same.items() if kept & own)
+    mount("", target, flags=flags | MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID)
+
+
+def change_root(new: str) -> None:
+    """Make `new`, a mount point, the root of the file system, and let go of everything else."""
+    os.chdir(new)
+    _call("pivot_root", b".", b".")
+    _call("umount2", b".", MNT_DETACH)
+    os.chdir("/")
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process."""
+    _call("prctl", option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+
+
+def drop_capabilities() -> None:
+    """Give up every privilege that this process has in its user namespace."""
+    header = struct.pack("Ii", 0x2008_0522, 0)
+    _call("capset", header, bytes(24))
+
+
+# ------------------------------------------------------------------------------------------------------------ Landlock
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the numbers are the same on every processor
+_FS_ACTIONS = {1: 13, 2: 14, 3: 15, 5: 16}  # by version of Landlock: how many kinds of access to files it knows
+READ = (1 << 0) | (1 << 2) | (1 << 3)  # execute, read a file, read a folder
+READ_FOLDER = 1 << 3
+_FILE_ONLY = (1 << 0) | (1 << 1) | (1 << 2) | (1 << 14) | (1 << 15)
+_NET_BOTH = 0b11  # bind and connect, TCP
+_SCOPE_BOTH = 0b11  # abstract sockets and signals
+
+
+def landlock_version() -> int:
+    """The version of Landlock that the kernel offers; 0 for none."""
+    found = _libc.syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    return max(0, found)
+
+
+def everything(version: int) -> int:
+    """All kinds of access to files that this version of Landlock can forbid."""
+    return (1 << max(count for since, count in _FS_ACTIONS.items() if since <= version)) - 1
+
+
+def restrict(rules: dict[str, int], version: int) -> None:
+    """Forbid this process, for good, all access to files but `rules` (path: kinds of access), all TCP, and signals
+
+    and abstract sockets to the outside. `PR_SET_NO_NEW_PRIVS` must be set.
+    """
+    handled = everything(version)
+    network = _NET_BOTH if version >= 4 else 0
+    scoped = _SCOPE_BOTH if version >= 6 else 0
+    attributes = struct.pack("QQQ", handled, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    size = ctypes.c_size_t(len(attributes))
+    ruleset = _call("syscall", ctypes.c_long(_CREATE_RULESET), attributes, size, ctypes.c_uint32(0))
+    try:
+        for path, allowed in rules.items():
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                mask = handled if os.path.isdir(path) else handled & _FILE_ONLY
+                rule = struct.pack("=Qi", allowed & mask, fd)
+                arguments = (ctypes.c_int(ruleset), ctypes.c_int(1), rule, ctypes.c_uint32(0))
+                _call("syscall", ctypes.c_long(_ADD_RULE), *arguments)
+            finally:
+                os.close(fd)
+        _call("syscall", ctypes.c_long(_RESTRICT_SELF), ctypes.c_int(ruleset), ctypes.c_uint32(0))
+    finally:
+        os.close(ruleset)

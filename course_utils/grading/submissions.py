@@ -1,0 +1,288 @@
+"""Which notebooks there are: a folder of submissions, a zip of one, or one file; and the roster.
+
+The layouts, by the place of a notebook in the folder (or zip):
+
+    student/lesson.ipynb                    a folder for each student
+    lesson/student.ipynb                    a folder for each lesson, named as the lesson
+    student/lesson/lesson.ipynb             nbgrader's, from its folder `submitted` or from the one above
+
+Links are not followed, and names that no path should have are not opened. Everything found has an entry, with a reason
+in words where it is no submission.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import difflib
+import os
+import stat
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from course_utils.grading.collect import Unreadable
+from course_utils.grading.lessons import Lesson
+
+MAX_BYTES = 20 * 1024 * 1024
+MAX_FILES = 200_000
+MAX_DEPTH = 5
+SKIPPED = {"__pycache__", "__MACOSX", "Thumbs.db", "desktop.ini"}
+NBGRADER = "submitted"
+NOT_HANDED_IN = "nothing was handed in"
+NOT_ON_ROSTER = "this name is not on the roster"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One notebook that a student handed in, or why it is none: then `reason` says so.
+
+    `path` is the file or, for a `member` of a zip, the zip. `missing` means that there is nothing to look at.
+    """
+
+    student: str
+    name: str
+    path: Path | None = None
+    lesson: Lesson | None = None
+    reason: str = ""
+    member: str = ""
+    missing: bool = False
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, a link, or an empty folder, by its place under the folder of submissions."""
+
+    parts: tuple[str, ...]
+    path: Path
+    member: str = ""
+    is_folder: bool = False
+    reason: str = ""
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether its name says that it is a notebook."""
+        return self.parts[-1].lower().endswith(".ipynb")
+
+    @property
+    def stem(self) -> str:
+        """The name without `.ipynb`."""
+        return self.parts[-1][: -len(".ipynb")]
+
+
+# ------------------------------------------------------------------------------------------------------------- finding
+
+
+def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submission]:
+    """All submissions in a folder or a zip, or the one file, sorted by student and name.
+
+    Raises `OSError` if `place` cannot be read, and `zipfile.BadZipFile` if it is a broken zip.
+    """
+    if place.is_file() and place.suffix.lower() == ".ipynb":
+        entry = Entry(("student", place.name), place)
+        return [_to_submission(entry, lessons)]
+    entries = list(_zip_entries(place) if place.is_file() else _folder_entries(place))
+    entries = _without_wrapping(entries, lessons)
+    found = [_to_submission(entry, lessons) for entry in entries if entry.is_notebook or entry.reason]
+    with_notebook = {entry.parts[0] for entry in entries if len(entry.parts) > 1 and entry.is_notebook}
+    with_reason = {entry.parts[0] for entry in entries if entry.reason}
+    others: dict[str, list[str]] = {}
+    for entry in entries:
+        first = entry.parts[0]
+        if first in with_notebook | with_reason or (len(entry.parts) == 1 and not entry.is_folder):
+            continue
+        others.setdefault(first, []).extend(["/".join(entry.parts[1:])] if len(entry.parts) > 1 else [])
+    for student, names in others.items():
+        shown = ", ".join(sorted(names)[:5]) or "nothing"
+        found.append(Submission(_printable(student), "", reason=f"there is no notebook in the folder, only {shown}"))
+    return _without_doubles(sorted(found, key=lambda one: (one.student, one.name)))
+
+
+def find_work(folder: Path, lessons: Mapping[str, Lesson], student: str) -> list[Submission]:
+    """A learner's own copies of the lessons in `folder`, as the submissions of one student."""
+    paths = ((folder / f"{name}.ipynb", lesson) for name, lesson in lessons.items())
+    return [Submission(student, lesson.name, path, lesson) for path, lesson in paths if path.exists()]
+
+
+def _folder_entries(folder: Path, above: tuple[str, ...] = ()) -> Iterator[Entry]:
+    """What is in a folder, to the depth that a layout can have."""
+    with os.scandir(folder) as found:
+        items = sorted(found, key=lambda item: item.name)
+    for item in items:
+        if _is_skipped(item.name):
+            continue
+        parts, path = (*above, _printable(item.name)), Path(item.path)
+        is_folder = item.is_dir(follow_symlinks=False)
+        if reason := _refuse_name(item.name, is_link=item.is_symlink()):
+            yield Entry(parts, path, is_folder=is_folder, reason=reason)
+        elif is_folder and not (above and item.name.lower().endswith(".ipynb")) and len(parts) < MAX_DEPTH:
+            try:
+                inside = list(_folder_entries(path, parts))
+            except OSError as error:
+                yield Entry(parts, path, is_folder=True, reason=f"the folder cannot be read: {error.strerror}")
+                continue
+            yield from inside or [Entry(parts, path, is_folder=True)]
+        else:
+            yield Entry(parts, path, is_folder=is_folder)
+
+
+def _zip_entries(path: Path) -> Iterator[Entry]:
+    """The files in a zip; nothing is unpacked."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.infolist()
+    if len(names) > MAX_FILES:
+        raise zipfile.BadZipFile(f"it holds {len(names):,} files; the most is {MAX_FILES:,}")
+    for info in names:
+        raw = info.filename.split("/")
+        if info.is_dir() or any(map(_is_skipped, filter(None, raw))):
+            continue
+        link = stat.S_ISLNK(info.external_attr >> 16)
+        reason = next(filter(None, (_refuse_name(part, is_link=link) for part in raw)), "")
+        parts = tuple(_printable(part) or "?" for part in raw)
+        yield Entry(parts, path, info.filename, reason=reason)
+
+
+def _is_skipped(name: str) -> bool:
+    return name in SKIPPED or (name.startswith(".") and name.strip(".") != "")
+
+
+def _refuse_name(name: str, is_link: bool) -> str:
+    """Why a file is not opened; an empty reason if it may be."""
+    shown = _printable(name)
+    if is_link:
+        return f"{shown} is a link to somewhere else; links are not followed"
+    if shown != name or ".." in name or "\\" in name or not name:
+        return f"the name {shown} has signs that no name here should have (.., \\ or a line break)"
+    return ""
+
+
+def _printable(name: str) -> str:
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
+
+
+def _without_wrapping(entries: list[Entry], lessons: Mapping[str, Lesson]) -> list[Entry]:
+    """Without the folders around it all: nbgrader's `submitted`, and the one that a zip was made of."""
+    submitted = [entry for entry in entries if entry.parts[0] == NBGRADER and len(entry.parts) > 1]
+    if submitted:
+        return [replace(entry, parts=entry.parts[1:]) for entry in submitted]
+    firsts = {entry.parts[0] for entry in entries}
+    notebooks = [entry for entry in entries if entry.is_notebook]
+    deep = notebooks and all(len(entry.parts) > 2 and entry.parts[1] not in lessons for entry in notebooks)
+    if len(firsts) == 1 and deep and all(len(entry.parts) > 1 for entry in entries):
+        return _without_wrapping([replace(entry, parts=entry.parts[1:]) for entry in entries], lessons)
+    return entries
+
+
+def _to_submission(entry: Entry, lessons: Mapping[str, Lesson]) -> Submission:
+    """Whose notebook it is, of which lesson: from its place."""
+    first, last = entry.parts[0], entry.parts[-1]
+    stem = entry.stem if entry.is_notebook else ""
+    if len(entry.parts) == 1:
+        reason = entry.reason or f"{last} is not in a student's folder: student/lesson.ipynb"
+        return Submission(first, "", reason=reason) if entry.reason else Submission("", last, reason=reason)
+    student, name = first, stem or last
+    if len(entry.parts) == 2 and first in lessons and stem not in lessons:
+        student, name = stem, first
+    place = {"path": entry.path, "member": entry.member}
+    lesson = lessons.get(name)
+    if entry.reason:
+        return Submission(student, name, lesson=lesson, reason=entry.reason, **place)
+    if lesson is None:
+        near = difflib.get_close_matches(name, lessons, n=1, cutoff=0.3)
+        reason = f"{last} is not the name of a lesson" + (f"; the nearest is {near[0]}.ipynb" if near else "")
+        return Submission(student, name, reason=reason, **place)
+    if len(entry.parts) > 2 and entry.parts[1:-1] != (name,):
+        reason = f"{'/'.join(entry.parts)} is too deep: student/{last} or student/{name}/{last}"
+        return Submission(student, name, lesson=lesson, reason=reason, **place)
+    return Submission(student, name, lesson=lesson, **place)
+
+
+def _without_doubles(found: list[Submission]) -> list[Submission]:
+    """Of two notebooks for one lesson the first counts; the other has an entry that says so."""
+    seen: Counter[tuple[str, str]] = Counter()
+    result = []
+    for each in found:
+        if each.lesson and not each.reason:
+            seen[each.student, each.name] += 1
+            if seen[each.student, each.name] > 1:
+                each = replace(each, lesson=None, reason="it is a second notebook for this lesson; the first counts")
+        result.append(each)
+    return result
+
+
+# -------------------------------------------------------------------------------------------------------------- roster
+
+
+def read_roster(path: Path) -> list[str]:
+    """The names in a CSV file: its column `student` or, without such a heading, its first column.
+
+    Raises `ValueError` with a sentence if there are none, and `OSError` if the file cannot be read.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        try:
+            rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"the roster {path} is not CSV in UTF-8 ({error})") from None
+    heading = [cell.strip().lower() for cell in rows[0]] if rows else []
+    column = heading.index("student") if "student" in heading else 0
+    body = rows[1:] if "student" in heading else rows
+    names = [row[column].strip() for row in body if len(row) > column and row[column].strip()]
+    if not names:
+        raise ValueError(f"the roster {path} holds no names: give a column `student`")
+    return list(dict.fromkeys(names))
+
+
+def add_roster(found: Sequence[Submission], names: Sequence[str], lessons: Mapping[str, Lesson]) -> list[Submission]:
+    """The submissions, and an entry for each name and lesson without one; who is not on the roster is marked."""
+    known = set(names)
+    marked = [
+        each if each.student in known or not each.student else replace(each, remark=NOT_ON_ROSTER) for each in found
+    ]
+    handed_in = {(each.student, each.name) for each in found}
+    missing = [
+        Submission(student, name, lesson=lesson, reason=NOT_HANDED_IN, missing=True)
+        for student in names
+        for name, lesson in lessons.items()
+        if (student, name) not in handed_in
+    ]
+    return sorted([*marked, *missing], key=lambda one: (one.student, one.name))
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def read_submission(submission: Submission) -> bytes:
+    """The bytes of a regular file (or member of a zip) of at most `MAX_BYTES`; `Unreadable` for anything else."""
+    try:
+        data = _read_member(submission) if submission.member else _read_file(submission.path)
+    except OSError as error:
+        raise Unreadable(f"it cannot be read: {error.strerror or error}") from None
+    if len(data) > MAX_BYTES:
+        raise Unreadable(f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again")
+    return data
+
+
+def _read_file(path: Path) -> bytes:
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        raise Unreadable("it is a link to somewhere else; links are not followed")
+    if stat.S_ISDIR(status.st_mode):
+        raise Unreadable("it is a folder, not a file")
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable("it is not a regular file")
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _read_member(submission: Submission) -> bytes:
+    """Not more than the cap is unpacked, whatever the zip says about its size."""
+    with contextlib.ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(submission.path))
+            return stack.enter_context(archive.open(submission.member)).read(MAX_BYTES + 1)
+        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError, KeyError) as error:
+            raise Unreadable(f"it cannot be unpacked: {error}") from None

@@ -1,0 +1,46 @@
+"""What goes into a sandbox and what comes out of it: plain values, the same for every engine and every machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MEBIBYTE = 1024 * 1024
+
+KILLED = "the Python process ended while your answer ran, so nothing of what it did is known"
+TOO_LONG = "your answer did not come to an end in time and was stopped"
+TOO_MUCH = "your answer used more memory or disk than an answer may, and was stopped"
+LATE = "the time for the whole notebook was used up by the exercises before this one"
+BLAMED = {KILLED, TOO_LONG, TOO_MUCH}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an answer may use: seconds for an exercise and for all of a submission, bytes of memory and of disk."""
+
+    exercise: float = 60.0
+    submission: float = 300.0
+    memory: int = 2048 * MEBIBYTE
+    disk: int = 64 * MEBIBYTE
+    processes: int = 128
+
+
+@dataclass(frozen=True)
+class Task:
+    """One answer to run: the exercise's name, the definitions it uses, its text, and the seed of its inputs."""
+
+    exercise: str
+    support: str
+    answer: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a sandbox gave back: the driver's record as text, or in `ended` why there is none, and the seconds it took.
+
+    `ended` is one of `BLAMED`, for which the answer is to blame, or another sentence, for which nobody is.
+    """
+
+    record: str = ""
+    ended: str = ""
+    seconds: float = 0.0
