@@ -103,11 +103,14 @@ def chance(masks: Tensor) -> float:
 def point(heatmaps: Tensor) -> Tensor:
     """Return the row and column (N, 2), int64, of the hottest pixel of each map (N, H, W).
 
-    Of several hottest pixels the first one counts, row by row. Raises ValueError for maps that are not finite or have
-    another number of dimensions.
+    Of several hottest pixels the first one counts, row by row; values that differ by less than a millionth are equally
+    hot, so that no machine's rounding decides where an enlarged map is flat. Raises ValueError for maps that are not
+    finite or have another number of dimensions.
     """
     _check_maps(heatmaps)
-    place = heatmaps.flatten(1).argmax(1)
+    values = heatmaps.flatten(1)
+    most = values.amax(1, keepdim=True)
+    place = (values >= most - 1e-6 * most.abs()).byte().argmax(1)
     width = heatmaps.shape[2]
     return torch.stack([place // width, place % width], dim=1)
 

@@ -32,6 +32,9 @@ def test_the_hottest_pixel_is_a_row_and_a_column():
 def test_of_equally_hot_pixels_the_first_counts():
     assert point(torch.ones(1, 3, 4)).tolist() == [[0, 0]]
     assert point(heat([0, 0], [7, 7])).tolist() == [[1, 0]]
+    assert point(heat([0, 0], [7, 7 * (1 + 3e-7)])).tolist() == [[1, 0]]  # a rounding error apart
+    assert point(heat([0, 0], [7, 7 * (1 + 3e-6)])).tolist() == [[1, 1]]
+    assert point(heat([-2, -1], [-1, -3])).tolist() == [[0, 1]]
 
 
 def test_strict_pointing_game():
