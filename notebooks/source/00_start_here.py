@@ -113,6 +113,11 @@ check(largest)
 # |---|---|---|---|
 # | 01 | [Tensor hooks](01_tensor_hooks.ipynb) | to see and to change a gradient on its way | 60 |
 # | 02 | [retain_grad or a hook](02_retain_grad_or_hook.ipynb) | which to use when, and what it costs | 85 |
+# | 03 | [Module hooks](03_module_hooks.ipynb) | to watch and to change any layer of a network | 75 |
+# | 04 | [Inside a call](04_inside_call.ipynb) | what happens between `module(x)` and `forward`, line by line | 90 |
+# | 05 | [Feature maps](05_feature_maps.ipynb) | to see what each layer makes of a picture | 70 |
+# | 06 | [Guided Backprop](06_guided_backprop.ipynb) | to trace an answer back to the pixels, and to doubt the picture | 70 |
+# | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to catch one that looks at the wrong thing | 85 |
 #
 # ## Your progress
 #
@@ -130,11 +135,17 @@ progress()
 #
 # **Backward pass**: the walk from the result back to the leaves that works out every gradient; started by `backward()`.
 #
+# **CAM** (class activation map): the last feature maps, weighted by how much the class uses each of them.
+#
 # **Computation graph**: the record of which tensor was computed from which, made while your code runs.
 #
 # **Detach**: `tensor.detach()` gives the same numbers without their place in the graph.
 #
+# **Feature map**: one channel of a convolution's output: where the layer found what that channel looks for.
+#
 # **Forward pass**: the computation itself, from the input to the result.
+#
+# **Grad-CAM**: a CAM for any network; the weights are the means of a gradient.
 #
 # **Gradient**: how much the result changes when a tensor changes a little; a tensor of the same shape.
 #
@@ -148,17 +159,27 @@ progress()
 #
 # **Leaf**: a tensor at the edge of the graph: not the result of an operation that autograd recorded. Parameters are leaves.
 #
+# **Logit**: a network's raw score for a class, before softmax or sigmoid.
+#
 # **Module**: a building block of a network, an `nn.Module`: a layer, or a whole network.
 #
+# **Node**: one operation in the computation graph; in backward it turns the gradient of its output into those of its inputs.
+#
 # **Parameter**: a leaf tensor that belongs to a module and is trained.
+#
+# **Pre-hook**: a hook that runs before what it watches: before forward, or before a module's part of backward.
 #
 # **`requires_grad`**: whether autograd follows a tensor and computes a gradient for it.
 #
 # **`retain_grad()`**: asks a tensor that is not a leaf to keep its gradient in `.grad`.
 #
+# **Saliency**: how much each pixel, or each place, matters for an answer.
+#
 # **Saved tensor**: a tensor that an operation keeps from the forward pass because its backward will need it.
 #
 # **Sibling**: another input of the same operation; after an addition, siblings share one gradient tensor.
+#
+# **View**: a tensor without numbers of its own, which looks at another one's memory.
 #
 # ## Summary
 #
