@@ -377,7 +377,7 @@ def test_weights_that_cannot_be_read_are_a_sentence(monkeypatch):
             raise WeightsError("alexnet's file is damaged: delete it")
         return view_numbered(network, number)
 
-    monkeypatch.setattr("course_utils.explorers.view_numbered", fail_for_alexnet)
+    monkeypatch.setattr("course_utils.explorers.feature_maps.view_numbered", fail_for_alexnet)
     control(explorer, widgets.ToggleButtons, "Network").value = "alexnet"
     assert control(explorer, widgets.ToggleButtons, "Network").value == "picture_net"
     assert make_problem("alexnet's file is damaged: delete it") in words(explorer)

@@ -21,7 +21,8 @@ from course_utils.call_pictures import (
     tell_call,
 )
 from course_utils.calls import HOOK_KINDS, hooks_fired, life_of_a_call, read_parts
-from course_utils.explorers import NO_OTHER, LifeOfACall
+from course_utils.explorers import LifeOfACall
+from course_utils.explorers.life_of_a_call import NO_OTHER
 from course_utils.hooks import UnknownLayerError, count_hooks
 
 HOOKS = [("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-hook", "global")]
