@@ -30,9 +30,9 @@ def undeclared(source: str, name: str | None = None) -> str:
 
 
 def _declares(decorator: ast.expr) -> bool:
-    """Whether a decorator is the course's: `@name.accept`, `@name.mistake("…")`."""
+    """Whether a decorator is the course's: `@exercise(…)`, `@name.accept`, `@name.mistake("…")`."""
     call = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return isinstance(call, ast.Attribute) and call.attr in ("accept", "mistake")
+    return (isinstance(call, ast.Attribute) and call.attr in ("accept", "mistake")) or ast.unparse(call) == "exercise"
 
 
 def helpers_of(function: Callable) -> str:

@@ -306,6 +306,15 @@ def test_an_empty_skeleton_does_not_hide_the_answer_elsewhere():
     assert "return 2" in answer_in(notebook).source
 
 
+def test_an_empty_skeleton_of_a_class_does_not_hide_the_answer_elsewhere():
+    lesson = lesson_of(find("SaveOutput"))
+    notebook = notebook_with(lesson, {})
+    add_cell(notebook, "class SaveOutput:\n    def __call__(self): return 2\n", at=len(notebook.cells))
+    assert (
+        "return 2" in only(collect_answers(read_cells(nbformat.writes(notebook).encode()), lesson), "SaveOutput").source
+    )
+
+
 def test_lost_ids_and_tags_and_old_versions_change_nothing():
     notebook = nbformat.reads(LESSON.answered_notebook(), as_version=4)
     wanted = [

@@ -140,14 +140,22 @@ def _candidates(name: str, cells: list[Cell], lesson: Lesson) -> Iterator[tuple[
 
 
 def _is_blank(node: DEFINES) -> bool:
-    """Whether a function is the empty skeleton, as far as its text can tell; a class is asked when it runs."""
+    """Whether a function or a class is the empty skeleton, as far as its text can tell."""
+    if isinstance(node, ast.ClassDef):
+        parts = [one for one in node.body if not isinstance(one, ast.Pass) and not _is_text(one)]
+        return all(isinstance(one, DEFINES) and _is_blank(one) for one in parts)
     try:
         with quiet_compiler():
             module = compile(ast.Module([node], []), "<answer>", "exec")
     except (SyntaxError, ValueError, RecursionError):
         return False
     codes = [code for code in module.co_consts if isinstance(code, types.CodeType) and code.co_name == node.name]
-    return not isinstance(node, ast.ClassDef) and len(codes) == 1 and is_blank(types.FunctionType(codes[0], {}))
+    return len(codes) == 1 and is_blank(types.FunctionType(codes[0], {}))
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """A docstring or `...`."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _say_missing(name: str, cells: list[Cell]) -> str:

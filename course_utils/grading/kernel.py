@@ -6,6 +6,7 @@ The same notebook, with all exercises in it and in a kernel that knows the answe
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -147,6 +148,10 @@ def execute(notebook: NotebookNode, seeds: Mapping[str, int], exercise_seconds: 
                 ended = KILLED
             except Exception as error:  # no kernel, no memory, messages that are none: no verdict, but a reason
                 ended = f"the notebook could not be run: {type(error).__name__}: {error}"
+            finally:
+                # What nbclient leaves behind imports modules when it is collected. If that happened while Python 3.11
+                # parses, the parse would fail ("AST constructor recursion depth mismatch").
+                gc.collect()
         return _read_execution(folder / "out.ipynb", ended)
 
 

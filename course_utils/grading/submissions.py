@@ -86,7 +86,7 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
         entry = Entry(("student", place.name), place)
         return [_to_submission(entry, lessons)]
     entries = list(_zip_entries(place) if place.is_file() else _folder_entries(place))
-    entries = _without_wrapping(entries, lessons)
+    entries = _without_wrapping(entries)
     found = [_to_submission(entry, lessons) for entry in entries if entry.is_notebook or entry.reason]
     with_notebook = {entry.parts[0] for entry in entries if len(entry.parts) > 1 and entry.is_notebook}
     with_reason = {entry.parts[0] for entry in entries if entry.reason}
@@ -164,16 +164,16 @@ def _printable(name: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
 
 
-def _without_wrapping(entries: list[Entry], lessons: Mapping[str, Lesson]) -> list[Entry]:
+def _without_wrapping(entries: list[Entry]) -> list[Entry]:
     """Without the folders around it all: nbgrader's `submitted`, and the one that a zip was made of."""
     submitted = [entry for entry in entries if entry.parts[0] == NBGRADER and len(entry.parts) > 1]
     if submitted:
         return [replace(entry, parts=entry.parts[1:]) for entry in submitted]
     firsts = {entry.parts[0] for entry in entries}
     notebooks = [entry for entry in entries if entry.is_notebook]
-    deep = notebooks and all(len(entry.parts) > 2 and entry.parts[1] not in lessons for entry in notebooks)
+    deep = notebooks and all(len(entry.parts) > 2 and entry.parts[1] != entry.stem for entry in notebooks)
     if len(firsts) == 1 and deep and all(len(entry.parts) > 1 for entry in entries):
-        return _without_wrapping([replace(entry, parts=entry.parts[1:]) for entry in entries], lessons)
+        return _without_wrapping([replace(entry, parts=entry.parts[1:]) for entry in entries])
     return entries
 
 

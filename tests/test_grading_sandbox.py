@@ -1,0 +1,353 @@
+"""Attempts to get out of the sandbox, made from inside it, and what the report says where it is not complete."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import socket
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from course_utils.exercises.engine import exercises_of, find
+from course_utils.grading import bare, sandbox
+from course_utils.grading.forking import ForkEngine
+from course_utils.grading.kernel import KernelEngine
+from course_utils.grading.sandbox import Isolation
+from course_utils.grading.tasks import MEBIBYTE, Limits, Task
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")
+SECRET = "the-key-of-this-test"
+SEED = 271_828_182_845
+LIMITS = Limits(exercise=10, memory=512 * MEBIBYTE, disk=16 * MEBIBYTE)
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    """A folder as the grader has one: submissions, a report with a key, another student's file."""
+    folder = tmp_path_factory.mktemp("grader")
+    (folder / "submissions" / "neighbour").mkdir(parents=True)
+    (folder / "submissions" / "neighbour" / "lesson.ipynb").write_text(SECRET)
+    (folder / "report").mkdir()
+    (folder / "report" / "run.json").write_text(SECRET)
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o777)
+    for parent in folder.parents:
+        if os.stat(parent).st_uid == os.geteuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(outside):
+    with ForkEngine([outside]) as made:
+        made.wait_until_ready()
+        yield made
+
+
+def run_inside(engine, body, **names):
+    """What code returns that runs in the sandbox, in the place of an answer: any JSON value."""
+    given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    source = (
+        "import ctypes, gc, glob, json, os, signal, socket, stat, subprocess, sys, time\n"
+        f"{given}def inside():\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+        "def largest(tensor):\n    return json.dumps(inside())\n"
+    )
+    (ran,) = engine.run([Task("largest", "", source, SEED)], LIMITS)
+    assert not ran.ended, ran.ended
+    record = json.loads(ran.record)
+    assert record["raised"] is None, record["raised"]
+    assert record["cases"][0]["raised"] is None, record["cases"][0]["raised"]
+    return json.loads(record["cases"][0]["returned"]["value"])
+
+
+TRY = """
+found = []
+def attempt(what, *arguments, **options):
+    try:
+        found.append(str(what(*arguments, **options)))
+    except Exception:
+        pass
+"""
+
+
+def attempts(engine, body, **names):
+    """What succeeded of the `attempt`s in `body`."""
+    return run_inside(engine, TRY + textwrap.dedent(body) + "\nreturn found", **names)
+
+
+def test_code_inside_runs(engine):
+    assert run_inside(engine, "return 6 * 7") == 42
+    assert attempts(engine, "attempt(open, '/dev/null')")
+
+
+def test_no_file_of_the_grader_can_be_read(engine, outside):
+    """Not by its path, not through another process, not by what is open, not through a link."""
+    body = """
+    for place in paths:
+        attempt(os.listdir, place)
+        attempt(lambda: open(place).read())
+        os.symlink(place, "link" + str(len(place)))
+        attempt(lambda: open("link" + str(len(place))).read())
+        for way in ("/proc/1/root", "/proc/self/root", "/proc/1/cwd", "/proc/self/cwd/../.."):
+            attempt(lambda: open(way + place).read())
+    for fd in os.listdir("/proc/self/fd"):
+        attempt(lambda: os.listdir("/proc/self/fd/" + fd + "/.."))
+    return [text for text in found if secret in text or "run.json" in text or "neighbour" in text]
+    """
+    paths = [str(path) for path in [outside, *outside.rglob("*")]]
+    assert attempts(engine, body, paths=paths, secret=SECRET) == []
+
+
+def test_the_answers_source_and_the_learners_notebooks_cannot_be_read(engine):
+    package = Path(sandbox.PACKAGE)
+    body = """
+    for place in paths:
+        attempt(lambda: open(place).read(100))
+    return found
+    """
+    secret = [*package.glob("exercises/*.py"), *package.glob("exercises/__pycache__/*")]
+    secret += [*package.glob("grading/*.py"), *(package.parent / "notebooks").rglob("*.py")]
+    assert len(secret) > 10
+    assert attempts(engine, body, paths=[str(path) for path in secret]) == []
+
+
+def test_no_answer_is_in_the_memory_of_the_process(engine):
+    """Neither as a function nor as its constants: the words of the mistakes, the code of the references."""
+    body = """
+    from course_utils.exercises.engine import _exercises
+    found = [each.name for each in _exercises.values() if each.accepted or each.mistakes]
+    texts = [one for one in gc.get_objects() if isinstance(one, (list, tuple, dict))]
+    code = [constant for one in gc.get_objects() if hasattr(one, "__code__") for constant in one.__code__.co_consts]
+    whole = repr(code) + repr([one for one in texts if len(one) < 50 and all(isinstance(part, str) for part in one)])
+    return [len(_exercises), found, [text for text in wanted if text in whole]]
+    """
+    wanted = [mistake.message for exercise in exercises_of(1) for mistake in exercise.mistakes]
+    count, with_answers, texts = run_inside(engine, body, wanted=wanted[1:])
+    assert count == len(exercises_of())
+    assert with_answers == []
+    assert texts == []
+
+
+def test_the_secret_of_the_seeds_is_nowhere(engine):
+    """An answer can find the number that its own inputs come from; it is made for this exercise only."""
+    body = """
+    places = ["/proc/self/environ", "/proc/self/cmdline", "/proc/1/environ", "/proc/1/cmdline", "/proc/self/maps"]
+    for place in places:
+        attempt(lambda: open(place, "rb").read())
+    return [text for text in found if secret in text]
+    """
+    assert attempts(engine, body, secret=str(SEED)) == []
+    assert attempts(engine, body, secret="--report") == []
+    assert str(SEED) not in " ".join(run_inside(engine, "return list(os.environ.values())"))
+
+
+def test_nothing_can_be_written_but_the_scratch_folder(engine, outside):
+    body = """
+    for place in ["/", "/usr", "/etc", "/proc", "/dev", "/var/tmp", "/dev/shm", "/proc/self", *paths, *sys.path]:
+        attempt(lambda: open(os.path.join(place, "left-behind"), "w").close() or place)
+        attempt(lambda: os.mkdir(os.path.join(place, "left-behind")) or place)
+    for place in [*paths, sys.executable, os.__file__]:
+        attempt(lambda: open(place, "a").close() or place)
+        attempt(lambda: os.remove(place) or place)
+        attempt(lambda: os.chmod(place, 0o777) or place)
+    return found
+    """
+    written = attempts(engine, body, paths=[str(path) for path in outside.rglob("*")])
+    assert written == []
+    assert (outside / "report" / "run.json").read_text() == SECRET
+    home = "open('mine', 'w').write('x')\nreturn [open('mine').read(), os.getcwd() == os.environ['HOME']]"
+    assert run_inside(engine, home) == ["x", True]
+
+
+def test_the_scratch_folder_is_new_for_each_answer_and_has_an_end(engine):
+    assert run_inside(engine, "open('left', 'w').close()\nreturn os.listdir('.')") == ["left"]
+    assert run_inside(engine, "return os.listdir('.')") == []
+    fill = """
+    written = 0
+    try:
+        for number in range(100):
+            with open("file" + str(number), "wb") as file:
+                written += file.write(bytes(1_000_000))
+    except OSError:
+        pass
+    return written
+    """
+    if not isolation_of(engine).namespaces:
+        pytest.skip("without a file system of its own, a look at the folder's size ends the answer instead")
+    assert 1_000_000 <= run_inside(engine, fill) <= LIMITS.disk
+
+
+def isolation_of(engine):
+    return Isolation(namespaces="its own processes" in engine.isolation, landlock="Landlock " in engine.isolation)
+
+
+def test_nobody_answers_on_any_network(engine):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        body = """
+        attempt(socket.create_connection, ("127.0.0.1", port), 2)
+        attempt(socket.create_connection, ("1.1.1.1", 53), 2)
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        attempt(sender.sendto, b"hello", ("127.0.0.1", port))
+        attempt(sender.sendto, b"hello", ("8.8.8.8", 53))
+        attempt(socket.getaddrinfo, "example.org", 80)
+        own = socket.socket()
+        attempt(lambda: own.bind(("127.0.0.1", 0)) or own.listen())
+        """
+        assert attempts(engine, body, port=port) == []
+
+
+def test_no_process_outside_can_be_seen_or_signalled(engine):
+    body = """
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    for pid in range(1, 400):
+        if pid != os.getpid():
+            attempt(lambda: os.kill(pid, 0) or pid)
+    attempt(lambda: os.kill(grader, 0) or grader)
+    return [pids, os.getpid(), found]
+    """
+    pids, own, signalled = run_inside(engine, TRY + textwrap.dedent(body), grader=os.getpid())
+    if not isolation_of(engine).namespaces:
+        pytest.skip("there are no namespaces here; Landlock keeps signals in, if it can")
+    assert own in pids
+    assert len(pids) == 2, "itself, and the first process of its namespace"
+    assert signalled == []
+
+
+def test_no_right_can_be_had_back(engine):
+    body = """
+    libc = ctypes.CDLL(None)
+    attempt(os.setuid, 0)
+    attempt(os.setgid, 0)
+    attempt(os.chroot, "/")
+    attempt(os.nice, -10)
+    attempt(os.mknod, "device", stat.S_IFBLK | 0o666, os.makedev(254, 0))
+    for flags in (0x10000000, 0x10020000, 0x20000000):
+        if libc.unshare(flags) == 0 and libc.mount(b"tmpfs", b"/usr", b"tmpfs", 0, None) == 0:
+            found.append("mounted after unshare " + hex(flags))
+    if libc.ptrace(16, 1, None, None) == 0:
+        found.append("ptrace")
+    return found
+    """
+    assert attempts(engine, body) == []
+    assert "NoNewPrivs:\t1" in run_inside(engine, "return open('/proc/self/status').read()")
+
+
+def test_nothing_outlives_its_answer(engine, tmp_path):
+    body = """
+    for _ in range(3):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                while True:
+                    time.sleep(0.1)
+            os._exit(0)
+    time.sleep(0.2)
+    return os.getuid()
+    """
+    user = run_inside(engine, body)
+    if user == os.getuid():
+        pytest.skip("without a user of its own, the sandbox's processes cannot be told from others here")
+    alive = [path for path in Path("/proc").glob("[0-9]*") if path.exists() and path.stat().st_uid == user]
+    assert alive == []
+
+
+def test_the_host_goes_with_the_grader(outside):
+    engine = ForkEngine([outside])
+    engine.wait_until_ready()
+    pid = engine._process.pid
+    engine.close()
+    assert not Path(f"/proc/{pid}").exists()
+    assert not Path(engine._folder.name).exists()
+
+
+def test_a_host_that_dies_is_started_again(engine):
+    before = engine._process.pid
+    engine._process.kill()
+    time.sleep(0.1)
+    (ran,) = engine.run([Task("largest", "", "def largest(t): return 1", 1)], LIMITS)
+    assert "ended" in ran.ended
+    assert engine._process.pid != before
+    assert run_inside(engine, "return 1") == 1
+
+
+# ------------------------------------------------------------------------------------------ less than everything
+
+
+def test_what_is_missing_is_said():
+    whole = Isolation(namespaces=True, root=True, landlock=7, user=60_001)
+    assert "MISSING" not in whole.words
+    less = replace(whole, namespaces=False, root=False, lacking=["no namespaces (Operation not permitted)"])
+    assert less.words.endswith("MISSING: no namespaces (Operation not permitted)")
+    assert "network" not in less.words
+    assert "MISSING" in KernelEngine().isolation
+
+
+def test_without_namespaces_landlock_hides_the_answers(outside):
+    """What the kernel engine and a platform without namespaces rely on; in a child, because it cannot be undone."""
+    from course_utils.grading import linux
+
+    if not linux.landlock_version():
+        pytest.skip("this kernel has no Landlock")
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        found = []
+        try:
+            scratch = outside / "scratch"
+            scratch.mkdir()
+            isolation = Isolation(landlock=linux.landlock_version())
+            sandbox.confine(isolation, LIMITS, str(scratch), [outside / "report"])
+            for path in (bare.LESSONS / "lesson_01.py", outside / "report" / "run.json", outside / "new"):
+                try:
+                    path.open("w" if path.name == "new" else "r").close()
+                    found.append(path.name)
+                except OSError:
+                    pass
+            import colorsys  # of the standard library: readable
+
+            found.append(colorsys.__name__)
+            (scratch / "mine").write_text("x")
+            found.append("scratch")
+        finally:
+            os.write(write, json.dumps(found).encode())
+            os._exit(0)
+    os.close(write)
+    os.waitpid(pid, 0)
+    assert json.loads(os.read(read, 10_000)) == ["colorsys", "scratch"]
+    os.close(read)
+
+
+# -------------------------------------------------------------------------------------------------- bare lessons
+
+
+@pytest.mark.parametrize("path", sorted(bare.LESSONS.glob("lesson_[0-9][0-9].py")), ids=lambda path: path.stem)
+def test_a_bare_lesson_has_its_exercises_and_no_answers(path):
+    number = int(path.stem[-2:])
+    text = ast.unparse(bare.strip(path.read_text(encoding="utf-8")))
+    for exercise in exercises_of(number):
+        assert f"{exercise.name}(" in text or f"class {exercise.name}" in text
+        for mistake in exercise.mistakes:
+            assert repr(mistake.message) not in text
+    assert ".mistake(" not in text
+    assert ".accept" not in text
+
+
+def test_bare_exercises_have_the_same_cases(engine):
+    """Each exercise, tried with an answer that does nothing, sees in the host what it sees here."""
+    exercises = exercises_of()
+    tasks = [Task(each.name, "", f"def {each.name}(*_, **__):\n    x = 1\n", 5) for each in exercises]
+    for each, ran in zip(exercises, engine.run(tasks, LIMITS), strict=True):
+        namespace = {}
+        exec(f"def {each.name}(*_, **__):\n    x = 1\n", namespace)
+        given = [case["given"] for case in find(each.name).observe(namespace[each.name], 5)]
+        assert [case["given"] for case in json.loads(ran.record)["cases"]] == given, each.name
