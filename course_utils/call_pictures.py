@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.calls import Moment
+from course_utils.svg import MONO, draw_text, px
 
 WIDTH = 800
 MAX_MODULES = 8
@@ -216,8 +217,6 @@ def _caption(words: str) -> str:
 
 # -- Drawing ----------------------------------------------------------------------------------------------------------
 
-MONO = "var(--jp-code-font-family, ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace)"
-SANS = "var(--jp-ui-font-family, system-ui, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif)"
 # Middle tones with a contrast above 3 on white and on #111, for lines only: text is always `currentColor`.
 FORWARD, BACKWARD = "#3f82d8", "#d0602a"
 FAINT = 0.75
@@ -266,10 +265,10 @@ def _draw(moments: Sequence[Moment], place: int, names: Sequence[str], hooks: Ho
         f'role="img" aria-label="{escape(title)}" '
         'style="max-width:100%;height:auto;color:var(--jp-ui-font-color1, currentColor)">'
         f"<title>{escape(title)}</title><desc>{escape(sentence)}</desc>"
-        f"{_text(width / 2, 22, title, size=16, anchor='middle', weight=600)}{network}"
-        f"{_text(8, below, value, family=MONO, size=12)}"
+        f"{draw_text(width / 2, 22, title, size=16, anchor='middle', weight=600)}{network}"
+        f"{draw_text(8, below, value, family=MONO, size=12)}"
         f"{_draw_lines(left, 8, below + 28)}{_draw_lines(right, RIGHT, below + 28)}"
-        f"{_text(8, height - 8, LEGEND, size=12, opacity=0.85)}</svg>"
+        f"{draw_text(8, height - 8, LEGEND, size=12, opacity=0.85)}</svg>"
     )
 
 
@@ -299,7 +298,7 @@ def _draw_box(box: _Box, moment: Moment, x: float, y: float, width: float, heigh
     here = moment.module == box.name and moment.what in ("part", "hook", "gradient")
     title = (box.name.rpartition(".")[2] or MODEL) + ("  ◄ here" if here else "")
     drawing = _frame(x, y, width, height, BACKWARD if moment.phase == "backward" else FORWARD, here)
-    drawing += _text(x + PAD, y + 19, title, weight=600) + _draw_hook_lines(box.lines, x + PAD, y + 37)
+    drawing += draw_text(x + PAD, y + 19, title, weight=600) + _draw_hook_lines(box.lines, x + PAD, y + 37)
     inner_y = y + 28 + LINE * len(box.lines)
     room = width - 2 * PAD - 8 * (len(box.inside) - 1)
     x += PAD
@@ -313,13 +312,13 @@ def _draw_box(box: _Box, moment: Moment, x: float, y: float, width: float, heigh
 def _draw_global(hooks: Hooks, moment: Moment, y: float, height: float) -> str:
     lines = _hook_lines(hooks, moment, GLOBAL)
     drawing = _frame(4, y, GLOBAL_WIDTH, height, FORWARD, False, dashed=True)
-    drawing += _text(4 + PAD, y + 19, "global: all modules", weight=600)
+    drawing += draw_text(4 + PAD, y + 19, "global: all modules", weight=600)
     return drawing + _draw_hook_lines(lines or ("no hook",), 4 + PAD, y + 37)
 
 
 def _draw_hook_lines(lines: Sequence[str], x: float, y: float) -> str:
     return "".join(
-        _text(x, y + LINE * row, line, size=12, weight=600 if line.startswith("►") else 400)
+        draw_text(x, y + LINE * row, line, size=12, weight=600 if line.startswith("►") else 400)
         for row, line in enumerate(lines)
     )
 
@@ -374,10 +373,10 @@ def _last_lines(lines: list[str]) -> list[str]:
 
 def _draw_lines(lines: Sequence[str], x: float, y: float) -> str:
     """A heading and the lines under it; the present one is bold, what is skipped or still to come is faint."""
-    drawing = _text(x, y, lines[0], weight=600)
+    drawing = draw_text(x, y, lines[0], weight=600)
     for row, line in enumerate(lines[1:], 1):
         opacity = FAINT if line.startswith(("-", "○")) else 1
-        drawing += _text(x, y + 4 + LINE * row, line, weight=600 if line.startswith("►") else 400, opacity=opacity)
+        drawing += draw_text(x, y + 4 + LINE * row, line, weight=600 if line.startswith("►") else 400, opacity=opacity)
     return drawing
 
 
@@ -394,25 +393,4 @@ def _show_value(moment: Moment) -> str:
 def _frame(x: float, y: float, width: float, height: float, colour: str, here: bool, dashed: bool = False) -> str:
     line = f'stroke="{colour}" stroke-width="3"' if here else 'stroke="currentColor" stroke-opacity="0.55"'
     dash = ' stroke-dasharray="5 4"' if dashed else ""
-    return f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" rx="6" fill="none" {line}{dash}/>'
-
-
-def _text(
-    x: float,
-    y: float,
-    words: str,
-    *,
-    size: int = 13,
-    family: str = SANS,
-    anchor: str = "start",
-    weight: int = 400,
-    opacity: float = 1,
-) -> str:
-    extra = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    extra += "" if opacity == 1 else f' opacity="{opacity:g}"'
-    look = f"font:{weight} {size}px {family};white-space:pre"
-    return f'<text x="{_n(x)}" y="{_n(y)}" fill="currentColor"{extra} style="{escape(look)}">{escape(words)}</text>'
-
-
-def _n(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0")
+    return f'<rect x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{px(height)}" rx="6" fill="none" {line}{dash}/>'

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from course_utils.svg import SANS
+
 WIDTH = 680
 BAR_WIDTH = 560  # the longest bar; its value stands to the right of it
 TOP = 44
@@ -14,7 +16,6 @@ ROW = 48
 BAR_HEIGHT = 16
 # A middle tone with a contrast above 3 on white and on #111. It colours the bars only: text is `currentColor`.
 BAR = "#3f82d8"
-SANS = "var(--jp-ui-font-family, system-ui, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif)"
 
 
 @dataclass(frozen=True)

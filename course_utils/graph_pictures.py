@@ -18,6 +18,7 @@ from torch import Tensor
 
 from course_utils.gradient_flow import ACTIONS
 from course_utils.graphs import Graph, Node, format_tensor
+from course_utils.svg import MONO, draw_text, px
 
 if TYPE_CHECKING:
     from course_utils.gradient_stories import Moment
@@ -40,8 +41,6 @@ MIN_CHARACTERS = len(NOTHING_YET)
 VALUE_CHARACTERS = 22  # a longer vector continues on the next line
 TRACK = 12  # distance between the lines that lead from one row to the next
 
-MONO = "var(--jp-code-font-family, ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace)"
-SANS = "var(--jp-ui-font-family, system-ui, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif)"
 # Middle tones with a contrast above 3 on white and on #111. They colour lines only: text is always `currentColor`.
 GRADIENT = "#d0602a"
 HOOK = "#3f82d8"
@@ -93,12 +92,12 @@ def draw(moment: Moment, sentence: str) -> str:
     parts += [_draw_card(moment, box, room[name]) for name, box in layout.cards.items()]
     title, words = escape(_title(moment)), escape(sentence)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" '
-        f'height="{_n(height)}" role="img" aria-label="{title}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {px(width)} {px(height)}" width="{px(width)}" '
+        f'height="{px(height)}" role="img" aria-label="{title}" '
         f'style="max-width:100%;height:auto;color:var(--jp-ui-font-color1, currentColor)">'
         f"<title>{title}</title><desc>{words}</desc>"
-        f"{_text(width / 2, 22, _title(moment), size=16, anchor='middle', weight=600)}"
-        f'<g transform="translate({_n(shift)} {top})">{"".join(parts)}</g>'
+        f"{draw_text(width / 2, 22, _title(moment), size=16, anchor='middle', weight=600)}"
+        f'<g transform="translate({px(shift)} {top})">{"".join(parts)}</g>'
         f"{_draw_legend(width, legend)}</svg>"
     )
 
@@ -352,7 +351,7 @@ def _draw_edge(moment: Moment, layout: _Layout, edge: tuple[str, str]) -> str:
         sent = " + ".join(format_tensor(grad) for sender, grad in moment.current.parts if sender == target)
         rising = chain[-2].middle < y  # seen from here: the label goes where the line does not
         if len(sent) <= 4 and layout.rows[chain[-2].layer] == layout.rows[chain[-1].layer]:
-            words = _text(x - 7, y + (16 if rising else -7), sent, family=MONO, anchor="end", weight=700)
+            words = draw_text(x - 7, y + (16 if rising else -7), sent, family=MONO, anchor="end", weight=700)
             parts.append(words)
     return "".join(parts)
 
@@ -360,17 +359,17 @@ def _draw_edge(moment: Moment, layout: _Layout, edge: tuple[str, str]) -> str:
 def _trace(layout: _Layout, chain: Chain, port: float) -> str:
     """Return the path of an edge: curves between columns, straight through them, around the margin to the next row."""
     x, y = chain[0].x + chain[0].width, chain[0].middle
-    path = f"M{_n(x)} {_n(y)}"
+    path = f"M{px(x)} {px(y)}"
     for left, right in pairwise(chain):
         end_x, end_y = right.x, right.middle + (port if right.name else 0)
         if layout.rows[left.layer] == layout.rows[right.layer]:
             half = (x + end_x) / 2
-            path += f" C{_n(half)} {_n(y)} {_n(half)} {_n(end_y)} {_n(end_x)} {_n(end_y)}"
+            path += f" C{px(half)} {px(y)} {px(half)} {px(end_y)} {px(end_x)} {px(end_y)}"
         else:
             path += _turn(layout, chain, left, (x, y), (end_x, end_y))
         x, y = end_x + right.width, end_y
         if right.name is None:
-            path += f" H{_n(x)}"
+            path += f" H{px(x)}"
     return path
 
 
@@ -396,9 +395,9 @@ def _rounded(points: list[tuple[float, float]], radius: float = 6) -> str:
     for (x0, y0), (x1, y1), (x2, y2) in zip(points, points[1:], points[2:], strict=False):
         first, second = math.hypot(x1 - x0, y1 - y0) or 1, math.hypot(x2 - x1, y2 - y1) or 1
         r = min(radius, first / 2, second / 2)
-        path += f" L{_n(x1 - (x1 - x0) / first * r)} {_n(y1 - (y1 - y0) / first * r)}"
-        path += f" Q{_n(x1)} {_n(y1)} {_n(x1 + (x2 - x1) / second * r)} {_n(y1 + (y2 - y1) / second * r)}"
-    return f"{path} L{_n(points[-1][0])} {_n(points[-1][1])}"
+        path += f" L{px(x1 - (x1 - x0) / first * r)} {px(y1 - (y1 - y0) / first * r)}"
+        path += f" Q{px(x1)} {px(y1)} {px(x1 + (x2 - x1) / second * r)} {px(y1 + (y2 - y1) / second * r)}"
+    return f"{path} L{px(points[-1][0])} {px(points[-1][1])}"
 
 
 def _draw_start(moment: Moment, layout: _Layout) -> str:
@@ -407,8 +406,8 @@ def _draw_start(moment: Moment, layout: _Layout) -> str:
         return ""
     box, now = layout.cards[moment.graph.result], moment.step == 1
     x, y = box.x + box.width, box.middle
-    line = f'<path d="M{_n(x + 4)} {_n(y)} H{_n(x + 34)}" stroke="{GRADIENT}" stroke-width="{3 if now else 1.6}"/>'
-    word = _text(x + 22, y - 8, "1", family=MONO, anchor="middle", weight=700) if now else ""
+    line = f'<path d="M{px(x + 4)} {px(y)} H{px(x + 34)}" stroke="{GRADIENT}" stroke-width="{3 if now else 1.6}"/>'
+    word = draw_text(x + 22, y - 8, "1", family=MONO, anchor="middle", weight=700) if now else ""
     return line + _head(x + 1, y, -1, GRADIENT, 7 if now else 5) + word
 
 
@@ -420,20 +419,22 @@ def _draw_card(moment: Moment, box: _Box, room: dict[str, list[str]]) -> str:
     dashes = "" if node.requires_grad else ' stroke-dasharray="5 4"'
     left, right = box.x + PADDING, box.x + box.width - PADDING
     parts = [
-        f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}" '
+        f'<rect x="{px(box.x)}" y="{px(box.y)}" width="{px(box.width)}" height="{px(box.height)}" '
         f'rx="{14 if node.is_leaf else 3}" fill="currentColor" fill-opacity="0.05" stroke="{stroke}" '
         f'stroke-width="{thickness}"{dashes}/>',
-        f'<path d="M{_n(box.x)} {_n(box.y + HEADER)} h{_n(box.width)}" stroke="currentColor" stroke-opacity="0.25"/>',
-        _text(left, box.y + 19, _heading(node), size=15, family=MONO, weight=700),
-        _text(right, box.y + 19, _kind_word(node), anchor="end", style="italic") if _kind_word(node) else "",
+        f'<path d="M{px(box.x)} {px(box.y + HEADER)} h{px(box.width)}" stroke="currentColor" stroke-opacity="0.25"/>',
+        draw_text(left, box.y + 19, _heading(node), size=15, family=MONO, weight=700),
+        draw_text(right, box.y + 19, _kind_word(node), anchor="end", style="italic") if _kind_word(node) else "",
     ]
     top = box.y + HEADER + LINE - 2
     for label, lines in _card_lines(moment, name).items():
         empty = lines[0] in (NOTHING_YET, NO_GRADIENT, "None")
         weight = 700 if now and label != "value" and not empty else 400
-        parts.append(_text(left, top, label, opacity=0.75))
+        parts.append(draw_text(left, top, label, opacity=0.75))
         parts += [
-            _text(left + LABELS, top + number * LINE, line, family=MONO, weight=weight, opacity=0.65 if empty else 1)
+            draw_text(
+                left + LABELS, top + number * LINE, line, family=MONO, weight=weight, opacity=0.65 if empty else 1
+            )
             for number, line in enumerate(lines)
         ]
         top += LINE * len(room[label])
@@ -450,16 +451,16 @@ def _draw_marks(moment: Moment, box: _Box) -> Iterator[str]:
 
 def _draw_mark(x: float, y: float, action: str) -> str:
     tag = (
-        f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(_mark_width(action) - 6)}" height="{TAG - 2}" rx="9" '
+        f'<rect x="{px(x)}" y="{px(y)}" width="{px(_mark_width(action) - 6)}" height="{TAG - 2}" rx="9" '
         f'fill="{HOOK}" fill-opacity="0.14" stroke="{HOOK}" stroke-width="1.4"/>'
     )
-    return tag + _hook_sign(x + 12, y + 3) + _text(x + 18, y + 14, ACTIONS[action].mark, family=MONO, weight=600)
+    return tag + _hook_sign(x + 12, y + 3) + draw_text(x + 18, y + 14, ACTIONS[action].mark, family=MONO, weight=600)
 
 
 def _hook_sign(x: float, y: float) -> str:
     """Draw a small fish hook."""
     return (
-        f'<path d="M{_n(x)} {_n(y)} v7 a3.2 3.2 0 0 1 -6.4 0 v-1.6" fill="none" stroke="{HOOK}" stroke-width="1.8" '
+        f'<path d="M{px(x)} {px(y)} v7 a3.2 3.2 0 0 1 -6.4 0 v-1.6" fill="none" stroke="{HOOK}" stroke-width="1.8" '
         f'stroke-linecap="round"/>'
     )
 
@@ -477,7 +478,7 @@ def _draw_legend(width: float, y: float) -> str:
     widths = [30 + len(words) * 6.7 + 24 for words, _ in entries]
     x, parts = (width - sum(widths) + 24) / 2, []
     for (words, sign), step in zip(entries, widths, strict=True):
-        parts.append(f'<g transform="translate({_n(x)} {_n(y)})">{sign}{_text(29, 0, words, opacity=0.8)}</g>')
+        parts.append(f'<g transform="translate({px(x)} {px(y)})">{sign}{draw_text(29, 0, words, opacity=0.8)}</g>')
         x += step
     return "".join(parts)
 
@@ -486,27 +487,5 @@ def _head(x: float, y: float, direction: int, colour: str, size: float, opacity:
     """Draw an arrowhead with its tip at (x, y); direction 1 points to the right, -1 to the left."""
     back = x - direction * size * 1.6
     faint = "" if opacity == 1 else f' opacity="{opacity}"'
-    points = f"{_n(x)},{_n(y)} {_n(back)},{_n(y - size)} {_n(back)},{_n(y + size)}"
+    points = f"{px(x)},{px(y)} {px(back)},{px(y - size)} {px(back)},{px(y + size)}"
     return f'<polygon points="{points}" fill="{colour}"{faint}/>'
-
-
-def _text(
-    x: float,
-    y: float,
-    words: str,
-    *,
-    size: int = 13,
-    family: str = SANS,
-    anchor: str = "start",
-    weight: int = 400,
-    style: str = "normal",
-    opacity: float = 1,
-) -> str:
-    extra = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    extra += "" if opacity == 1 else f' opacity="{opacity}"'
-    look = f"font:{style} {weight} {size}px {family};white-space:pre"
-    return f'<text x="{_n(x)}" y="{_n(y)}" fill="currentColor"{extra} style="{escape(look)}">{escape(words)}</text>'
-
-
-def _n(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0")

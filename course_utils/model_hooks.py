@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from course_utils.graph_pictures import HOOK, MONO, SANS
+from course_utils.graph_pictures import HOOK
 from course_utils.graphs import format_tensor
 from course_utils.hooks import Recording, list_hooks, map_tensors, record, tracing
+from course_utils.svg import MONO, draw_text
 
 LOOK, ZERO = "look", "replace by zero"
 
@@ -377,7 +378,7 @@ LINE, PAD, HEAD, TOP = 19, 8, 26, 40
 
 
 def _draw(title: str, sentence: str, rows: Sequence[Row]) -> str:
-    heads = [_text(x, TOP + 17, words, opacity=0.8) for words, x in COLUMNS.items()]
+    heads = [draw_text(x, TOP + 17, words, opacity=0.8) for words, x in COLUMNS.items()]
     body, y = [], TOP + HEAD
     for row in rows:
         body.append(_draw_row(row, y))
@@ -388,7 +389,7 @@ def _draw(title: str, sentence: str, rows: Sequence[Row]) -> str:
         f'role="img" aria-label="{escape(title)}" '
         'style="max-width:100%;height:auto;color:var(--jp-ui-font-color1, currentColor)">'
         f"<title>{escape(title)}</title><desc>{escape(sentence)}</desc>"
-        f"{_text(WIDTH / 2, 22, title, size=16, anchor='middle', weight=600)}{''.join(heads)}{''.join(body)}</svg>"
+        f"{draw_text(WIDTH / 2, 22, title, size=16, anchor='middle', weight=600)}{''.join(heads)}{''.join(body)}</svg>"
     )
 
 
@@ -403,14 +404,14 @@ def _draw_row(row: Row, y: int) -> str:
     parts = [
         _rule(y),
         branch if row.depth else "",
-        _text(left, base, row.name, family=MONO, weight=700),
-        _text(left + 8 * len(row.name) + 10, base, f"{row.type} {row.shape}", style="italic"),
+        draw_text(left, base, row.name, family=MONO, weight=700),
+        draw_text(left + 8 * len(row.name) + 10, base, f"{row.type} {row.shape}", style="italic"),
     ]
     for column, lines in (("output", row.output), ("gradient of it", row.gradient)):
         for number, line in enumerate(lines):
             faint = line.startswith("was ")
             parts.append(
-                _text(
+                draw_text(
                     COLUMNS[column],
                     base + LINE * number,
                     line,
@@ -432,26 +433,8 @@ def _draw_mark(x: float, base: float, words: str) -> str:
         f'<path d="M{x + 9} {base - 11} v7 a3.2 3.2 0 0 1 -6.4 0 v-1.6" fill="none" stroke="{HOOK}" '
         'stroke-width="2" stroke-linecap="round"/>'
     )
-    return sign + _text(x + 18, base, words, weight=600)
+    return sign + draw_text(x + 18, base, words, weight=600)
 
 
 def _rule(y: float) -> str:
     return f'<path d="M{COLUMNS["module, shape"] - 6} {y} H{WIDTH - 8}" stroke="currentColor" opacity="0.25"/>'
-
-
-def _text(
-    x: float,
-    y: float,
-    words: str,
-    *,
-    size: int = 13,
-    family: str = SANS,
-    anchor: str = "start",
-    weight: int = 400,
-    style: str = "normal",
-    opacity: float = 1,
-) -> str:
-    look = f"font:{style} {weight} {size}px {family};white-space:pre"
-    extra = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    extra += "" if opacity == 1 else f' opacity="{opacity}"'
-    return f'<text x="{x:g}" y="{y:g}" fill="currentColor"{extra} style="{escape(look)}">{escape(words)}</text>'
