@@ -24,7 +24,7 @@ test:
 notebooks:
 	@$(COURSE) notebooks $(torch) $(ARGS)
 grade:
-	@$(COURSE) grade $(torch) $(submissions) $(call option,REPORT,--report) $(ARGS)
+	@$(COURSE) grade $(torch) $(submissions) $(call option,ROSTER,--roster) $(call option,REPORT,--report) $(ARGS)
 train:
 	@$(COURSE) train $(torch) $(ARGS)
 bench:

@@ -79,6 +79,8 @@ def run_grade(options, rest) -> int:
     from course_utils.grading.__main__ import main as grade
 
     arguments = [options.submissions]
+    if options.roster:
+        arguments += ["--roster", options.roster]
     if options.report:
         arguments += ["--report", options.report]
     return grade(arguments + rest) or 0
@@ -121,8 +123,8 @@ COMMANDS = {
     "grade": Command(
         run_grade,
         "grade a folder of submissions",
-        "SUBMISSIONS= REPORT= ARGS=",
-        ("submissions", "report"),
+        "SUBMISSIONS= ROSTER= REPORT= ARGS=",
+        ("submissions", "roster", "report"),
         examine_grade,
     ),
     "train": Command(run_training, "train the picture networks again, in minutes", "ARGS="),

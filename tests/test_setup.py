@@ -466,8 +466,8 @@ class TestMakefile:
             "-n", "lab", "PORT=8889", "TORCH=cpu", "ARGS=--no-browser"
         )
         assert "check  --lesson='01'" in self.make("-n", "check", "LESSON=01")
-        line = self.make("-n", "grade", "SUBMISSIONS=it's here", "REPORT=a b")
-        assert r"--submissions='it'\''s here' --report='a b'" in " ".join(line.split())
+        line = self.make("-n", "grade", "SUBMISSIONS=it's here", "ROSTER=names.csv", "REPORT=a b")
+        assert r"--submissions='it'\''s here' --roster='names.csv' --report='a b'" in " ".join(line.split())
 
 
 # ---- parts

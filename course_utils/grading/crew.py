@@ -108,7 +108,7 @@ class DaskCrew:
         submit = self._client.submit
         futures = [submit(run_on_worker, list(batch), limits, self._engine, pure=False) for batch in batches]
         numbers = {future.key: number for number, future in enumerate(futures)}
-        return self._collect(as_completed(futures), numbers, [len(batch) for batch in batches])
+        return self._collect(as_completed(futures, loop=self._client.loop), numbers, [len(batch) for batch in batches])
 
     def _collect(self, done: Iterator, numbers: dict[str, int], sizes: list[int]) -> Iterator[Result]:
         for future in done:

@@ -1,0 +1,123 @@
+"""Grading on a Dask cluster: a real one of two workers, one of which is killed while it grades."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import psutil
+import pytest
+from grading_samples import hand_in, notebook_with
+
+from course_utils.grading.__main__ import main
+from course_utils.grading.crew import DaskCrew
+from course_utils.grading.grade import grade
+from course_utils.grading.lessons import load_lessons
+from course_utils.grading.submissions import find_submissions
+
+dask = pytest.importorskip("dask", reason="Dask is missing: pip install 'course-utils[cluster]'")
+distributed = pytest.importorskip("distributed", reason="Dask is missing: pip install 'course-utils[cluster]'")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux"),
+]
+START = load_lessons()["00_start_here"]
+STUDENTS = 16
+SLOW = "import time\ndef largest(tensor):\n    time.sleep(0.3)\n    return tensor.max().item()\n"
+
+
+@pytest.fixture
+def cluster():
+    """Two workers with a process each, and no nanny's promises: who is killed is gone for good."""
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(STUDENTS):
+        hand_in(tmp_path / "class", f"s{number:02}", START, notebook_with(START, {"largest": SLOW}))
+    return tmp_path / "class"
+
+
+def hosts_below(pid):
+    """The processes that fork, which a worker has started."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        try:
+            if "course_utils.grading.host" in child.cmdline():
+                found.append(child.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_a_lost_workers_submissions_run_again(cluster, folder):
+    killed = []
+
+    class Bar:
+        """Kills a worker when the first results are there."""
+
+        done = 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def update(self, count=1):
+            self.done += count
+            if self.done == 3:
+                worker = next(iter(cluster.workers.values()))
+                pid = worker.pid
+                killed.append((pid, hosts_below(pid)))
+                os.kill(pid, signal.SIGKILL)
+
+    with DaskCrew(cluster.scheduler_address, "fork") as crew:
+        graded = grade(find_submissions(folder, {START.name: START}), crew=crew, progress=lambda total: Bar())
+    assert [row.points for row in graded.scores] == [1] * STUDENTS
+    assert not any(row.look_by_hand for row in graded.scores)
+    assert len({row.student for row in graded.scores}) == STUDENTS
+    assert any("isolation: a process for each exercise" in line for line in graded.isolation)
+    ((_, hosts),) = killed
+    deadline = time.monotonic() + 30
+    while any(psutil.pid_exists(one) for one in hosts) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [one for one in hosts if psutil.pid_exists(one)], "a host goes with its worker"
+
+
+def test_the_flag_gives_the_same_scores(cluster, folder, tmp_path, capsys):
+    report = tmp_path / "report"
+    assert main([str(folder), "--report", str(report), "--scheduler", cluster.scheduler_address]) == 0
+    assert "s00      1 of 1" in capsys.readouterr().out
+
+
+def test_no_scheduler_gets_one_sentence(folder, tmp_path, capsys):
+    address = "tcp://127.0.0.1:9"
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        assert main([str(folder), "--report", str(tmp_path / "report"), "--scheduler", address]) == 2
+    assert "grading: " in capsys.readouterr().err
+
+
+def test_a_submission_that_no_worker_survives_is_looked_at_by_hand(cluster, folder):
+    """It is told apart from the others by its number, and costs nobody else."""
+
+    class Broken:
+        status = "error"
+        key = "b"
+
+        def exception(self):
+            return RuntimeError("the worker died 4 times")
+
+        def release(self):
+            pass
+
+    with DaskCrew(cluster.scheduler_address, "fork") as crew:
+        ((number, rans),) = crew._collect(iter([Broken()]), {"b": 7}, dict.fromkeys([7], 2))
+    assert number == 7
+    assert [ran.ended for ran in rans] == ["no worker could run it: the worker died 4 times"] * 2
