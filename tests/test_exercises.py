@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 
 import pytest
 
+from course_utils import notebooks
 from course_utils.exercises.engine import exercises_of, predictions_of, source_of
 from course_utils.exercises.outcome import Stage
 
@@ -73,6 +76,29 @@ def test_cases_are_the_same_for_the_same_seed_and_differ_between_seeds(name):
     assert first == again
     others = [exercise.observe(exercise.reference, seed) for seed in (8, 9, 10)]
     assert any(other != first for other in others), "an answer made of constants would pass"
+
+
+def names_of(source):
+    """The names that a piece of code reads, and those that it binds itself."""
+    nodes = list(ast.walk(ast.parse(source)))
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler))}
+    imports = [alias for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
+    return read, bound | {(alias.asname or alias.name).split(".")[0] for alias in imports}
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_reference_needs_only_names_that_its_lesson_has(name):
+    """`solution()` shows the reference; pasted into the answer cell, it has to run there."""
+    lesson = next(path for path in notebooks.sources() if int(path.stem[:2]) == EXERCISES[name].lesson)
+    known = set(dir(builtins))
+    for cell in notebooks.learner(lesson).cells:
+        if cell.cell_type == "code":
+            known |= names_of(cell.source)[1]
+    read, bound = names_of(EXERCISES[name].source)
+    assert read - bound - known == set()
 
 
 def test_predictions_explain_every_option():

@@ -999,14 +999,17 @@ def run_to(model, name, x):
     """
     found = []
 
+    class Enough(Exception):
+        """Ends the call early."""
+
     def stop(module, args, output):
         found.append(output.detach())
-        raise _Enough
+        raise Enough
 
     handle = model.get_submodule(name).register_forward_hook(stop)
     try:
         model(x)
-    except _Enough:
+    except Enough:
         pass
     finally:
         handle.remove()

@@ -39,6 +39,7 @@ seed = 30
 
 # %% tags=["setup"]
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torchvision.utils import make_grid
 

@@ -30,6 +30,8 @@
 # place for a pause.
 
 # %% tags=["setup"]
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import nn

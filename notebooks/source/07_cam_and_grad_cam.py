@@ -28,6 +28,7 @@
 
 # %% tags=["setup"]
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from course_utils.exercises import check, hint, predict, solution, why
