@@ -19,6 +19,7 @@ from course_utils.grading.kernel import KernelEngine
 from course_utils.grading.tasks import Limits, Ran, Task
 
 ENGINES = ("fork", "kernel")
+ANSWERS_PER_HOST = 40  # a host starts in the time in which another one runs so many answers
 Result = tuple[int, list[Ran]]
 
 
@@ -75,7 +76,8 @@ class LocalCrew:
         def run_one(number: int) -> Result:
             return number, self.run_one(batches[number], limits)
 
-        jobs = max(1, min(self._jobs, len(batches)))
+        answers = sum(map(len, batches))
+        jobs = min(self._jobs, 1 + answers // ANSWERS_PER_HOST)
         parallel = Parallel(n_jobs=jobs, backend="threading", return_as="generator_unordered")
         return parallel(delayed(run_one)(number) for number in range(len(batches)))
 

@@ -8,7 +8,6 @@ import os
 import select
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -34,11 +33,11 @@ class ForkEngine:
     """
 
     name = "fork"
+    command = (sys.executable, "-m", "course_utils.grading.host")
 
     def __init__(self, hidden: Sequence[Path] = ()) -> None:
         self._hidden = [str(Path(path).absolute()) for path in hidden]
         self._closed = False
-        self._folder = tempfile.TemporaryDirectory(prefix="course-root-", ignore_cleanup_errors=True)
         self._start()
 
     def __enter__(self) -> ForkEngine:
@@ -85,7 +84,6 @@ class ForkEngine:
         """End the host, and with it every process that it has started."""
         self._closed = True
         self._stop()
-        self._folder.cleanup()
 
     # ---------------------------------------------------------------------------------------------------- the process
 
@@ -93,15 +91,15 @@ class ForkEngine:
         self.isolation = ""
         self._waiting = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "course_utils.grading.host"],
+            self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=_environment(self._folder.name),
-            cwd=self._folder.name,
+            env=_environment(),
+            cwd="/",
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
         )
-        self._write({"hidden": self._hidden, "limits": asdict(Limits()), "folder": self._folder.name})
+        self._write({"hidden": self._hidden})
 
     def _stop(self) -> None:
         with contextlib.suppress(OSError):
@@ -140,7 +138,7 @@ class ForkEngine:
         return said[-1] if said else "it ended without a word"
 
 
-def _environment(folder: str) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """What the host and its children find in their environment: nothing of the user's."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -150,8 +148,6 @@ def _environment(folder: str) -> dict[str, str]:
         | {
             "COURSE_PROGRESS": "off",
             "CUDA_VISIBLE_DEVICES": "",
-            "HOME": folder,
-            "TMPDIR": folder,
             "USER": "student",
             "MPLBACKEND": "Agg",
             "PYTHONDONTWRITEBYTECODE": "1",

@@ -38,8 +38,8 @@ def main() -> int:
     isolation = enter_namespaces()
     if isolation.namespaces:
         _become_first_process((requests, replies))
-    _load(Limits(**setup["limits"]))
-    close_root(isolation, hidden, setup["folder"])
+    _load()
+    close_root(isolation, hidden)
     _protect()
     host = Host(isolation, hidden, requests)
     _reply(replies, {"isolation": isolation.words})
@@ -87,7 +87,7 @@ def _become_first_process(pipes: tuple[int, int]) -> None:
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _load(limits: Limits) -> None:
+def _load() -> None:
     """Import what answers use, and do once what is slow the first time."""
     import gc
 

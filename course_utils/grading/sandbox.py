@@ -26,6 +26,7 @@ HIDDEN = (PACKAGE / "exercises", PACKAGE / "grading")  # they are in memory; in 
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/alternatives")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+BUILD_PLACE = "/sys"  # a folder that every Linux has, and of which nothing is needed in the new root
 SCRATCH = "/tmp"  # in a root of its own
 FIRST_USER, USERS = 60_001, 5_000  # user ids that no account has
 
@@ -81,15 +82,15 @@ def enter_namespaces() -> Isolation:
             Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
         found.namespaces = True
     except OSError as error:
-        found.lacking.append(f"no namespaces ({error.strerror})")
+        found.lacking.append(f"namespaces ({error.strerror})")
     found.landlock = linux.landlock_version()
     if not found.landlock:
-        found.lacking.append("no Landlock")
+        found.lacking.append("Landlock")
     return found
 
 
-def close_root(isolation: Isolation, hidden: Sequence[Path], folder: str) -> None:
-    """Leave a root folder in which only Python and the system's libraries are; `folder` is an empty one to build it on.
+def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
+    """Leave a root folder in which only Python and the system's libraries are.
 
     The course must have been imported before: `HIDDEN` and `hidden` are not there any more afterwards.
     """
@@ -98,12 +99,12 @@ def close_root(isolation: Isolation, hidden: Sequence[Path], folder: str) -> Non
     if isolation.namespaces:
         try:
             linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-            _build_root(folder, [*HIDDEN, *hidden])
-            linux.change_root(folder)
+            _build_root(BUILD_PLACE, [*HIDDEN, *hidden])
+            linux.change_root(BUILD_PLACE)
             isolation.root = True
         except OSError as error:
             isolation.namespaces = False
-            isolation.lacking.append(f"no file system of its own ({error.strerror})")
+            isolation.lacking.append(f"a file system of its own ({error.strerror})")
     if os.geteuid() == 0:
         isolation.user = _free_user(isolation)
 
@@ -112,10 +113,19 @@ def _free_user(isolation: Isolation) -> int:
     """A user id that no other sandbox of this machine has, if this process may give it to its children."""
     wanted = FIRST_USER + int.from_bytes(os.urandom(4), "big") % USERS
     mapped = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
-    if any(first <= wanted < first + count for first, _, count in mapped):
+    if not any(first <= wanted < first + count for first, _, count in mapped):
+        isolation.lacking.append("a user without rights (a user namespace has only one)")
+    elif not isolation.root and not all(map(_is_open_to_all, (sys.prefix, sys.base_prefix))):
+        isolation.lacking.append("a user without rights (Python is in a private folder)")
+    else:
         return wanted
-    isolation.lacking.append("no user without rights")
     return 0
+
+
+def _is_open_to_all(path: str) -> bool:
+    """Whether every user may enter a folder."""
+    real = Path(path).resolve()
+    return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (real, *real.parents))
 
 
 def readable() -> list[str]:
@@ -174,15 +184,15 @@ def confine(isolation: Isolation, limits: Limits, scratch: str, hidden: Sequence
         linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     os.chdir(scratch)
     limit_resources(limits, own_user=bool(isolation.user))
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    if isolation.landlock:
+        linux.restrict(_rules(isolation, scratch, hidden), isolation.landlock)
     if isolation.user:
         os.setgroups([])
         os.setresgid(isolation.user, isolation.user, isolation.user)
         os.setresuid(isolation.user, isolation.user, isolation.user)
-    elif isolation.root:
+    else:
         linux.drop_capabilities()
-    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    if isolation.landlock:
-        linux.restrict(_rules(isolation, scratch, hidden), isolation.landlock)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
 
 

@@ -1,0 +1,332 @@
+"""How fast grading is, beside what else could grade the same answers: `pytest --nbval`, nbgrader and otter-grader.
+
+    python -m course_utils.grading.bench [--sizes 10 100] [--ours 10 100 1000] [--only ours nbval] [--out bench.json]
+
+The same right answers to the same three exercises, in the notebook that each tool expects. nbgrader and otter-grader
+run in environments of their own, made for the occasion over this one's packages; where they cannot be installed, a
+sentence says so. Seconds are wall clock, of everything: starting Python, importing torch, the key, the reports.
+Memory is the largest sum of private memory of all processes at one time, looked at five times a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import nbformat
+import psutil
+
+from course_utils.notebooks import KERNELSPEC, LANGUAGE_INFO
+
+NAMES = ("record_gradient", "scale_gradient", "keep_positive")
+LESSON = "01_tensor_hooks"
+ANSWERS = {
+    "record_gradient": """\
+def record_gradient(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(grad.clone()))
+    return seen
+""",
+    "scale_gradient": """\
+def scale_gradient(tensor, factor):
+    return tensor.register_hook(lambda grad: grad * factor)
+""",
+    "keep_positive": """\
+def keep_positive(tensor):
+    return tensor.register_hook(lambda grad: grad.clamp(min=0))
+""",
+}
+CHECKS = {
+    "record_gradient": """\
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+seen = record_gradient(x)
+(3 * x).sum().backward()
+assert [one.tolist() for one in seen] == [[3.0, 3.0]]
+""",
+    "scale_gradient": """\
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+handle = scale_gradient(x, 3)
+x.sum().backward()
+assert x.grad.tolist() == [3.0, 3.0]
+""",
+    "keep_positive": """\
+x = torch.tensor([1.0, -2.0], requires_grad=True)
+keep_positive(x)
+(x * x).sum().backward()
+assert x.grad.tolist() == [2.0, 0.0]
+""",
+}
+TOOLS = ("ours", "nbval", "nbgrader", "otter")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one tool needed for so many submissions, or the sentence that says why it was not measured."""
+
+    tool: str
+    submissions: int = 0
+    seconds: float = 0.0
+    megabytes: float = 0.0
+    skipped: str = ""
+
+    @property
+    def per_submission(self) -> float:
+        """Seconds for one submission."""
+        return self.seconds / self.submissions if self.submissions else 0.0
+
+
+def measure(tool: str, submissions: int, command: Sequence[str | Path], folder: Path) -> Measured:
+    """Run a command in `folder` and note its time and the largest memory of all its processes."""
+    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "COURSE_PROGRESS": "off"}
+    environment["PATH"] = os.pathsep.join([str(Path(command[0]).parent), environment["PATH"]])
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [str(part) for part in command], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    peak = [0]
+    watcher = threading.Thread(target=_watch, args=(process, peak), daemon=True)
+    watcher.start()
+    said = process.communicate()[0].decode(errors="replace")
+    seconds = time.perf_counter() - start
+    watcher.join()
+    if process.returncode:
+        last = said.strip().splitlines()[-1:] or ["it said nothing"]
+        return Measured(tool, submissions, skipped=f"it ended with status {process.returncode}: {last[0][:200]}")
+    return Measured(tool, submissions, round(seconds, 2), round(peak[0] / 1e6))
+
+
+def _watch(process: subprocess.Popen, peak: list[int]) -> None:
+    """Note the largest sum of private memory of a process and all below it, while it runs."""
+    while process.poll() is None:
+        total = 0
+        try:
+            for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+                total += one.memory_full_info().uss
+        except psutil.Error:
+            pass  # one of them has just ended; the next look counts the others
+        peak[0] = max(peak[0], total)
+        time.sleep(0.2)
+
+
+# ----------------------------------------------------------------------------------------------------------- the tools
+
+
+def _cell(source: str, **metadata: object) -> nbformat.NotebookNode:
+    return nbformat.v4.new_code_cell(source, metadata=metadata)
+
+
+def _write(path: Path, cells: Sequence[nbformat.NotebookNode]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
+    nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=metadata), path)
+
+
+def run_ours(count: int, folder: Path) -> Measured:
+    """This grader, sandboxed, on every core."""
+    for number in range(count):
+        cells = [_cell("import torch"), *(_cell(ANSWERS[name]) for name in NAMES)]
+        _write(folder / "class" / f"s{number:04}" / f"{LESSON}.ipynb", cells)
+    return measure("ours", count, [sys.executable, "-m", __spec__.name, "--grade", folder / "class"], folder)
+
+
+def grade_three(folder: Path) -> None:
+    """What the grading command does, for the three exercises only; raises if not everything passes."""
+    from course_utils.grading.crew import LocalCrew, choose_engine
+    from course_utils.grading.grade import grade
+    from course_utils.grading.lessons import Lesson, load_lessons
+    from course_utils.grading.pages import write_pages
+    from course_utils.grading.report import write_scores
+    from course_utils.grading.resume import Memory
+    from course_utils.grading.submissions import find_submissions
+
+    report = folder.parent / "report"
+    report.mkdir()
+    whole = load_lessons()[LESSON]
+
+    class Three(Lesson):
+        """The lesson with three of its exercises; its answered edition has all of them."""
+
+        def answered_notebook(self) -> str:
+            return whole.answered_notebook()
+
+    lesson = Three(whole.path, tuple(one for one in whole.exercises if one.name in NAMES))
+    with LocalCrew(choose_engine(), hidden=[folder, report]) as crew:
+        found = find_submissions(folder, {LESSON: lesson})
+        graded = grade(found, crew=crew, memory=Memory(report), record=report / "verdicts.ipynb")
+    write_scores(graded.scores, report, graded.isolation)
+    write_pages(graded.scores, report, graded.isolation)
+    wrong = [row for row in graded.scores if row.stage != "passed" or row.look_by_hand]
+    if wrong or len(graded.scores) != len(NAMES) * len(found):
+        raise RuntimeError(f"{len(wrong)} answers did not pass, such as {wrong[:1]}")
+
+
+def run_nbval(count: int, folder: Path) -> Measured:
+    """Plain `pytest --nbval` on the executed notebooks: a kernel for each, no sandbox."""
+    for number in range(count):
+        cells = [_cell("import torch")]
+        for name in NAMES:
+            cells += [_cell(ANSWERS[name]), _cell(CHECKS[name])]
+        _write(folder / f"s{number:04}.ipynb", cells)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-q", "--nbval-lax", "-c", "pytest.ini", "-p", "no:cacheprovider", "."]
+    return measure("nbval", count, command, folder)
+
+
+def run_nbgrader(count: int, folder: Path) -> Measured:
+    """`nbgrader autograde`, with its database and one kernel for each submission."""
+    scripts = _environment("nbgrader")
+    if isinstance(scripts, str):
+        return Measured("nbgrader", count, skipped=scripts)
+    cells = [_cell("import torch")]
+    for name in NAMES:
+        ids = {"schema_version": 3, "task": False}
+        answer = {"grade": False, "solution": True, "locked": False, "grade_id": f"answer-{name}", **ids}
+        check = {"grade": True, "solution": False, "locked": True, "grade_id": f"check-{name}", "points": 1, **ids}
+        cells += [_cell(ANSWERS[name], nbgrader=answer), _cell(CHECKS[name], nbgrader=check)]
+    (folder / "nbgrader_config.py").write_text('c = get_config()\nc.CourseDirectory.course_id = "bench"\n')
+    _write(folder / "source" / "lesson" / "lesson.ipynb", cells)
+    for number in range(count):
+        _write(folder / "submitted" / f"s{number:04}" / "lesson" / "lesson.ipynb", cells)
+    made = measure("nbgrader", count, [scripts / "nbgrader", "generate_assignment", "lesson"], folder)
+    return made if made.skipped else measure("nbgrader", count, [scripts / "nbgrader", "autograde", "lesson"], folder)
+
+
+def run_otter(count: int, folder: Path) -> Measured:
+    """`otter run`, a process for each submission: without its containers, which would cost more."""
+    scripts = _environment("otter-grader")
+    if isinstance(scripts, str):
+        return Measured("otter", count, skipped=scripts)
+    (folder / "tests").mkdir()
+    for name in NAMES:
+        lines = "".join(f">>> {line}\n" for line in CHECKS[name].splitlines())
+        case = {"code": lines, "hidden": False, "locked": False}
+        suite = {"cases": [case], "scored": True, "setup": "", "teardown": "", "type": "doctest"}
+        test = {"name": name, "points": 1, "suites": [suite]}
+        (folder / "tests" / f"{name}.py").write_text(f"OK_FORMAT = True\ntest = {test!r}\n")
+    for number in range(count):
+        cells = [_cell("import torch"), *(_cell(ANSWERS[name]) for name in NAMES)]
+        _write(folder / f"s{number:04}.ipynb", cells)
+    made = measure("otter", count, [scripts / "otter", "generate", "-t", "tests", "-o", "autograder.zip"], folder)
+    if made.skipped:
+        return made
+    program = (
+        f"import subprocess\nfor number in range({count}):\n    subprocess.run([{str(scripts / 'otter')!r}, 'run', "
+    )
+    program += "f's{number:04}.ipynb', '-a', 'autograder.zip', '--no-logo'], check=True)\n"
+    return measure("otter", count, [sys.executable, "-c", program], folder)
+
+
+_environments: dict[str, Path | str] = {}
+
+
+def _environment(package: str) -> Path | str:
+    """The folder of programs of an environment that has `package` over this one's packages, or why there is none."""
+    if package not in _environments:
+        folder = Path(tempfile.mkdtemp(prefix="course-bench-")) / package
+        scripts = folder / ("Scripts" if os.name == "nt" else "bin")
+        make = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True, text=True, check=False)
+        packages = next(folder.glob("lib/python*/site-packages"), folder / "Lib" / "site-packages")
+        if make.returncode == 0:
+            below = [path for path in sys.path if path.endswith("site-packages")]
+            (packages / "below.pth").write_text("\n".join(below) + "\n")
+            make = subprocess.run(
+                [scripts / "python", "-m", "pip", "install", "-q", package], capture_output=True, text=True, check=False
+            )
+        last = (make.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+        _environments[package] = (
+            scripts if make.returncode == 0 else f"{package} cannot be installed here: {last[:200]}"
+        )
+    return _environments[package]
+
+
+RUNNERS: dict[str, Callable[[int, Path], Measured]] = {
+    "ours": run_ours,
+    "nbval": run_nbval,
+    "nbgrader": run_nbgrader,
+    "otter": run_otter,
+}
+
+
+def measure_child() -> float | None:
+    """Private memory of one sandboxed child, in MB, while its answer waits; None where this user may not look."""
+    from course_utils.grading.forking import ForkEngine
+    from course_utils.grading.tasks import Task
+
+    waiting = ANSWERS["scale_gradient"].replace("\n", "\n    import time; time.sleep(1)\n", 1)
+    with ForkEngine() as engine:
+        engine.wait_until_ready()
+        thread = threading.Thread(target=engine.run, args=([Task("scale_gradient", "", waiting, 1)],))
+        thread.start()
+        found = []
+        while thread.is_alive():
+            try:
+                hosts = psutil.Process(engine._process.pid).children() or [psutil.Process(engine._process.pid)]
+                for child in [one for one in hosts[0].children() if one.name() != "sleep"]:
+                    lines = Path(f"/proc/{child.pid}/smaps_rollup").read_text().splitlines()
+                    found.append(sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1000)
+            except (OSError, psutil.Error):
+                pass  # it has ended, or it is not for this user to see: then nothing is found
+            time.sleep(0.1)
+        thread.join()
+    return max(found, default=None)
+
+
+# ----------------------------------------------------------------------------------------------------------- the table
+
+
+def table(found: Sequence[Measured]) -> str:
+    """A line for each measurement; the last column is the time as a multiple of ours for as many submissions."""
+    ours = {one.submissions: one.seconds for one in found if one.tool == "ours" and not one.skipped}
+    lines = ["tool       submissions   seconds   s/submission   peak MB   times ours"]
+    for one in found:
+        if one.skipped:
+            lines.append(f"{one.tool:<10} {one.submissions:>11}   not measured: {one.skipped}")
+            continue
+        times = f"{one.seconds / ours[one.submissions]:.1f}" if one.submissions in ours else "-"
+        lines.append(
+            f"{one.tool:<10} {one.submissions:>11} {one.seconds:>9.1f} {one.per_submission:>14.3f} "
+            f"{one.megabytes:>9.0f} {times:>12}"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, and write it as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m course_utils.grading.bench", description="Measure the grader.")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[10, 100], help="submissions, for all (default: 10 100)"
+    )
+    parser.add_argument("--ours", type=int, nargs="+", default=[1000], help="more sizes, for ours (default: 1000)")
+    parser.add_argument("--only", nargs="+", choices=TOOLS, default=TOOLS, help="measure these only")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers as JSON")
+    parser.add_argument("--grade", type=Path, help=argparse.SUPPRESS)  # what is measured
+    options = parser.parse_args(argv)
+    if options.grade:
+        grade_three(options.grade)
+        return 0
+    found = []
+    for tool in options.only:
+        for count in dict.fromkeys([*options.sizes, *(options.ours if tool == "ours" else [])]):
+            with tempfile.TemporaryDirectory(prefix="course-bench-") as folder:
+                found.append(RUNNERS[tool](count, Path(folder)))
+                print(table(found[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    child = measure_child() if "ours" in options.only and sys.platform == "linux" else None
+    print(table(found))
+    print(f"private memory of a child: {f'{child:.1f} MB' if child else 'not measured (needs root)'}")
+    if options.out:
+        content = {"child_megabytes": child, "cores": os.cpu_count(), "measured": [asdict(one) for one in found]}
+        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
