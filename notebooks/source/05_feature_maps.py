@@ -44,6 +44,8 @@ from torch import nn
 from torchvision.utils import make_grid
 
 from course_utils.exercises import check, hint, predict, solution, why
+
+# %% tags=["setup"]
 from course_utils.exercises.lesson_05 import (
     channel_means,
     dead_channels,
