@@ -7,7 +7,7 @@ option = $(if $($(1)),$(2)='$(subst ','\'',$($(1)))')
 torch = $(call option,TORCH,--torch)
 submissions = $(call option,SUBMISSIONS,--submissions)
 
-.PHONY: help setup lab check doctor test notebooks grade train bench
+.PHONY: help setup lab check doctor test notebooks grade instructor slides handout release train bench
 
 help:
 	@$(COURSE) help
@@ -25,6 +25,14 @@ notebooks:
 	@$(COURSE) notebooks $(torch) $(ARGS)
 grade:
 	@$(COURSE) grade $(torch) $(submissions) $(call option,ROSTER,--roster) $(call option,REPORT,--report) $(ARGS)
+instructor:
+	@$(COURSE) instructor $(torch) $(ARGS)
+slides:
+	@$(COURSE) slides $(torch) $(ARGS)
+handout:
+	@$(COURSE) handout $(torch) $(call option,LESSON,--lesson) $(call option,NETWORK,--network) $(call option,IMAGE,--image) $(ARGS)
+release:
+	@$(COURSE) release $(torch) $(ARGS)
 train:
 	@$(COURSE) train $(torch) $(ARGS)
 bench:

@@ -63,9 +63,29 @@ def run_check(options, rest) -> int:
 
 
 def build_notebooks(options, rest) -> int:
+    from course_utils import lesson_map
     from course_utils.notebooks import main as build
 
-    return build(rest) or 0
+    return build(rest) or lesson_map.main(rest)
+
+
+def run_editions(command):
+    """Return a function that makes one of the instructor's editions."""
+
+    def run(options, rest) -> int:
+        from course_utils.editions import main as make
+
+        given = {name: getattr(options, name, "") for name in ("lesson", "network", "image")}
+        chosen = [f"--{name}={value}" for name, value in given.items() if value]
+        return make([command, *chosen, *rest])
+
+    return run
+
+
+def run_release(options, rest) -> int:
+    from course_utils.release import main as release
+
+    return release(rest)
 
 
 def examine_grade(options, rest) -> None:
@@ -127,6 +147,15 @@ COMMANDS = {
         ("submissions", "roster", "report"),
         examine_grade,
     ),
+    "instructor": Command(run_editions("instructor"), "write the answered lessons with the teacher's notes", "ARGS="),
+    "slides": Command(run_editions("slides"), "write slides of the lessons, with speaker notes", "ARGS="),
+    "handout": Command(
+        run_editions("handout"),
+        "run a lesson with another network and picture, and write it as a page",
+        "LESSON=07 NETWORK= IMAGE= ARGS=",
+        ("lesson", "network", "image"),
+    ),
+    "release": Command(run_release, "write the zip for students, without the answers", "ARGS="),
     "train": Command(run_training, "train the picture networks again, in minutes", "ARGS="),
     "bench": Command(run_bench, "measure speed and memory against the budgets", "ARGS="),
 }
