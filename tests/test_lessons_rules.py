@@ -6,6 +6,7 @@ its exercises take these as an argument, so that a lesson made up here can be ju
 
 import ast
 import re
+import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,6 +60,14 @@ def one_title_on_top(path: Path) -> list[str]:
     titles = [text for level, text in headings(path) if level == 1]
     if first.cell_type != "markdown" or not first.source.startswith("# ") or len(titles) != 1:
         return [f"the first cell starts with the one heading of level 1; there are {len(titles)}: {titles}"]
+    return []
+
+
+def finds_the_course_first(path: Path) -> list[str]:
+    """The first code cell is the one that says how to get the course where it is missing: the same in every lesson."""
+    first, wanted = code_cells(path)[0][1], code_cells(LESSONS[0])[0][1]
+    if (first.id, first.source) != (wanted.id, wanted.source):
+        return [f"the first code cell is a copy of {LESSONS[0].stem}'s `{wanted.id}`, not `{first.id}`"]
     return []
 
 
@@ -213,6 +222,7 @@ def declared_and_shown(path: Path, exercises: list, predictions: list) -> list[s
 
 EVERY_LESSON = [
     one_title_on_top,
+    finds_the_course_first,
     enough_to_do,
     check_follows_answer,
     short_code_cells,
@@ -257,6 +267,7 @@ def good_lesson() -> str:
     parts = [
         "# %% [markdown]\n# # A lesson\n#\n# ## What you will be able to do\n# - see\n# - do\n# - say\n#\n"
         "# 25 minutes.\n",
+        f'# %% find the course tags=["setup"]\n{code_cells(LESSONS[0])[0][1].source}\n',
         '# %% tags=["setup"]\nimport torch\n',
         "# %% [markdown]\n# ![A graph with two paths](graph.svg)\n",
         '# %% tags=["explore"]\nexplore()\n',
@@ -302,6 +313,8 @@ def test_a_good_lesson_shows_what_is_declared(write_lesson):
         (one_title_on_top, "# # A lesson", "# ## A lesson", "there are 0"),
         (one_title_on_top, "# ## Summary", "# # Summary", "there are 2"),
         (one_title_on_top, "# %% [markdown]\n# # A", "# %%\n1\n\n# %% [markdown]\n# # A", "the first cell"),
+        (finds_the_course_first, "find the course", "see the course", "not `see-the-course`"),
+        (finds_the_course_first, "    import course_utils\n", "    import course\n", "copy of 00_start_here's"),
         (sections_in_order, "# ## Summary", "# ## In short", "'Summary'; there are 0"),
         (sections_in_order, "# ## Go further", "# ## Summary again", "'Summary'; there are 2"),
         (three_to_five_abilities, "# - say\n", "", "3 to 5 things; here 2"),
@@ -330,6 +343,17 @@ def test_a_lesson_that_breaks_a_rule_is_found(write_lesson, rule, old, new, comp
     found = rule(write_lesson(text.replace(old, new)))
     assert len(found) == 1
     assert re.search(complaint, found[0])
+
+
+def test_the_first_cell_says_how_to_get_the_course_where_it_is_missing(monkeypatch):
+    first = code_cells(LESSONS[0])[0][1].source
+    exec(first, {})  # where the course is, nothing happens
+    monkeypatch.setitem(sys.modules, "course_utils", None)  # as Python looks where there is none
+    with pytest.raises(SystemExit) as caught:
+        exec(first, {})
+    assert "make lab" in str(caught.value)
+    assert "%pip install the-file.zip" in str(caught.value)
+    assert caught.value.__suppress_context__, "no traceback of an import that failed"
 
 
 def test_sections_out_of_order_are_found(write_lesson):

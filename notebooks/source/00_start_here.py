@@ -27,8 +27,23 @@
 # %% [markdown]
 # ## Is this computer ready?
 #
-# Click into the next cell and press **Shift+Enter**. Each line names one thing that the lessons need.
-# Where something is missing, the line says how to mend it. `doctor(details=True)` tells more.
+# Click into the next cell and press **Shift+Enter**. It shows nothing where the course is installed, and else says how to
+# get it.
+
+# %% find the course tags=["setup"]
+try:
+    import course_utils
+except ModuleNotFoundError:
+    raise SystemExit(
+        "This Python does not have the course.\n"
+        "On your own computer: open the lessons with `make lab`, or choose the course's .venv as the kernel.\n"
+        "On Colab or another server: upload the course as a zip file, run  %pip install the-file.zip  in a new cell,\n"
+        "and restart the kernel."
+    ) from None
+
+# %% [markdown]
+# Each line that comes now names one thing that the lessons need. Where something is missing, the line says how to mend it.
+# `doctor(details=True)` tells more.
 
 # %%
 from course_utils.doctor import doctor

@@ -28,6 +28,17 @@
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell.
 
+# %% find the course tags=["setup"]
+try:
+    import course_utils
+except ModuleNotFoundError:
+    raise SystemExit(
+        "This Python does not have the course.\n"
+        "On your own computer: open the lessons with `make lab`, or choose the course's .venv as the kernel.\n"
+        "On Colab or another server: upload the course as a zip file, run  %pip install the-file.zip  in a new cell,\n"
+        "and restart the kernel."
+    ) from None
+
 # %% tags=["setup"]
 import torch
 from torch import nn

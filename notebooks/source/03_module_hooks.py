@@ -27,6 +27,17 @@
 # **Time:** about 75 minutes: 45 to read, predict and run, 30 for the exercises. "All layers of a model" is a good place for
 # a pause.
 
+# %% find the course tags=["setup"]
+try:
+    import course_utils
+except ModuleNotFoundError:
+    raise SystemExit(
+        "This Python does not have the course.\n"
+        "On your own computer: open the lessons with `make lab`, or choose the course's .venv as the kernel.\n"
+        "On Colab or another server: upload the course as a zip file, run  %pip install the-file.zip  in a new cell,\n"
+        "and restart the kernel."
+    ) from None
+
 # %% tags=["setup"]
 import contextlib
 import copy

@@ -33,6 +33,17 @@
 # run `load_classifier("alexnet")` and `load_classifier("resnet34")` once, which downloads 244 and 87 MB, set
 # `pretrained = True` and run the lesson again. The numbers in the text are those of random weights.
 
+# %% find the course tags=["setup"]
+try:
+    import course_utils
+except ModuleNotFoundError:
+    raise SystemExit(
+        "This Python does not have the course.\n"
+        "On your own computer: open the lessons with `make lab`, or choose the course's .venv as the kernel.\n"
+        "On Colab or another server: upload the course as a zip file, run  %pip install the-file.zip  in a new cell,\n"
+        "and restart the kernel."
+    ) from None
+
 # %% tags=["parameters"]
 pretrained = False
 seed = 30
