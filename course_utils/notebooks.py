@@ -14,6 +14,7 @@ import difflib
 import hashlib
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -234,19 +235,30 @@ def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
 
 
 def build(path: Path) -> NotebookNode:
-    """The learner's edition of the source `path`, run by papermill in an empty folder, tidied.
+    """The learner's edition of the source `path`, run and tidied. Raises `LessonError` as `run` does."""
+    return run(learner(path), Path(path).stem)
 
+
+def run(
+    source: NotebookNode, lesson: str, parameters: Mapping[str, Any] | None = None, files: Sequence[Path] = ()
+) -> NotebookNode:
+    """The notebook `source` of the lesson called `lesson`, run by papermill in a folder with `files` only, and tidied.
+
+    parameters: other values for names that the cell tagged `parameters` sets. A notebook run with them is of one
+        occasion: what its cells print is not examined.
     Raises `LessonError` if a cell raises, runs too long, or prints what would be different on another machine or day.
     """
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    path = Path(path)
-    source = learner(path)
+    if parameters:
+        source = _with_parameters(source, parameters)
     with tempfile.TemporaryDirectory(prefix="course-build-") as name:
         folder = Path(name)
         (folder / "empty").mkdir()
+        for file in files:
+            shutil.copyfile(file, folder / "empty" / Path(file).name)
         nbformat.write(source, folder / "in.ipynb")
         with _environment(kernel_environment(folder)):
             try:
@@ -263,18 +275,31 @@ def build(path: Path) -> NotebookNode:
                 cell = source.cells[error.cell_index]
                 traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
                 raise LessonError(
-                    f"{_place(path.stem, error.cell_index + 1, cell)} raised {error.ename}: {error.evalue}\n{traceback}"
+                    f"{_place(lesson, error.cell_index + 1, cell)} raised {error.ename}: {error.evalue}\n{traceback}"
                 ) from None
             except CellTimeoutError as error:
-                raise LessonError(f"{path.stem}: a cell ran longer than {CELL_SECONDS} s\n{error}") from None
+                raise LessonError(f"{lesson}: a cell ran longer than {CELL_SECONDS} s\n{error}") from None
             except DeadKernelError:
                 raise LessonError(
-                    f"{path.stem}: a cell ended the kernel; run the lesson in JupyterLab to see which"
+                    f"{lesson}: a cell ended the kernel; run the lesson in JupyterLab to see which"
                 ) from None
     notebook = tidy(executed, source)
-    if problems := find_problems(notebook):
-        raise LessonError("\n".join(f"{path.stem}, {problem}" for problem in problems))
+    if not parameters and (problems := find_problems(notebook)):
+        raise LessonError("\n".join(f"{lesson}, {problem}" for problem in problems))
     nbformat.validate(notebook)
+    return notebook
+
+
+def _with_parameters(source: NotebookNode, parameters: Mapping[str, Any]) -> NotebookNode:
+    """A copy of `source` with a cell that sets the parameters, behind the one tagged `parameters`."""
+    from papermill.parameterize import parameterize_notebook
+
+    notebook = parameterize_notebook(source, dict(parameters))
+    notebook.metadata.pop("papermill", None)
+    for cell in notebook.cells:
+        if "injected-parameters" in tags_of(cell):
+            cell.id = "injected-parameters"
+            cell.metadata = NotebookNode(tags=["injected-parameters"])
     return notebook
 
 
@@ -541,7 +566,7 @@ def write(notebook: NotebookNode, path: Path) -> None:
     os.replace(unfinished, path)
 
 
-def _choose(names: Sequence[str], folder: Path) -> list[Path]:
+def choose(names: Sequence[str], folder: Path) -> list[Path]:
     """The sources that `names` mean: numbers (`01`), names, or paths of a source or notebook; all for no names."""
     known = {path.stem: path for path in sources(folder)}
     chosen = []
@@ -568,7 +593,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     try:
-        chosen = _choose(options.names, options.folder)
+        chosen = choose(options.names, options.folder)
     except LessonError as error:
         print(f"notebooks: {error}", file=sys.stderr)
         return 2

@@ -1,0 +1,123 @@
+"""Handouts: a lesson as one HTML file to read or print; run again where another network or picture is wanted."""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from course_utils import notebooks
+from course_utils.editions import pages
+from course_utils.editions.lessons import BUILD, choose_lessons, read_built, title_of
+from course_utils.notebooks import LessonError, learner, tags_of
+from course_utils.setup import SetupError
+
+FOLDER = BUILD / "handout"
+SECTION = "Your network, your picture"
+
+
+def write_handout(
+    source: Path, network: str = "", image: str = "", layer: str = "", folder: Path = FOLDER
+) -> tuple[Path, str]:
+    """Write the lesson `source` as HTML into `folder`; returns the file and a sentence about it.
+
+    Without network, picture and layer it is the lesson as it was built. With one of them, the lesson is run again by
+    papermill, and its section "Your network, your picture" shows what that network makes of that picture.
+    Raises `SetupError` for a lesson without this section, an unknown network, a picture that cannot be read, damaged
+    weights, a layer without maps; nothing is written then.
+    """
+    chosen = {name: value for name, value in zip(NAMES, (network, image, layer), strict=True) if value}
+    if not chosen:
+        page = make_page(read_built(source))
+        return pages.write_page(page, folder / f"{source.stem}.html"), "the lesson as a page, as it was built."
+    _refuse_other_lessons(source)
+    picture = _check_picture(image) if image else None
+    note = _fetch_network(network) if network else ""
+    notebook = _run(source, chosen, picture)
+    about = [note, f"The picture is {picture.name}." if picture else ""]
+    page = make_page(notebook, " ".join(part for part in about if part))
+    words = "-".join(re.sub(r"[^\w.]+", "_", part) for part in (network, picture.stem if picture else "", layer) if part)
+    path = pages.write_page(page, folder / f"{source.stem}-{words}.html")
+    return path, f"the lesson, run with your choice. See {SECTION!r} in it. {note}".strip()
+
+
+NAMES = ("network", "image", "layer")
+
+
+def make_page(notebook: NotebookNode, about: str = "") -> str:
+    """The page of a run lesson; with `about`, a box on top says so and leads to the section that it is about."""
+    flat = pages.flatten_outputs(notebook)
+    pages.settle_predictions(flat)
+    box = ""
+    if about:
+        place = SECTION.replace(" ", "-")
+        box = f'<p class="about">{html.escape(about)} What it shows: <a href="#{place}">{SECTION}</a>.</p>'
+    return pages.export(flat, title_of(notebook), before=box)
+
+
+def _refuse_other_lessons(source: Path) -> None:
+    if _takes_parameters(source):
+        return
+    able = [path.stem[:2] for path in choose_lessons([], source.parents[1]) if _takes_parameters(path)]
+    raise SetupError(
+        f"Lesson {source.stem[:2]} looks into no picture: NETWORK, IMAGE and LAYER go with {', '.join(able)}. "
+        f"Without them:  make handout LESSON={source.stem[:2]}"
+    )
+
+
+def _takes_parameters(source: Path) -> bool:
+    """Whether the lesson's cell tagged `parameters` sets a network and an image."""
+    for cell in learner(source).cells:
+        if "parameters" in tags_of(cell):
+            return all(re.search(rf"^{name} = ", cell.source, re.MULTILINE) for name in NAMES)
+    return False
+
+
+def _check_picture(image: str) -> Path:
+    from course_utils.pictures import PictureError, read_picture
+
+    try:
+        read_picture(image)
+    except PictureError as error:
+        raise SetupError(f"IMAGE={image}: {error}.") from None
+    return Path(image)
+
+
+def _fetch_network(name: str) -> str:
+    """Get the network's weights into torch's cache if they can be had; returns one sentence about them."""
+    from course_utils.networks import WeightsError, load_classifier
+
+    try:
+        return load_classifier(name).note
+    except ValueError as error:
+        raise SetupError(f"NETWORK={name}: {error}.") from None
+    except WeightsError as error:
+        reason = error
+    try:
+        note = load_classifier(name, pretrained="if cached").note
+    except WeightsError as error:  # the cached file is damaged
+        raise SetupError(f"NETWORK={name}: {error}.") from None
+    return f"{note} ({reason})"
+
+
+def _run(source: Path, chosen: dict[str, str], picture: Path | None) -> NotebookNode:
+    with tempfile.TemporaryDirectory(prefix="course-handout-") as name:
+        files = []
+        if picture:
+            # Under a plain name of its own: the page shall not tell where on this machine the picture was.
+            files = [Path(name) / picture.name]
+            shutil.copyfile(picture, files[0])
+            chosen = {**chosen, "image": picture.name}
+        try:
+            return notebooks.run(learner(source), source.stem, chosen, files)
+        except LessonError as error:
+            raise SetupError(f"No handout was written. {_last_line(error)}") from None
+
+
+def _last_line(error: LessonError) -> str:
+    """What the cell said in the end, without its traceback."""
+    return str(error).splitlines()[0]
