@@ -20,10 +20,11 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
 from course_utils.calls import read_parts
-from course_utils.exercises import lesson_04
+from course_utils.exercises import lesson_04, torch_steps
 from course_utils.exercises.engine import exercises_of, find, predictions_of
 from course_utils.exercises.lesson_04 import STEPS, MiniModule, MiniSteps, global_hooks, plug_in
 from course_utils.exercises.outcome import Stage
+from course_utils.exercises.torch_steps import TorchSteps
 from course_utils.hooks import count_hooks, no_hooks_left, trace
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "04_inside_call.ipynb"
@@ -501,3 +502,33 @@ def test_enough_to_do():
     assert len(predictions_of(4)) == 6
     assert all(len(exercise.accepted) >= 2 for exercise in exercises_of(4))
     assert all(len(line) <= 84 for exercise in exercises_of(4) for line in exercise.source.split('"""')[1].splitlines())
+
+
+@pytest.mark.parametrize("name", ["run_pre_hooks", "run_forward_hooks", "run_always_called"])
+def test_torchs_own_steps_do_what_the_exercises_ask_for(name):
+    for seed in range(3):
+        outcome = find(name).check(getattr(TorchSteps, name), seed)
+        assert outcome.passed, outcome
+
+
+@pytest.mark.parametrize("name", ["takes_fast_path", "hooks_in_order"])
+def test_torchs_own_steps_read_the_tables_that_the_exercises_ask_for(name):
+    def answer(module, *arguments):
+        mine = TorchSteps()
+        for kind in torch_steps.KINDS:
+            mine.__dict__[f"_{kind}"] = getattr(module, f"_{kind}")
+        return getattr(mine, name)(*arguments)
+
+    for seed in range(3):
+        outcome = find(name).check(answer, seed)
+        assert outcome.passed, outcome
+
+
+def test_torchs_own_steps_leave_the_tables_of_global_hooks_alone():
+    before = {name: value for name, value in vars(torch_module).items() if name.startswith("_global_")}
+    steps = TorchSteps()
+    with torch_module.register_module_forward_hook(print):
+        assert not steps.takes_fast_path()
+        assert list(steps.hooks_in_order("forward_hooks").values()) == [print]
+        assert steps.run_pre_hooks({1: lambda _, args: args[0] + 1}, (1,)) == (2,), "the global hook does not run here"
+    assert {name: value for name, value in vars(torch_module).items() if name.startswith("_global_")} == before

@@ -2,21 +2,21 @@
 
 A lesson's module is read as text, and before anything of it is compiled, the bodies of the reference answers, the other
 right answers, the mistakes, and every private helper that only these use are taken out. So they are neither in the
-process's memory nor reachable by an import. Where a lesson builds on its own answers (`name.reference` in its module),
-these stay, and `forget` removes the one that the current exercise asks for.
+process's memory nor reachable by an import. What does the work of the current exercise elsewhere (lesson 04 has torch's
+own steps of a call), `forget` removes.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 import sys
 import types
 from collections.abc import Iterable
 from pathlib import Path
 
 from course_utils.exercises import engine
+from course_utils.exercises.torch_steps import TorchSteps
 
 PACKAGE = "course_utils.exercises"
 LESSONS = Path(engine.__file__).parent
@@ -39,25 +39,18 @@ def load_bare_lessons() -> None:
 def strip(source: str) -> ast.Module:
     """The syntax tree of a lesson's module without the answers in it."""
     tree = ast.parse(source)
-    needed = _needed_answers(tree)
     kept = [node for node in tree.body if not _is_answer(node)]
     for node in kept:
-        if _decorators(node) & {"exercise"} and node.name not in needed:
+        if _decorators(node) & {"exercise"}:
             _empty(node)
     tree.body = _without_unused(kept)
     return ast.fix_missing_locations(tree)
 
 
 def forget(name: str) -> None:
-    """Take the answer to exercise `name` out of this process, where the lesson itself needed it."""
-    reference = engine.find(name).reference
-    if isinstance(reference, type):
-        for attribute, value in list(vars(reference).items()):
-            if isinstance(value, types.FunctionType):
-                setattr(reference, attribute, _forgotten)
-        return
-    function = inspect.unwrap(reference)
-    function.__code__ = _forgotten.__code__
+    """Take out of this process what does the work of exercise `name` without being the course's answer to it."""
+    if name in vars(TorchSteps):
+        setattr(TorchSteps, name, _forgotten)
 
 
 def _forgotten(*_: object, **__: object) -> None:
@@ -75,18 +68,6 @@ def _decorators(node: ast.AST) -> set[str]:
 
 def _is_answer(node: ast.AST) -> bool:
     return bool(_decorators(node) & {"accept", "mistake"})
-
-
-def _needed_answers(tree: ast.Module) -> set[str]:
-    """The exercises whose reference answers the module uses outside of other answers: `name.reference`."""
-    used = set()
-    for node in tree.body:
-        if _is_answer(node):
-            continue
-        for part in ast.walk(node):
-            if isinstance(part, ast.Attribute) and part.attr == "reference" and isinstance(part.value, ast.Name):
-                used.add(part.value.id)
-    return used
 
 
 def _empty(node: ast.FunctionDef | ast.ClassDef) -> None:
