@@ -24,6 +24,17 @@
 #
 # **Time:** about 10 minutes.
 
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 3 | Is this computer ready? | everybody runs the first cells; you walk round, and mend with the doctor's own sentences |
+# | 2 | How a lesson works | everybody commits to the prediction, also those who know; then run |
+# | 3 | One exercise, together | read the wrong answer's outcome aloud, line by line |
+# | 1 | The lessons · Your progress | show the one file, say that losing it costs the ticks only |
+# | 1 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
+
 # %% [markdown]
 # ## Is this computer ready?
 #
@@ -120,6 +131,17 @@ check(largest)
 # - **Run the answer cell before the check.** The check sees the function that was last *run*, not the text on the screen.
 # - **Keep the name and the arguments** of the function. Everything inside is yours, and helper functions are welcome.
 # - **You cannot break a lesson.** *Kernel → Restart Kernel and Run All Cells* starts afresh; your answers stay.
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The check reads what is written in my cell." **Ask:** "You corrected the answer and did not run the
+# cell. What will `check(largest)` say?" **Expect:** "Right." **Answer:** what it said before: it sees the function that was
+# last run. **Then show:** change the answer, run the check, run the answer, run the check again.
+#
+# **Misconception:** "`tensor.max()` is a number." **Ask:** "What does it print, and what is its type?" **Answer:** a tensor
+# without dimensions. It prints like a number, and `.item()` makes one of it. This is why the first answer fails.
+#
+# **Prediction:** with x = 3 the gradient of x² is 2x = 6. Who says 9 took the value for the gradient: **ask** "by how much
+# does y rise if x rises by 0.01?" (0.06.)
 
 # %% [markdown]
 # ## The lessons

@@ -28,6 +28,22 @@
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell.
 
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 7 | Where did my gradient go? · A hook that looks | graph on the board; somebody computes 2 and 5 with chalk before any cell runs |
+# | 5 | A hook that changes | both predictions by show of hands; let a 30 and a 15 argue |
+# | 5 | Two hooks, and the handle · In which order do hooks on different tensors run? | pencil first: the -10 and the 2 |
+# | 2 | In a network | read it; the point is which hooks need a handle |
+# | 4 | The trap: siblings share one gradient | do not hurry: this bug is silent |
+# | 2 | A tensor that is changed in place later · What raises | run and read |
+# | 2 | Two newer kinds | run and read |
+# | 2 | Explore | in pairs: make w.grad zero while x.grad is not |
+# | 30 | Exercises | 1, 2, 3, 5, 6 in the room; 4, 7 and 8 at home if time is short |
+# | 1 | What old tutorials say · Summary · Go further | one sentence each from three people |
+
 # %% find the course tags=["setup"]
 try:
     import course_utils
@@ -206,8 +222,17 @@ o.backward()
 print("x.grad =", x.grad.tolist(), " y.grad =", y.grad.tolist(), " w.grad =", w.grad.tolist())
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 20 minutes to here. **Misconception:** "the hook on a changes w.grad by the same factor". Ask: "How many
-# arrows leave w? Which of them does the hook stand on?" Let somebody draw the 12 and the 3 on the board.
+# **Misconception:** "The hook on a changes w.grad by the same factor." **Ask:** "How many arrows leave w? Which of them does
+# the hook stand on?" **Expect:** "Both, w is behind a." **Then show:** draw the 12 on one arrow and the 3 on the other;
+# they meet only at w.
+#
+# **Misconception:** "a.grad is None, so a had no gradient." **Ask:** "Then what did the hook print?" **Answer:** it had one,
+# for a moment; None says that nobody kept it.
+#
+# **Misconception:** "A hook runs when I register it." **Ask:** "What is in `seen` before backward?" **Answer:** nothing.
+#
+# **For discussion:** why does PyTorch throw gradients of results away? (Because two at a time are enough to go back through
+# any number of layers; lesson 02 measures it.)
 
 # %% [markdown]
 # ## Two hooks, and the handle
@@ -384,8 +409,15 @@ c.register_hook(lambda grad: grad * 100)
 print("c.grad =", c.grad.tolist(), " d.grad =", d.grad.tolist())
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes from "Two hooks" to here. **Misconception:** "`grad *= 2` and `grad = grad * 2` are the same."
-# Ask: "Which of the two lines makes a new tensor? Whose is the old one?"
+# **Misconception:** "`grad *= 2` and `grad = grad * 2` are the same." **Ask:** "Which of the two lines makes a new tensor?
+# Whose is the old one?" **Expect:** "I return it anyway, so it does not matter." **Then show:** the cell with the hook on c
+# and on d: one program, two results, and no error in either.
+#
+# **Misconception:** "Hooks fire in the order in which I registered them." **Ask:** "z was registered last. Why did it print
+# first?" **Answer:** backward starts at the result. The order of registration decides only between two hooks on one tensor.
+#
+# **For discussion:** the siblings were 200 and 200, or 2 and 200. Which one will you get in a network? (You cannot know: the
+# order inside autograd is not promised. Hence the rule, not the recipe.)
 
 # %% [markdown]
 # ## A tensor that is changed in place later
@@ -468,6 +500,13 @@ def report(grads):
 handle = torch.autograd.graph.register_multi_grad_hook([p, q, unused], report)
 (2 * p + 5 * q).sum().backward()
 handle.remove()
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A hook on a leaf sees `.grad`." **Ask:** "In the second pass, what does the first hook print, and
+# what does the other one?" **Answer:** 3 and 6: the plain hook runs before the gradient is added.
+#
+# **Answer to the explorer's task:** replace the gradient of w by zero with a hook on w itself; x is not behind it. A hook on
+# a that does this stops x as well.
 
 # %% [markdown]
 # ## Explore
@@ -644,9 +683,18 @@ def step_in_backward(parameters, rate):
 check(step_in_backward)
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 30 minutes. If time is short, leave exercises 4 and 7 for home. **Misconceptions to expect:** a hook that
-# computes and returns nothing (exercise 2); reading `.grad` before backward has run (1, 6); removing the hook at once
-# (5). Question for the room: "When does the body of your hook run, and what has happened by then?"
+# **Misconception:** "My hook doubles the gradient" (`lambda grad: print(grad * 2)`). **Ask:** "What does your function
+# return?" **Answer:** None, and None means: keep the old one.
+#
+# **Misconception:** "`tensor.grad` holds it, I only have to read it in my function" (exercises 1 and 6). **Ask:** "When does
+# this line run, and what has happened by then?" **Then show:** a print in the body and one in the hook; let them say which
+# comes first.
+#
+# **Misconception:** "In the loop each hook has its own name." **Ask:** "When is `name` looked up?" **Expect:** "When the
+# lambda is made." **Then show:** change `name` after the loop and go backward once more.
+#
+# **For discussion:** who removes the hook in exercise 5, and why may a hook remove itself? (Registering returns the handle;
+# the hook finds it when it runs, which is later.) Exercise 8: what is saved? (One gradient in memory instead of all.)
 
 # %% [markdown]
 # ## What old tutorials say

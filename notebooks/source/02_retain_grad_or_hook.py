@@ -28,6 +28,19 @@
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell.
 
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 8 | Asking a tensor to keep its gradient · Reading .grad where there is none | collect the three ways to get None from the room before you show them |
+# | 12 | Before or after the hooks? · A tensor that is changed in place later · Every backward counts | a prediction each; write the votes on the board |
+# | 12 | What it costs · When to use which | let them guess all four bars before the chart |
+# | 10 | The third way: what forward saves | the traps may be read at home |
+# | 2 | Explore | one question: can you move `retain_grad` in the row? |
+# | 40 | Exercises | 1, 2, 3, 5, 7 in the room; 4 and 6 at home if time is short |
+# | 1 | What old tutorials say · Summary · Go further | which of the five sentences had they heard? |
+
 # %% find the course tags=["setup"]
 try:
     import course_utils
@@ -162,9 +175,14 @@ read_grad(z)
 # `None` without a warning means: asked too late, or no backward has come by yet.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 8 minutes to here. **Misconception:** "`requires_grad=True` means that `.grad` will be there." Ask: "Which of
-# x, z, o require a gradient? Which of them keep it? Who decides?" A second one: `retain_graph` and `retain_grad` are taken
-# for the same. Ask: "Which of the two keeps numbers, and which keeps the recipe to compute them?"
+# **Misconception:** "`requires_grad=True` means that `.grad` will be there." **Ask:** "Which of x, z, o require a gradient?
+# Which of them keep it? Who decides?" **Answer:** all three; only x; you do, with `retain_grad()`.
+#
+# **Misconception:** "`retain_graph` and `retain_grad` are the same." **Ask:** "Which of the two keeps numbers, and which
+# keeps the recipe to compute them?" **Then show:** call backward twice without `retain_graph`, and read the error together.
+#
+# **For discussion:** `w = torch.ones(3, requires_grad=True) * 0.1` is the classic. How would you write it? (Scale first,
+# then `requires_grad_()`.)
 
 # %% [markdown]
 # ## Before or after the hooks?
@@ -274,9 +292,16 @@ print(f"  z.grad = {z.grad.item():g}")
 # `retain_grad` and `create_graph`.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 12 minutes from "Before or after the hooks?" to here. **Misconception:** "`retain_grad` is a hook that I
-# register at this line." Three cells speak against it; ask which (order, in-place, lasting over passes), and what a hook
-# would have shown in each.
+# **Misconception:** "`retain_grad` is a hook that I register at this line." **Ask:** "Three cells speak against it. Which?"
+# **Answer:** it comes after all hooks, wherever it was called; it moves on to the values after an in-place change; it lasts
+# over all passes. **Then ask:** "What would a hook at this line have shown in each?" (A part of the row; the gradient of
+# the old values; the same in each pass, not the sum.)
+#
+# **Misconception:** "`torch.autograd.grad` leaves no trace." **Ask:** "Then why is z.grad not None?" **Answer:** z was asked
+# to keep its gradient, and every pass counts.
+#
+# **For discussion:** `first` did not change in the second pass, although `z.grad` did. Is that so for a leaf? (No: on a
+# leaf the sum is usually made in place. Clone what you want to keep.)
 
 # %% [markdown]
 # ## What it costs
@@ -424,9 +449,15 @@ for layer, size in sizes.items():
 # never had to be in memory together.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 12 minutes. **Misconception:** "a hook saves memory." Ask: "Two hooks, 2 MiB and 17 MiB. What is the
-# difference between them?" Then: "`kept.append(grad.norm())` without `.item()`: how much does it keep?" (4 bytes a layer:
-# a small tensor of its own. With `create_graph=True` it would keep the graph, so `.item()` is the safe habit.)
+# **Misconception:** "A hook saves memory." **Ask:** "Two hooks, 2 MiB and 17 MiB. What is the difference between them?"
+# **Answer:** what they keep. **Then ask:** "`kept.append(grad.norm())` without `.item()`: how much does it keep?" (4 bytes a
+# layer: a small tensor of its own. With `create_graph=True` it would keep the graph, so `.item()` is the safe habit.)
+#
+# **Misconception:** "`grad[0]` is small, so keeping it is cheap." **Ask:** "Whose memory does it look at?" **Expect:**
+# "`detach()` will help." **Then show:** it does not: `grad[0].detach().untyped_storage().nbytes()` is the whole gradient.
+#
+# **For discussion:** why two MiB alive at once, and not one, and not 17? (The gradient that arrives and the one computed
+# from it; then the first is let go.)
 
 # %% [markdown]
 # ## When to use which
@@ -643,9 +674,17 @@ try_hooks("unpack returns one number of 3", lambda tensor: tensor, lambda packed
 # broadcasting, so the wrong gradient goes on. Test `unpack(pack(tensor))` against `tensor` before you train with it.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 13 minutes; the traps may be read at home. **Misconception:** "training memory is gradients." Ask: "2 MiB
-# of gradients, 16 MiB saved. Which of the two grows with the depth of the network?" And for float16: "When did you get
-# an error message?" Never: that is the danger.
+# **Misconception:** "The memory of training is gradients." **Ask:** "2 MiB of gradients, 16 MiB saved. Which of the two
+# grows with the depth of the network?" **Answer:** what is saved.
+#
+# **Misconception:** "Half precision is nearly the same." **Ask:** "When did you get an error message?" **Answer:** never:
+# that is the danger. 2049 became 2048, 70000 became inf.
+#
+# **Misconception:** "Packing everything is best." **Ask:** "The weights are in memory anyway. What does packing them cost?"
+# **Answer:** a copy more: 2 MiB here.
+#
+# **For discussion:** what would you choose for a network that does not fit? (Computing again first: exact, and it costs
+# time only. float16 if gradients are noisy anyway. Files when nothing else is left.)
 
 # %% [markdown]
 # ## Explore
@@ -794,9 +833,15 @@ def save_as_half():
 check(save_as_half)
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 40 minutes. If time is short, leave exercises 4 and 6 for home. **Misconceptions to expect:** `retain_graph`
-# for `retain_grad` (exercise 1); a list in the order of arrival (2); `retain_grad` taken for a hook with a place in the row
-# (3); a view taken for a copy (5); integers packed as float16 (7). Question for the room: "Who keeps this tensor alive?"
+# **Misconceptions, by exercise:** `retain_graph` for `retain_grad` (1); a list in the order of arrival, which is the
+# reverse (2); `retain_grad` taken for a hook with a place in the row (3); one hook for both values (4); a view taken for a
+# copy (5); counting numbers instead of storages (6); integers packed as float16 (7).
+#
+# **Ask, whatever the exercise:** "Who keeps this tensor alive?" **Expect:** "The graph." **Then show:** `del` one name after
+# the other and measure again.
+#
+# **For discussion (7):** why must integers stay as they are? (An index that is off by one raises nothing; it takes another
+# row.)
 
 # %% [markdown]
 # ## What old tutorials say

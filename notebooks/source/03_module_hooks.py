@@ -27,6 +27,24 @@
 # **Time:** about 75 minutes: 45 to read, predict and run, 30 for the exercises. "All layers of a model" is a good place for
 # a pause.
 
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 9 | A hook that looks at the output · A network for a pencil | 9, 18 and 89 on the board first |
+# | 9 | The way back | name the two arrows before the first hook runs |
+# | 4 | The trap: in-place ReLU | predict, then read the error in full |
+# | 4 | Hooks that nobody removed | run the cell twice yourself, on the projector; a good place for a pause follows |
+# | 5 | All layers of a model | seven calls, six entries in the dict: let them find the missing one |
+# | 3 | What you would use every day | run and read |
+# | 4 | The rest of the interface | with less time: at home |
+# | 3 | Hooks and the company they keep | the two predictions that cost people days: copies, compile |
+# | 2 | History: `register_backward_hook` | for those who maintain old code |
+# | 1 | Explore | the residual block, in pairs |
+# | 30 | Exercises | 1, 2, 4, 5 in the room; 3 and 6 at home if time is short |
+# | 1 | What old tutorials say · Summary · Go further | |
+
 # %% find the course tags=["setup"]
 try:
     import course_utils
@@ -210,9 +228,14 @@ with counting, changing:
     print([part.tolist() for part in split(torch.tensor([3.0, -1.0]), torch.tensor([1.0, -1.0]))])
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 10 minutes to here. **Misconception:** "the hook is called once, when I register it." Ask: "How often will it
-# run if I call the network three times?" And: "`output.zero_()` inside the hook would also give 1. Why is it a bad idea?"
-# (It writes into a tensor that others may hold, and that autograd may need.)
+# **Misconception:** "The hook is called once, when I register it." **Ask:** "How often will it run if I call the network
+# three times?" **Answer:** three times, until you remove it.
+#
+# **Misconception:** "A forward hook can only look." **Ask:** "With the hook the network said 1. Where does the 1 come
+# from?" **Answer:** fc2 got four zeros and added its bias.
+#
+# **For discussion:** `output.zero_()` inside the hook would give 1 as well. Why is it a bad idea? (It writes into a tensor
+# that others may hold, and that autograd may need.)
 
 # %% [markdown]
 # ## The way back
@@ -391,9 +414,16 @@ print(f"{caught[0].category.__name__}: {str(caught[0].message).split('. ')[0]}."
 # | `register_full_backward_hook` | `(module, grad_input, grad_output)` | the gradient of the inputs |
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 20 minutes to here. **Misconception:** "`grad_input` is what comes into the layer in backward." Let the room
-# point at the arrows: input and output are named once, for forward. Ask: "In which table row can a hook change the
-# gradients of the layer's own weights?"
+# **Misconception:** "`grad_input` is what comes into the layer in backward." **Ask:** "Point at the arrow." **Expect:** the
+# wrong one. **Then show:** the names belong to forward: input is on the left, output on the right, in both passes;
+# `grad_output` arrives, `grad_input` goes on.
+#
+# **Misconception:** "Hook or pre-hook, it is the same for x.grad." **Ask:** "In which row of the table can a hook change the
+# gradients of the layer's own weights?" **Answer:** wherever it changes what the layer receives: the three first. The last
+# one acts behind the layer.
+#
+# **For discussion:** why does the first layer's hook get `(None,)`? (Nobody asked for the gradient of a picture, so none is
+# computed. `x.requires_grad_()` asks.)
 
 # %% [markdown]
 # ## The trap: in-place ReLU
@@ -508,8 +538,15 @@ except HooksLeftError as error:
 handle.remove()
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 27 minutes to here. **Misconception:** "a hook goes when the function that registered it has ended." Ask: "Who
-# holds a reference to the hook? Who holds one to the module?" A good moment for the pause.
+# **Misconception:** "A hook goes when the function that registered it has ended." **Ask:** "Who holds a reference to the
+# hook? Who holds one to the module?" **Answer:** the module holds the hook in a table; only the handle, or the end of the
+# module, takes it out.
+#
+# **Misconception (in-place ReLU):** "The error is about my backward hook, so it comes in backward." **Ask:** "Which line
+# raised?" **Answer:** the call of the network: the view is made, and written to, in forward.
+#
+# **For discussion:** which of the two cures would you take on a network that is not yours? (The tensor hook: nothing of the
+# network changes.) A good moment for the pause.
 
 # %% [markdown]
 # ## All layers of a model
@@ -663,8 +700,14 @@ with net.relu.register_forward_hook(note), net.fc1.register_full_backward_hook(n
 # to fire.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 34 minutes to here. Ask: "Which lines of the timeline would be missing if relu were `F.relu`?" And: "Why is
-# the hook on fc1 the last line?"
+# **Misconception:** "One dict entry a module is one entry a call." **Ask:** "Six modules were hooked, the list has seven
+# lines, the dict six. Who is missing?" **Answer:** the first call of relu; the second overwrote it.
+#
+# **Misconception:** "I hooked everything, so I see everything." **Ask:** "From (1, 10, 4, 4) to (1, 5): what happened in
+# between?" **Answer:** pooling and flatten, which are functions; no hook sits on a function.
+#
+# **Ask about the timeline:** "Which lines would be missing if relu were `F.relu`? Why is the hook on fc1 the last line?"
+# (All of relu; fc1 is the first layer, so its input's gradient is the last to be known.)
 
 # %% [markdown]
 # ## The rest of the interface
@@ -850,9 +893,14 @@ except RuntimeError as error:  # torch.compile does not exist for every Python a
 # its own.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 42 minutes to here. With less time, let the room read "The rest of the interface" at home.
-# **Misconception:** "removing the hook from my model also removes it from the checkpointed copy." Ask: "Which of these
-# surprises would a test with `no_hooks_left` have found?"
+# **Misconception:** "Removing the hook from my model also removes it from the copy that I checkpointed." **Ask:** "Whose
+# table does the handle know?" **Answer:** the original's. Remove hooks before you copy.
+#
+# **Misconception:** "A compiled model calls my hooks." **Ask:** "When was it compiled, and which hooks were there then?"
+# **Expect:** "It would warn." **Then show:** 0 calls, no warning; after a reset, 1.
+#
+# **For discussion:** which of these surprises would a test with `no_hooks_left` have found? (Forgotten handles. Not the
+# copy, which is another model, and not the compiled one, which has no hook too many but a call too few.)
 
 # %% [markdown]
 # ## History: `register_backward_hook`
@@ -921,6 +969,14 @@ for layer, batch in ((nn.Linear(2, 3), torch.ones(5, 2)), (nn.Conv2d(2, 3, 2), t
 # Linear: bias, input, weight, and the weight's gradient is transposed. Convolution: input, weight, bias. (Older releases
 # differed even in the shape of the bias entry.) Code that says `grad_input[0]` means another thing for each layer. Full
 # backward hooks ended this: `grad_input` has one entry for each input of `forward`, and nothing else.
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "`grad_input[0]` is the gradient of the input" in old code. **Ask:** "For Linear, what was entry 0 of the
+# legacy hook?" **Answer:** the bias. For a convolution it was the input: the same line of code means another thing.
+#
+# **Answers to the explorer's tasks:** in the residual block the in-place ReLU writes straight into what fc1 returned, a view,
+# and that raises. What fc2 returned is added to x first; the ReLU writes into the sum, and the hook works. In the small net,
+# a full backward hook on fc1 that replaces by zero makes the gradient of the input zero and leaves the output as it is.
 
 # %% [markdown]
 # ## Explore
@@ -1055,9 +1111,14 @@ def hooked(modules, hook):
 check(hooked)
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 30 minutes. If time is short, leave exercises 3 and 6 for home. **Misconceptions to expect:** a loop variable
-# that was not bound (1); `output[:, channel] = 0` without a clone (2); forgetting that an entry of `grad_input` may be None
-# (4); no `finally` (6). Question for the room: "Which of your answers still works if the layer is used twice in one call?"
+# **Misconceptions, by exercise:** a loop variable that was not bound (1); `output[:, channel] = 0` without a clone (2); a
+# pre-hook that returns the arguments without the keywords (3); a hook on `grad_output`, which changes the weights' gradients
+# as well, or forgetting that an entry of `grad_input` may be None (4); storing the output itself (5); no `finally` (6).
+#
+# **Ask, whatever the exercise:** "Does your answer still work if the layer is used twice in one call?"
+#
+# **For discussion (4):** why is it so important that the layer's own gradients stay? (In domain adaptation the layer behind
+# shall learn to tell the domains apart, and only what lies before it shall learn the opposite.)
 
 # %% [markdown]
 # ## What old tutorials say

@@ -26,6 +26,24 @@
 #
 # **Time:** about 90 minutes: 40 to read, predict and run, 50 for the exercises.
 
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 6 | From the brackets to forward | read "forward pre-hooks" together, one line each, in turn |
+# | 5 | The fast path | predict, then run |
+# | 4 | `forward()` directly | ask who has written `model.forward(x)` |
+# | 3 | Who comes first: global or local? | a vote |
+# | 7 | The order of everything | pairs write the twelve hooks on paper before the last cell |
+# | 3 | When forward raises | a vote |
+# | 6 | What a full backward hook does to your tensors | draw the two nodes, and let the room find the consequences |
+# | 2 | Legacy backward hooks: a walk to `grad_fn` | run and read |
+# | 3 | Explore | the game at the bottom, against the clock |
+# | 46 | Exercises: a call of your own | 1 to 4 take 20; 9 can follow at once, for `MiniSteps` has the rest |
+# | 4 | Your call against torch's | everybody's first difference on the board; "none" gets applause |
+# | 1 | What old tutorials say · Summary · Go further | |
+
 # %% find the course tags=["setup"]
 try:
     import course_utils
@@ -208,8 +226,14 @@ output = net.forward(x)
 # again, without end; there `layer.forward(x)` is right.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes to here. **Misconception:** "a hook belongs to forward". Ask: "Where in the class Net is the code
-# that calls the hook?" There is none. Then: "And in nn.Linear?" Nor there. Let somebody find the line in `_call_impl`.
+# **Misconception:** "A hook belongs to forward." **Ask:** "Where in the class Net is the code that calls the hook?" There is
+# none. "And in nn.Linear?" Nor there. **Then show:** let somebody find the line in `_call_impl`.
+#
+# **Misconception:** "net calls fc1, so net leaves the fast path as well." **Ask:** "Whose tables does the call of net look
+# into?" **Answer:** its own and the global ones, not its children's.
+#
+# **For discussion:** a layer of a library never fires your hook. What are your first two guesses? (Somebody calls
+# `layer.forward(x)`, or takes its weights and calls a function.)
 
 # %% [markdown]
 # ## Who comes first: global or local?
@@ -289,9 +313,14 @@ print("backward:", *fired[6:], sep="\n  ")
 # the same number as for `fc1`, [22, 26, 30], and it takes the whole backward pass to compute it.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 10 minutes. Let the room write the order of the twelve hooks on paper before the last cell, in pairs. The
-# usual mistake is to put the full backward hook of `net` first, "because net is the outermost". Ask: "What does it get
-# as grad_input? When is that known?"
+# **Misconception:** "The full backward hook of net comes first, because net is the outermost." **Ask:** "What does it get as
+# grad_input? When is that known?" **Answer:** with the gradient of the input, at the very end: it is the last.
+#
+# **Misconception:** "`prepend=True` goes before the global hooks." **Ask:** "In which table does it prepend?" **Answer:** in
+# the module's own; the global table comes first all the same.
+#
+# **For discussion:** why does the backward pre-hook run before "backward" in the trace? (Its node stands behind the output,
+# so the gradient meets it first. What it returns is what the layer gets to see.)
 
 # %% [markdown]
 # ## When forward raises
@@ -458,9 +487,17 @@ x.grad = None
 # output's node which of them is at work. Today torch warns about the first, and refuses to put both kinds on one module.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes from "When forward raises". **Misconception:** "the hook changes my tensor". It does not: it is
-# the same memory. Draw the two nodes on the board, and let the room find all consequences: views, in-place, keyword
-# arguments, dicts. Question: "Why does the legacy hook raise nothing with an in-place ReLU?"
+# **Misconception:** "The hook changes my tensor." **Ask:** "`x itself: False, same memory: True`. What is it, then?"
+# **Answer:** a view; nothing was copied or changed, and all the errors come from that.
+#
+# **Misconception:** "If forward raises, no hook runs." **Ask:** "What would a timer need?" **Answer:** `always_call=True`;
+# it gets None as the output, and the exception goes on.
+#
+# **Ask, before the cells:** "Two nodes, one before forward, one behind it. What follows for in-place changes? For keyword
+# arguments? For a dict?" **Expect:** somebody finds one of the three. **Then show:** the cells for the others.
+#
+# **For discussion:** why does the legacy hook raise nothing with an in-place ReLU? (It puts in no node and makes no view. It
+# just hangs on the last operation, and reports the wrong thing in silence.)
 
 # %% [markdown]
 # ## Explore
@@ -774,10 +811,15 @@ print("first difference (torch, MiniModule):", differences[0] if differences els
 # keyword arguments, legacy hooks, compiled and traced calls, and good error messages.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 50 minutes for all; exercises 1 to 4 fit into 20, and 9 can follow at once: `MiniSteps` has the rest.
-# **Misconceptions to expect:** `if result:` instead of `is not None` (3, 4); local before global (2); the node before the
-# pre-hooks (9); an exception that is swallowed (9). Question for the room: "Which of your lines would you have to
-# change to run local hooks first? Which programs would break?"
+# **Misconceptions, by exercise:** forgetting one of the eight tables (1); local before global (2); `if result:` instead of
+# `is not None`, which loses a 0 or fails on a tensor (3, 4); adding the key after the call, so that a hook that raises runs
+# again (4, 5); returning nothing for the words in backward (6); the node before the pre-hooks, a swallowed exception (9).
+#
+# **Ask, whatever the exercise:** "Which of your lines would you have to change to run local hooks first? Which programs
+# would break?" (All that rely on a global hook to see things before anybody has changed them: profilers, tracers.)
+#
+# **For discussion (8):** what would a handle that holds the table keep alive? (The table, and with it the hooks, and what
+# these refer to: often the whole network.)
 
 # %% [markdown]
 # ## What old tutorials say

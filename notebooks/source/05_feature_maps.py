@@ -33,6 +33,22 @@
 # run `load_classifier("alexnet")` and `load_classifier("resnet34")` once, which downloads 244 and 87 MB, set
 # `pretrained = True` and run the lesson again. The numbers in the text are those of random weights.
 
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 8 | A network, and a picture for it · The first kernels are small pictures · From a kernel to a map | hide the labels of the four maps, and let them say which is which |
+# | 9 | A hook on every convolution | the recipe has two bugs: let the room look for them before you run |
+# | 2 | The same in TensorBoard | run and read |
+# | 2 | Deeper: ResNet-34 | run and read |
+# | 4 | Without hooks: `create_feature_extractor` | a vote on the in-place question |
+# | 5 | What do deeper layers do? | cover the last row of the table; let them guess it |
+# | 2 | What does keeping cost? | a vote |
+# | 1 | Explore · Your network, your picture | one picture of somebody in the room, if there is time |
+# | 35 | Exercises | 1, 3, 4, 6, 7, 8 in the room; 2 and 5 at home if time is short |
+# | 2 | What old tutorials say · Summary · Go further | |
+
 # %% find the course tags=["setup"]
 try:
     import course_utils
@@ -175,9 +191,15 @@ show(
 # With [the explorer](#Explore) below you can see a drawing of your own with these four kernels.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 12 minutes to here. **Misconception:** "the kernel is the feature". Ask: "Which of the two pictures changes
-# with the input, the kernel or the map?" The transparent drawing is a bug from a real tutorial: let somebody explain why
-# its author saw a picture nevertheless (white paper had been stored under the transparency).
+# **Misconception:** "The kernel is the feature." **Ask:** "Which of the two pictures changes with the input, the kernel or
+# the map?" **Answer:** the map. The kernel is the question, the map the answers.
+#
+# **Misconception:** "An RGBA file has the drawing in red, green and blue." **Ask:** "Black ink on nothing: what colour is
+# nothing?" **Answer:** here black, too; only alpha knows the cat. The bug is from a real tutorial. **Then ask:** why did its
+# author see a picture nevertheless? (White paper had been stored under the transparency.)
+#
+# **For discussion:** right and left never respond at the same place. Would they without the ReLU? (Each would be the
+# other's negative, at every place.)
 
 # %% [markdown]
 # ## A hook on every convolution
@@ -302,9 +324,17 @@ show(
 )
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes for the hooks and grids. **Misconceptions:** "a hook stores a copy" (it stores what you store);
-# "AlexNet's maps are never negative" (the stored tensor was overwritten). Ask: "Which line of the recipe would you change
-# first, and how would you notice that it was wrong?"
+# **Misconception:** "A hook stores a copy." **Ask:** "Which line of the recipe makes one?" **Answer:** none: a hook stores
+# what you store.
+#
+# **Misconception:** "AlexNet's maps are never negative." **Ask:** "Is there a ReLU in the convolution?" **Then show:** the
+# clone, half of it negative: the stored tensor was overwritten by the next layer.
+#
+# **Misconception:** "Five layers, five drawers: it works." **Ask:** "How would you notice that it does not?" **Answer:**
+# count: 36 convolutions, 11 drawers. Nothing raises.
+#
+# **For discussion:** which of the two bugs would you mend first? (The key: it loses layers whole. The other changes
+# numbers, which is worse if you compute with them, and invisible if you only look.)
 
 # %% [markdown]
 # ## The same in TensorBoard
@@ -555,9 +585,17 @@ kept = []
 # `torch.no_grad()` around the call there is no graph to begin with.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 12 minutes for the measurements. **Misconception:** "sparse means dead". Ask: "A channel that is 0 in 99 % of
-# the pictures: dead, or a specialist?" And: "Why does the share on the thing fall in the last layer?" (Nothing in the loss
-# rewards the place.)
+# **Misconception:** "Sparse means dead." **Ask:** "A channel that is 0 in 99 % of the pictures: dead, or a specialist?"
+# **Answer:** you cannot tell from zeros alone; look at the other 1 %.
+#
+# **Misconception:** "Deeper is more abstract, and so better." **Ask:** "Why does the share on the thing fall in the last
+# layer?" **Answer:** behind it comes the mean over all places, so nothing in the loss rewards the place.
+#
+# **Misconception:** "Keeping one map costs one map." **Ask:** "What hangs on it?" **Answer:** the graph, and with it the
+# maps of nearly all layers.
+#
+# **For discussion:** the best of 96 channels was chosen on the same pictures on which it is measured. What does that do to
+# the number? (It flatters it: the best of many is partly luck. Choose on 100 pictures, and measure on 100 others.)
 
 # %% [markdown]
 # ## Explore
@@ -725,9 +763,15 @@ def run_to(model, name, x):
 check(run_to)
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 35 minutes. If time is short, leave exercises 2 and 5 for home. **Misconceptions to expect:** storing the
-# output itself (1), forgetting that a ReLU may run twice (4), taking a mean of means (7), removing the hook on the line
-# after the call that raised (8). Question for the room: "When is a hook that raises a good idea?"
+# **Misconceptions, by exercise:** storing the output itself (1); stretching the whole sheet instead of each tile (2); a mean
+# that lets negative numbers cancel positive ones (3); forgetting that a ReLU may run twice (4); looking at the last batch
+# only (5); dividing by zero in an empty channel (6); a mean of means over batches of different size (7); removing the hook
+# on the line after the call that raised (8).
+#
+# **Ask, whatever the exercise:** "What is left on the model if the call fails?"
+#
+# **For discussion (8):** when is a hook that raises a good idea? (When nothing behind the layer is wanted, and the `with`
+# block takes the hook away. The exception must be one of your own, or you will catch somebody else's.)
 
 # %% [markdown]
 # ## What old tutorials say

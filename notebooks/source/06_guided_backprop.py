@@ -29,6 +29,22 @@
 # **Time:** about 70 minutes: 40 to read, predict and run, 30 for the exercises. "What the picture hides" is a good
 # place for a pause.
 
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 10 | Which pixels matter? · Three units and a pencil | everybody crosses out on paper what each rule stops |
+# | 5 | The rules as hooks | they write the deconvnet's line before you show it |
+# | 5 | ReLUs that no hook sees | a vote; let the room name networks that call `F.relu` |
+# | 2 | Side by side | look first, read the shares then |
+# | 5 | What the picture hides | a vote; a good place for a pause follows |
+# | 5 | Does it follow the class? | write the guesses for the three rules on the board |
+# | 5 | Does it follow what was learned? | sketch the four curves before the chart |
+# | 1 | Explore · Your network, your picture | start at features.2 and go up |
+# | 30 | Exercises | 1, 2, 3, 4, 7 in the room; 5, 6 and 8 at home if time is short |
+# | 2 | What old tutorials say · Summary · Go further | |
+
 # %% find the course tags=["setup"]
 try:
     import course_utils
@@ -181,9 +197,14 @@ print("guided:   ", ((f > 0) * (R > 0) * R @ weights).tolist())
 # -4: there is no ReLU below the last weights.)
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 20 minutes to here. **Misconception:** "guided backpropagation is a more exact gradient". Ask: "y falls
-# when x1 grows. Which of the three rules tells you so?" Let somebody draw the three units and cross out what each rule
-# stops.
+# **Misconception:** "Guided backpropagation is a more exact gradient." **Ask:** "y falls when x1 grows. Which of the three
+# rules tells you so?" **Answer:** only backprop, with -7. **Then show:** put 1.01 for x1 and compute y: 6.93.
+#
+# **Misconception:** "The deconvnet also asks whether the unit was active." **Ask:** "What does it do with the 4 at the silent
+# unit?" **Answer:** it lets it through.
+#
+# **For discussion:** half of the gradient is negative. What does a negative number at a pixel say? (More of this colour
+# here, and the logit falls.)
 
 # %% [markdown]
 # ## The rules as hooks
@@ -320,9 +341,14 @@ except ValueError as error:
 # [2, 4] three times, and a network without any ReLU is an error that says so.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes for both sections. **Misconception:** "hooks are registered on operations". Ask: "which Python
-# object does the hook sit on when the code says F.relu(x)?" Those who know `__torch_function__` may look at
-# `_WatchRelus` in `saliency.py`; for all others the sentence above is enough.
+# **Misconception:** "Hooks are registered on operations." **Ask:** "Which Python object does the hook sit on when the code
+# says F.relu(x)?" **Answer:** on none: there is no module.
+#
+# **Misconception:** "The guided hook needs the ReLU's output." **Ask:** "What has happened to grad_input when the hook gets
+# it?" **Answer:** it was multiplied by f > 0 already.
+#
+# **Misconception:** "No error, so it worked." **Ask:** "What does [-7, 7] tell you?" **Answer:** that it is the plain
+# gradient. Count your hooks. (Who knows `__torch_function__` may look at `_WatchRelus` in `saliency.py`.)
 
 # %% [markdown]
 # ## Side by side
@@ -404,8 +430,14 @@ show(
 # **The rule:** when you compare two gradients, put them on one scale, or say the numbers beside the pictures.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 10 minutes. **Misconception:** "a clear picture means that the network is sure". Ask: "which of these
-# pictures would change if the network's last layer were multiplied by 0.001?" A pause fits here.
+# **Misconception:** "A clear picture means that the network is sure." **Ask:** "Which of these pictures would change if the
+# network's last layer were multiplied by 0.001?" **Answer:** only those on a fixed scale.
+#
+# **Misconception:** "Grey is nothing, bright is much." **Ask:** "And darker than grey?" **Answer:** it speaks against more of
+# that colour; on a dot of three channels nobody sees it.
+#
+# **For discussion:** how would you print two gradients in a paper so that they can be compared? (One scale for both, or the
+# numbers beside them.) A pause fits here.
 
 # %% [markdown]
 # ## Does it follow the class?
@@ -543,9 +575,15 @@ draw_cascade(
 # So a map that stays the same is a warning, and a map that changes has passed one test of many.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 20 minutes for both tests. **Misconception:** "it failed the sanity check, so the picture is wrong". Ask:
-# "wrong as an answer to which question?" **Question for the room:** "What number would a plain edge detector get in
-# this test?" (1.00 everywhere: it does not look at the network at all.)
+# **Misconception:** "It failed the sanity check, so the picture is wrong." **Ask:** "Wrong as an answer to which question?"
+# **Answer:** to "why this class"; not to "which edges are active below".
+#
+# **Misconception:** "Guided Backprop is blind to the class: everybody says so." **Ask:** "What is our number, and what would a
+# blind map get?" **Answer:** about four fifths against 0.50. On a network with a thousand classes and many more layers the
+# claim holds.
+#
+# **For discussion:** what number would a plain edge detector get in the randomisation test? (1.00 everywhere: it does not
+# look at the network at all.) And is a map that changes a good one? (Noise changes most of all.)
 
 # %% [markdown]
 # ## Explore
@@ -723,9 +761,15 @@ def randomise_last(model, count, seed):
 check(randomise_last)
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 30 minutes. If time is short, leave exercises 5, 6 and 8 for home. **Misconceptions to expect:** `clamp`
-# on `grad_output` instead of `grad_input` (exercise 2: that is the deconvnet); `children()` instead of `modules()` (3,
-# 6); `backward()`, which fills `.grad` of all weights (4). Question for the room: "Why need the hook not know f?"
+# **Misconceptions, by exercise:** 0 counted as above 0 (1); `clamp` on `grad_output` instead of `grad_input`, which is the
+# deconvnet (2); `children()` instead of `modules()` (3, 6); removing hooks of others (3); `backward()`, which fills `.grad`
+# of all weights (4); mean and standard deviation by channel (5); the sum of signed values (7); randomising the model itself
+# instead of a copy (8).
+#
+# **Ask, whatever the exercise:** "Why need the hook not know f?"
+#
+# **For discussion (3):** what if the block raises? (`__exit__` runs all the same. That is why the hooks are in a context
+# manager, and not between two calls.)
 
 # %% [markdown]
 # ## What old tutorials say

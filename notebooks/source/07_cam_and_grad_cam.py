@@ -26,6 +26,23 @@
 #
 # **Time:** about 85 minutes: 45 to read, predict and run, 40 for the exercises.
 
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 10 | One picture, two questions · CAM: the linear layer, moved inside | the pencil example at the board; swap the two sums aloud |
+# | 8 | A head that CAM does not know · Grad-CAM, line by line | the five steps as five people, each with one shape |
+# | 5 | Why the ReLU? · From numbers to a picture | a vote on the dog |
+# | 4 | Is it right? Ask the masks | ask for the level of chance before you show it |
+# | 3 | Which layer? | they choose the tile for a paper first; then the table |
+# | 2 | Guided Grad-CAM | run and read |
+# | 8 | A detective story | do not hurry; nobody reads ahead |
+# | 3 | What Grad-CAM cannot tell you | a vote on the absent class |
+# | 1 | Explore · Your network, your picture | a photo of somebody in the room, if there is time |
+# | 40 | Exercises | 1, 3, 4, 5, 6 in the room; 2 and 7 at home if time is short |
+# | 1 | What old tutorials say · Summary · Go further | |
+
 # %% find the course tags=["setup"]
 try:
     import course_utils
@@ -181,9 +198,15 @@ show(
 )
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes to here. **Misconception:** "CAM is an approximation." Ask: "Which step of the derivation loses
-# anything?" None does: sums are exchanged. What is approximate comes later, when 14 x 14 places are stretched over a
-# picture and each place is taken for the pixels below it.
+# **Misconception:** "CAM is an approximation." **Ask:** "Which step of the derivation loses anything?" **Answer:** none: sums
+# are exchanged. What is approximate comes later, when 14 x 14 places are stretched over a picture and each place is taken
+# for the pixels below it.
+#
+# **Misconception:** "The bias belongs into the map." **Ask:** "At which place?" **Answer:** at none: it is the same for every
+# picture.
+#
+# **For discussion:** channel 85 speaks against the cat, and is strong on the dog. How would you find out what it has
+# learned? (Look for the pictures to which it responds most, as in lesson 05.)
 
 # %% [markdown]
 # ## A head that CAM does not know
@@ -285,9 +308,14 @@ for layer in ("features.2", "features.6", "features.16"):
     print(f"{layer}, Grad-CAM:", tuple(grad_cam(net, image, layer, cat).shape))
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes for these two parts. **Misconception:** "Grad-CAM needs the gradient of the loss." Ask: "Which
-# label would you take?" It is the gradient of one logit, and no label is needed. **Question:** "Why the mean and not the
-# sum over the places?" (A constant factor; with the mean, layers of different size can be compared.)
+# **Misconception:** "Grad-CAM needs the gradient of the loss." **Ask:** "Which label would you take?" **Answer:** no label is
+# needed: it is the gradient of one logit.
+#
+# **Misconception:** "CAM and Grad-CAM are two opinions." **Ask:** "By how much do ten maps of 196 places differ?" **Answer:**
+# by the factor 196, and by less than a millionth of it otherwise.
+#
+# **For discussion:** why the mean and not the sum over the places? (A constant factor; with the mean, layers of different
+# size can be compared.)
 
 # %% [markdown]
 # ## Why the ReLU?
@@ -460,9 +488,16 @@ print(f"{'chance':11} " + "".join(f"{each.chance:8.0%}" for each in shares))
 # together best. "Take the last convolution" is a good habit, not a law.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes. **Misconception:** "finer maps are better maps." Let the room say first which of the six tiles
-# they would put in a paper, and then show the table. **Question:** "What would chance be for pictures with one large
-# thing in the middle?" (High: report chance, always.)
+# **Misconception:** "Finer maps are better maps." **Ask:** "Which of the six tiles would you put in a paper?" **Expect:** an
+# early one: it is the prettiest. **Then show:** the table: on the wrong thing twice as often as chance.
+#
+# **Misconception:** "88 % is good." **Ask:** "Compared with what?" **Answer:** chance is 10 %, and pointing at the middle of
+# the picture reaches 26 %.
+#
+# **Misconception:** "Dark on the map means that the network did not look there." **Ask:** "What has the ReLU dropped?"
+# **Answer:** what speaks against the class.
+#
+# **For discussion:** what would chance be for pictures with one large thing in the middle? (High: report chance, always.)
 
 # %% [markdown]
 # ## Guided Grad-CAM
@@ -639,9 +674,14 @@ for name, model in {"first": net, "second": twin}.items():
 # Now the numbers tell, too: the twin finds not one fish, although it knows every other kind as well as the first network.
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 15 minutes; do not hurry the second prediction. **Misconception:** "the map proved it." It raised the
-# suspicion; the pictures without the cue and with the cue alone are the proof. **Question for the room:** "Which buoys
-# might there be in your own data?" (Hospital tags on X-rays, watermarks, snow behind wolves, copyright lines.)
+# **Misconception:** "The map proved it." **Ask:** "What would you see if the network used the fish *and* the buoy?"
+# **Answer:** perhaps the same map. It raised the suspicion; the pictures without the cue and with the cue alone prove it.
+#
+# **Misconception:** "Its validation is perfect, so it has learned fish." **Ask:** "Who drew the validation pictures?"
+# **Answer:** the same painter, with the same buoys.
+#
+# **Question for the room:** "Which buoys might there be in your own data?" (Hospital tags on X-rays, watermarks, snow behind
+# wolves, copyright lines.) Give it two minutes in pairs: it is what they will remember.
 
 # %% [markdown]
 # ## What Grad-CAM cannot tell you
@@ -722,6 +762,16 @@ print("from the probability, the map is more than 10,000 times weaker:", weaker)
 # %% [markdown]
 # A last caution: a map explains the *network*, not the world. It was right about the twin because the twin was wrong about
 # fish.
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A bright map means that the thing is there." **Ask:** "How bright is the map of a class that is not in the
+# picture?" **Answer:** as bright: each map is stretched to its own greatest value. Look at the logit first.
+#
+# **Misconception:** "The hottest place is what the answer needs." **Ask:** "We cover it. What does the network say?"
+# **Answer:** in most pictures still yes: the rest of the thing was enough.
+#
+# **For discussion:** why the logit and not the probability? (Where the network is sure the probability is flat, and its
+# gradient says nothing.)
 
 # %% [markdown]
 # ## Explore
@@ -904,9 +954,15 @@ def guided_grad_cam_product(guided, raw):
 check(guided_grad_cam_product)
 
 # %% [markdown] tags=["instructor"]
-# **Timing:** 40 minutes. If time is short, leave exercises 2 and 7 for home. **Misconceptions to expect:** a column of the
-# weight instead of a row (1); `backward()` and a `.grad` left behind, or a kept output that an in-place ReLU spoils (3);
-# 0 / 0 in an empty map (4); one `argmax` for the whole batch (5); a broadcast over pictures instead of colours (7).
+# **Misconceptions, by exercise:** a column of the weight instead of a row (1); a sum instead of a mean (2); `backward()` and
+# a `.grad` left behind, or a kept output that an in-place ReLU spoils (3); 0 / 0 in an empty map, or the ReLU after the
+# enlarging (4); one `argmax` for the whole batch (5); dividing by all pictures instead of those with a yes (6); a broadcast
+# over pictures instead of colours (7).
+#
+# **Ask, whatever the exercise:** "What do you get for a map that is 0 everywhere?"
+#
+# **For discussion (6):** which experiment would you make if you could not paint the buoy out? (Cover it with grey, on many
+# pictures, and cover as large a place elsewhere for comparison.)
 
 # %% [markdown]
 # ## What old tutorials say
