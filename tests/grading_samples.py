@@ -13,7 +13,7 @@ import nbformat
 
 from course_utils import notebooks
 from course_utils.grading.lessons import Lesson
-from course_utils.grading.names import definitions_in, read_cell, used_names
+from course_utils.names import definitions_in, read_cell, used_names
 
 
 def source_under_name(function: Callable, name: str) -> str:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_utils import notebooks
+from course_utils.answers import Unreadable, read_cells
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.exercises.judging import first_difference
@@ -25,19 +26,19 @@ from course_utils.grading import driver
 from course_utils.grading import report as reports
 from course_utils.grading.__main__ import main
 from course_utils.grading.canonical import canonical
-from course_utils.grading.collect import Answer, Unreadable, collect_answers, read_cells
+from course_utils.grading.collect import Answer, collect_answers
 from course_utils.grading.forking import ForkEngine
 from course_utils.grading.grade import STOPPED, grade
 from course_utils.grading.judge import Item, Verdict, compare, judge_answer, judge_in_words
 from course_utils.grading.kernel import KernelEngine, make_notebook
 from course_utils.grading.lessons import Lesson, load_lessons
-from course_utils.grading.names import Names, read_cell, used_names
 from course_utils.grading.records import BadRecord, check_evidence, fits, read_record
 from course_utils.grading.report import COLUMNS, NOT_GRADED, Score, score, table, write_scores
 from course_utils.grading.resume import Memory
 from course_utils.grading.run import Key, Observed, make_key, make_task, read_ran, seed_for
 from course_utils.grading.submissions import MAX_BYTES, Submission, find_submissions, read_submission
 from course_utils.grading.tasks import Limits
+from course_utils.names import Names, read_cell, used_names
 
 SEED = 20_261
 LESSONS = load_lessons()

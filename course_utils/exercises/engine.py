@@ -12,14 +12,18 @@ import importlib
 import inspect
 import pkgutil
 import re
+import secrets
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from course_utils.answers import is_blank
+from course_utils.edition import has_answers
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
 from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.recorded import recorded_key, recorded_seeds
 
 
 @dataclass(frozen=True)
@@ -92,18 +96,33 @@ class Exercise:
             raise ValueError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
         return observe_all(self.make_cases, function, seed, self.limit)
 
+    def expected(self, seed: int) -> list[Evidence]:
+        """What the reference does in every case of `seed`; in an edition without answers, what it did."""
+        if not has_answers():
+            return recorded_key(self.lesson, self.name, seed)[0]
+        return self.observe(self.reference, seed)
+
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
-        """What the reference does in every case of `seed`, and what each mistake does, by its message."""
-        return self.observe(self.reference, seed), {
-            mistake.message: self.observe(mistake.function, seed) for mistake in self.mistakes
-        }
+        """What the reference does in every case of `seed`, and what each mistake does, by its message.
+
+        Raises `NotRecorded` in an edition without answers, if nothing is recorded for `seed`.
+        """
+        if not has_answers():
+            return recorded_key(self.lesson, self.name, seed)
+        return self.expected(seed), {mistake.message: self.observe(mistake.function, seed) for mistake in self.mistakes}
+
+    def fresh_seed(self) -> int:
+        """A seed whose inputs the learner has not met yet; in an edition without answers, one of the recorded."""
+        if has_answers():
+            return secrets.randbits(31)
+        return secrets.choice(recorded_seeds(self.lesson)[1:])
 
     def check(self, function: Callable, seed: int) -> Outcome:
         """Try `function` in the cases of `seed` and say what came of it."""
         if is_blank(function):
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
         got = self.observe(function, seed)
-        reference, mistakes = self.observe(self.reference, seed), {}
+        reference = self.expected(seed)
         outcome = judge(self.name, got, reference, {}, self.points, len(self.hints))
         if not outcome.passed:  # the mistakes are only needed to explain a failure
             mistakes = self.key(seed)[1]
@@ -218,30 +237,3 @@ def source_of(function: Callable) -> str:
     text = textwrap.dedent(inspect.getsource(function))
     node = ast.parse(text).body[0]
     return "\n".join(text.splitlines()[node.lineno - 1 :]) + "\n"
-
-
-def is_blank(function: object) -> bool:
-    """Whether a function, or every method of a class, does nothing yet: only a docstring, `...` or `pass`."""
-    if inspect.isclass(function):
-        methods = [value for value in vars(function).values() if inspect.isfunction(value)]
-        return all(map(is_blank, methods))
-    code = getattr(function, "__code__", None)
-    if code is None or any(constant not in (None, function.__doc__) for constant in code.co_consts):
-        return False
-    return not code.co_names and code.co_code in set(_blank_codes())
-
-
-def _blank_codes() -> Iterator[bytes]:
-    """What Python compiles empty functions to, with and without a docstring; found by compiling some."""
-    for body in (
-        "...",
-        '"""doc"""',
-        '"""doc"""\n    ...',
-        "pass",
-        "return",
-        "return None",
-        '"""doc"""\n    return None',
-    ):
-        namespace: dict[str, Any] = {}
-        exec(f"def empty():\n    {body}\n", namespace)
-        yield namespace["empty"].__code__.co_code

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from course_utils.answers import Unreadable, read_cells
 from course_utils.exercises.outcome import Outcome
-from course_utils.grading.collect import Answer, Unreadable, collect_answers, read_cells
+from course_utils.grading.collect import Answer, collect_answers
 from course_utils.grading.crew import LocalCrew, Result, choose_engine
 from course_utils.grading.judge import Item, Judged, Verdict, compare, judge_answer
 from course_utils.grading.lessons import Lesson

@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 from course_utils import notebooks
+from course_utils.answers import code_cells
 from course_utils.exercises.engine import Exercise, exercises_of
-from course_utils.grading.names import Cell, Names, read_cell
+from course_utils.names import Cell, Names
 
 
 @dataclass(frozen=True)
@@ -57,27 +58,6 @@ class Lesson:
         ids = [cell.id for cell in self.cells]
         wanted = self.answer_ids.get(exercise)
         return ids.index(wanted) if wanted in ids else len(ids)
-
-
-def code_cells(cells: list[dict]) -> list[Cell]:
-    """The code cells among a notebook's `cells`; what is no cell is left out, what is no text counts as empty."""
-    found = []
-    for cell in cells:
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        source = cell.get("source", "")
-        if isinstance(source, list):
-            source = "".join(part for part in source if isinstance(part, str))
-        metadata = cell.get("metadata")
-        tags = metadata.get("tags") if isinstance(metadata, dict) else None
-        found.append(
-            read_cell(
-                source if isinstance(source, str) else "",
-                cell["id"] if isinstance(cell.get("id"), str) else "",
-                [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
-            )
-        )
-    return found
 
 
 def load_lessons(folder: Path = notebooks.FOLDER) -> dict[str, Lesson]:

@@ -11,9 +11,10 @@ import hmac
 import time
 from dataclasses import dataclass
 
+from course_utils.answers import read_cells
 from course_utils.exercises.evidence import Evidence
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.grading.collect import Answer, collect_answers, read_cells
+from course_utils.grading.collect import Answer, collect_answers
 from course_utils.grading.driver import EVIDENCE, MISTAKES
 from course_utils.grading.kernel import Execution, execute, make_notebook
 from course_utils.grading.lessons import Lesson

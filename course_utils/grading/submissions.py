@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from course_utils.grading.collect import Unreadable
+from course_utils.answers import Unreadable
 from course_utils.grading.lessons import Lesson
 
 MAX_BYTES = 20 * 1024 * 1024
