@@ -158,8 +158,8 @@ def view_picture(network: str, picture: Scene | Tensor, title: str = "your own p
     return Views(
         network=network,
         title=title,
-        image=_undo(found, x),
-        masks={kind: _undo(found, found.transform(_as_picture(mask)))[0] > 0.5 for kind, mask in masks.items()},
+        image=undo_colours(found, x),
+        masks={kind: undo_colours(found, found.transform(_as_picture(mask)))[0] > 0.5 for kind, mask in masks.items()},
         layers=layers,
         note=found.note.split(":")[0].rstrip(".") + ".",  # without the folder that the weights would be in
     )
@@ -179,7 +179,7 @@ def _as_picture(mask: Tensor) -> Tensor:
     return mask.float().expand(3, -1, -1)
 
 
-def _undo(found: Classifier, x: Tensor) -> Tensor:
+def undo_colours(found: Classifier, x: Tensor) -> Tensor:
     """The picture that a network sees, before its colours were normalised (the course's own network does not)."""
     mean, std = (getattr(found.transform, name, default) for name, default in (("mean", [0.0] * 3), ("std", [1.0] * 3)))
     return (x * torch.tensor(std)[:, None, None] + torch.tensor(mean)[:, None, None]).clamp(0, 1)

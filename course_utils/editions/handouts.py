@@ -18,6 +18,7 @@ from course_utils.setup import SetupError
 
 FOLDER = BUILD / "handout"
 SECTION = "Your network, your picture"
+PARAMETERS = ("own_network", "own_image", "own_layer")
 
 
 def write_handout(
@@ -30,7 +31,7 @@ def write_handout(
     Raises `SetupError` for a lesson without this section, an unknown network, a picture that cannot be read, damaged
     weights, a layer without maps; nothing is written then.
     """
-    chosen = {name: value for name, value in zip(NAMES, (network, image, layer), strict=True) if value}
+    chosen = {name: value for name, value in zip(PARAMETERS, (network, image, layer), strict=True) if value}
     if not chosen:
         page = make_page(read_built(source))
         return pages.write_page(page, folder / f"{source.stem}.html"), "the lesson as a page, as it was built."
@@ -40,12 +41,11 @@ def write_handout(
     notebook = _run(source, chosen, picture)
     about = [note, f"The picture is {picture.name}." if picture else ""]
     page = make_page(notebook, " ".join(part for part in about if part))
-    words = "-".join(re.sub(r"[^\w.]+", "_", part) for part in (network, picture.stem if picture else "", layer) if part)
+    words = "-".join(
+        re.sub(r"[^\w.]+", "_", part) for part in (network, picture.stem if picture else "", layer) if part
+    )
     path = pages.write_page(page, folder / f"{source.stem}-{words}.html")
     return path, f"the lesson, run with your choice. See {SECTION!r} in it. {note}".strip()
-
-
-NAMES = ("network", "image", "layer")
 
 
 def make_page(notebook: NotebookNode, about: str = "") -> str:
@@ -73,7 +73,7 @@ def _takes_parameters(source: Path) -> bool:
     """Whether the lesson's cell tagged `parameters` sets a network and an image."""
     for cell in learner(source).cells:
         if "parameters" in tags_of(cell):
-            return all(re.search(rf"^{name} = ", cell.source, re.MULTILINE) for name in NAMES)
+            return all(re.search(rf"^{name} = ", cell.source, re.MULTILINE) for name in PARAMETERS)
     return False
 
 
@@ -111,7 +111,7 @@ def _run(source: Path, chosen: dict[str, str], picture: Path | None) -> Notebook
             # Under a plain name of its own: the page shall not tell where on this machine the picture was.
             files = [Path(name) / picture.name]
             shutil.copyfile(picture, files[0])
-            chosen = {**chosen, "image": picture.name}
+            chosen = {**chosen, "own_image": picture.name}
         try:
             return notebooks.run(learner(source), source.stem, chosen, files)
         except LessonError as error:

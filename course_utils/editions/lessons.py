@@ -80,7 +80,11 @@ def minutes_of(notebook: NotebookNode) -> int:
 
 def describe_answers(prediction: Prediction) -> str:
     """Markdown: the right option of a prediction, and for each wrong one what to say to who chose it."""
-    lines = [f"**{prediction.question}**", "", f"- Right: **{prediction.answer}**. {_why(prediction, prediction.answer)}"]
+    lines = [
+        f"**{prediction.question}**",
+        "",
+        f"- Right: **{prediction.answer}**. {_why(prediction, prediction.answer)}",
+    ]
     lines += [
         f"- Who says {option}: {_why(prediction, option)}"
         for option in prediction.options

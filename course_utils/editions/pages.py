@@ -139,7 +139,9 @@ def _mathml(formula: str, display: str) -> str:
 
 def explain_missing(package: str) -> str:
     """The sentence for who has not installed the extra `instructor`."""
-    return f"The package {package} is missing. Install it once with:  {sys.executable} -m pip install -e '.[instructor]'"
+    return (
+        f"The package {package} is missing. Install it once with:  {sys.executable} -m pip install -e '.[instructor]'"
+    )
 
 
 PAGE = """

@@ -63,6 +63,9 @@ except ModuleNotFoundError:
 # %% tags=["parameters"]
 pretrained = False
 seed = 30
+own_network = "picture_net"  # for "Your network, your picture": a classifier of torchvision, such as "resnet34"
+own_image = ""  # the path of a picture, such as "photo.jpg"; empty takes one of this lesson
+own_layer = ""  # a layer of that network, such as "layer3"; empty takes the last one that makes maps
 
 # %% tags=["setup"]
 import torch
@@ -610,6 +613,25 @@ from course_utils.explorers import FeatureMaps
 
 cat = follow.best_channel("cat")
 FeatureMaps("picture_net", layer="features.13", channel=cat, picture=30)
+
+# %% [markdown]
+# ## Your network, your picture
+#
+# Hooks do not care whose network it is. Here are the channels that respond most, in the last layer that still has maps.
+# To choose a network and a picture of your own, change `own_network` and `own_image` at the top of the lesson and run it
+# again. Or let `make handout LESSON=05 NETWORK=resnet34 IMAGE=photo.jpg` do that; it writes a page.
+
+# %%
+from course_utils.own_picture import look_at, show_strongest_maps
+
+own = look_at(own_network, own_image or picture.image, own_layer)
+print(own)
+show_strongest_maps(own)
+
+# %% [markdown]
+# Each tile is the picture, lit where one channel responds. A channel that lights up the same kind of thing in many
+# pictures follows it; one picture is no proof. With random weights, the tiles tell you what the picture has edges of,
+# and nothing else.
 
 # %% [markdown]
 # ## Exercises

@@ -56,6 +56,11 @@ except ModuleNotFoundError:
         "and restart the kernel."
     ) from None
 
+# %% tags=["parameters"]
+own_network = "picture_net"  # for "Your network, your picture": a classifier of torchvision, such as "resnet34"
+own_image = ""  # the path of a picture, such as "photo.jpg"; empty takes one of this lesson
+own_layer = ""  # a layer of that network, such as "layer3"; empty takes the last one that makes maps
+
 # %% tags=["setup"]
 import copy
 
@@ -596,6 +601,24 @@ draw_cascade(
 from course_utils.explorers import GuidedBackprop
 
 GuidedBackprop(picture=1, kind="cat", rule="guided")
+
+# %% [markdown]
+# ## Your network, your picture
+#
+# The two gradients once more, for the class that the network thinks most likely; bright is strong, whatever the sign.
+# To choose a network and a picture of your own, change `own_network` and `own_image` at the top of the lesson and run it
+# again. Or let `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg` do that; it writes a page.
+
+# %%
+from course_utils.own_picture import look_at, show_gradients
+
+own = look_at(own_network, own_image or image, own_layer)
+print(own)
+show_gradients(own)
+
+# %% [markdown]
+# Before you believe the clearer one: what would it show with random weights? Choose a network of torchvision whose
+# weights are not in torch's cache, and see. A network without a ReLU, such as "efficientnet_b0", has no guided gradient.
 
 # %% [markdown]
 # ## Exercises
