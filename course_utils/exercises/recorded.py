@@ -1,0 +1,68 @@
+"""What the reference answers and the declared mistakes did, recorded: the key of an edition without answers.
+
+One JSON file a lesson, in the assets: `{"torch": version, "seeds": [0, …], "exercises": {name: {seed: {"reference":
+[evidence, …], "mistakes": [[message, [evidence, …]], …]}}}}`. Evidence is plain data (see `evidence`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from course_utils.edition import recorded_path
+from course_utils.exercises.evidence import Evidence
+
+if TYPE_CHECKING:
+    from course_utils.exercises.engine import Exercise
+
+Key = tuple[list[Evidence], dict[str, list[Evidence]]]
+
+
+class NotRecorded(Exception):
+    """There is no recorded result to compare with; the message says so to the learner."""
+
+
+def record(exercises: Sequence[Exercise], seeds: Sequence[int]) -> dict[str, Any]:
+    """The keys of `exercises` for every seed, ready for JSON. What answers print is not compared, and not kept."""
+    found: dict[str, Any] = {}
+    for exercise in exercises:
+        for seed in seeds:
+            reference, mistakes = exercise.key(seed)
+            found.setdefault(exercise.name, {})[str(seed)] = {
+                "reference": _without_prints(reference),
+                "mistakes": [[message, _without_prints(cases)] for message, cases in mistakes.items()],
+            }
+    return {"torch": torch.__version__.split("+")[0], "seeds": list(seeds), "exercises": found}
+
+
+def _without_prints(cases: Sequence[Evidence]) -> list[Evidence]:
+    return [{**case, "printed": ""} for case in cases]
+
+
+def recorded_seeds(lesson: int) -> list[int]:
+    """The seeds for which a lesson's results are recorded. Raises `NotRecorded`."""
+    return list(_read(lesson)["seeds"])
+
+
+def recorded_key(lesson: int, name: str, seed: int) -> Key:
+    """What the reference did in every case of `seed`, and each mistake by its message. Raises `NotRecorded`."""
+    try:
+        found = _read(lesson)["exercises"][name][str(seed)]
+    except KeyError:
+        raise NotRecorded(f"No result of {name} is recorded for seed {seed}.") from None
+    return found["reference"], dict(found["mistakes"])
+
+
+@functools.cache
+def _read(lesson: int) -> dict[str, Any]:
+    path = recorded_path(lesson)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise NotRecorded(
+            f"The recorded results of lesson {lesson:02d} are missing or damaged. Unpack the course again."
+        ) from None
