@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import html
 import inspect
-import secrets
 from dataclasses import dataclass
 
+from course_utils.edition import has_answers
 from course_utils.exercises import progress as saved
 from course_utils.exercises.engine import (
     Exercise,
@@ -19,6 +19,7 @@ from course_utils.exercises.engine import (
     predictions_of,
 )
 from course_utils.exercises.outcome import Outcome, Stage, card, code_spans
+from course_utils.exercises.recorded import NotRecorded
 
 ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
@@ -61,6 +62,8 @@ def check(answer: object) -> Outcome:
         outcome = _check_twice(found, answer)
     except KeyboardInterrupt:
         return Outcome(found.name, Stage.RAISED, "You interrupted the check.", possible=found.points)
+    except NotRecorded as error:
+        return Outcome("check", Stage.NOT_AN_EXERCISE, str(error))
     outcome = _with_advice(outcome, answer)
     saved.note_attempt(found.name, outcome.passed)
     return outcome
@@ -70,7 +73,7 @@ def _check_twice(found: Exercise, answer: object) -> Outcome:
     """First on the inputs that everyone sees, then on fresh ones, so that an answer made of constants does not pass."""
     outcome = found.check(answer, VISIBLE_SEED)
     if outcome.passed:
-        fresh = found.check(answer, secrets.randbits(31))
+        fresh = found.check(answer, found.fresh_seed())
         if not fresh.passed:
             return fresh.with_note("It was right on the first inputs; these are others. Compute it, whatever comes in.")
     return outcome
@@ -134,8 +137,10 @@ def hint(answer: object) -> Note:
     lines = [found.hints[rung]]
     if rung + 1 < total:
         lines.append(f"Run this again for the next hint, or check({found.name}).")
-    else:
+    elif has_answers():
         lines.append(f"That was the last hint. The way out: solution({found.name}, now=True)")
+    else:
+        lines.append("That was the last hint. Your instructor has the answers.")
     return Note(f"Hint {rung + 1} of {total} for {found.name}", tuple(lines), symbol="→")
 
 
@@ -144,6 +149,9 @@ def solution(answer: object, now: bool = False) -> Note:
     found = _identify(answer)
     if isinstance(found, str):
         return Note("solution: no exercise found", (found.replace("check(", "solution("),))
+    if not has_answers():
+        line = f"This edition of the course has no answers in it: your instructor has them. Try hint({found.name})."
+        return Note(f"solution({found.name}): not here", (line,))
     record = saved.of_exercise(found.name)
     left = ATTEMPTS_BEFORE_SOLUTION - record["attempts"]
     if not (now or record["passed"] or left <= 0):
