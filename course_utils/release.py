@@ -130,7 +130,7 @@ def student_readme(text: str) -> str:
     lines = [line for line in text.splitlines(keepends=True) if _is_for_students(line)]
     note = (
         "\nThis is the students' edition. The exercises check themselves as ever, by results recorded from the\n"
-        "answers; the answers themselves are with your instructor, who grades what you hand in: the notebooks in `work`.\n"
+        "answers; the answers themselves are with your instructor, who grades the notebooks in `work`.\n"
     )
     return "".join([*lines[:1], note, *lines[1:]])
 
