@@ -155,6 +155,7 @@ check(largest)
 # | 05 | [Feature maps](05_feature_maps.ipynb) | to see what each layer makes of a picture | 70 |
 # | 06 | [Guided Backprop](06_guided_backprop.ipynb) | to trace an answer back to the pixels, and to doubt the picture | 70 |
 # | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to catch one that looks at the wrong thing | 85 |
+# | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer hangs on | 95 |
 #
 # ## Your progress
 #
@@ -168,13 +169,22 @@ progress()
 #
 # **Activation**: the output of a layer for one input.
 #
+# **Activation patching**: running a network on one picture with a piece of what it computed for another one, to see whether
+# the answer moves.
+#
+# **Attention**: for each word, how it divides its look among all the words: shares that add up to 1.
+#
 # **Autograd**: the part of PyTorch that records operations on tensors and works out gradients.
 #
 # **Backward pass**: the walk from the result back to the leaves that works out every gradient; started by `backward()`.
 #
 # **CAM** (class activation map): the last feature maps, weighted by how much the class uses each of them.
 #
+# **Clipping**: making a gradient shorter that is longer than a limit.
+#
 # **Computation graph**: the record of which tensor was computed from which, made while your code runs.
+#
+# **Dead unit**: a unit behind a ReLU that is 0 for every input, and so gets no gradient any more.
 #
 # **Detach**: `tensor.detach()` gives the same numbers without their place in the graph.
 #

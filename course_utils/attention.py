@@ -1,0 +1,147 @@
+"""A transformer block whose attention can be checked with a pencil, and a picture of attention maps.
+
+    block = make_two_head_block(words)
+    block(encode(words))
+
+The weights are set by hand. One head looks at the word before, the other one at the same word: each finds what it looks
+for with 96 hundredths of its attention and spreads the rest. Only the second head is read by what follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.svg import SANS
+
+HEADS = ("the word before", "the same word")
+ODDS = 96  # a place that is looked for gets this many times the attention of another one
+
+CELL, LEFT, TOP, GAP = 52, 70, 78, 24
+PAPER, INK, FULL = "#ffffff", "#1f1f1f", (0x8F, 0xBC, 0xF0)  # dark numbers on white to light blue, on any page
+
+
+def encode(words: Sequence[str]) -> Tensor:
+    """Return the words as vectors, (1, L, 2L): which word it is, and which place it has, each as a one among zeros.
+
+    A word that comes twice has the same first half.
+    """
+    names = list(dict.fromkeys(words))
+    vectors = torch.zeros(1, len(words), 2 * len(words))
+    for place, word in enumerate(words):
+        vectors[0, place, names.index(word)] = 1
+        vectors[0, place, len(words) + place] = 1
+    return vectors
+
+
+@torch.no_grad()
+def make_two_head_block(words: Sequence[str]) -> nn.TransformerEncoderLayer:
+    """Return a block for sentences of `len(words)` words, in eval mode, with two heads set by hand (see `HEADS`).
+
+    A head scores ln(96) for a place that fits and 0 for another one, so that its softmax gives 96 to 1. The value of a
+    place is its vector; the output projection drops what the first head brings. The feed-forward part adds nothing.
+    """
+    length = len(words)
+    block = nn.TransformerEncoderLayer(2 * length, 2, dim_feedforward=2, dropout=0.0, batch_first=True)
+    for parameter in block.parameters():
+        parameter.zero_()
+    block.norm1.weight.fill_(1)
+    block.norm2.weight.fill_(1)
+    query, key, value = block.self_attn.in_proj_weight.chunk(3)
+    fits = math.log(ODDS) * math.sqrt(length)  # attention divides scores by the square root of the head's size
+    for place in range(length):
+        if place:
+            query[place - 1, length + place] = fits  # head 1: my place asks for the place before
+        key[place, length + place] = 1
+        query[length + place, place] = fits  # head 2: my word asks for the same word
+        key[length + place, place] = 1
+    value.copy_(torch.eye(2 * length))
+    block.self_attn.out_proj.weight[length:, length:] = torch.eye(length)
+    return block.eval()
+
+
+@dataclass(frozen=True)
+class AttentionPicture:
+    """Attention maps as a table of shares for each head. Shows itself in a notebook; `str()` has the same numbers."""
+
+    shares: tuple[tuple[tuple[float, ...], ...], ...]
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+    title: str
+    alt: str
+
+    @property
+    def svg(self) -> str:
+        """A row is a word that looks, a column a word that is looked at; the darker, the more attention."""
+        side = CELL * len(self.words)
+        width = len(self.shares) * (LEFT + side + GAP)
+        height = TOP + side + 10
+        maps = "".join(self._draw_map(number * (LEFT + side + GAP)) for number in range(len(self.shares)))
+        title = escape(self.title)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'role="img" aria-label="{title}" font-family="{SANS}" fill="{INK}" '
+            f'style="max-width:100%;height:auto;background:{PAPER}"><title>{title}</title>'
+            f"<desc>{escape(self.alt)}</desc>"
+            f'<text x="8" y="22" font-size="16" font-weight="600">{title}</text>{maps}</svg>'
+        )
+
+    def _draw_map(self, x: int) -> str:
+        shares = self.shares[x // (LEFT + CELL * len(self.words) + GAP)]
+        label = self.labels[x // (LEFT + CELL * len(self.words) + GAP)]
+        text = f'<text x="{x + LEFT}" y="48" font-size="14" font-weight="600">{escape(label)}</text>'
+        for column, word in enumerate(self.words):
+            middle = x + LEFT + CELL * column + CELL // 2
+            text += f'<text x="{middle}" y="{TOP - 8}" font-size="13" text-anchor="middle">{escape(word)}</text>'
+        for row, word in enumerate(self.words):
+            y = TOP + CELL * row
+            text += f'<text x="{x + LEFT - 8}" y="{y + 31}" font-size="13" text-anchor="end">{escape(word)}</text>'
+            text += "".join(_draw_cell(x + LEFT + CELL * column, y, share) for column, share in enumerate(shares[row]))
+        return text
+
+    def __str__(self) -> str:
+        wide = max(map(len, self.words))
+        lines = [self.title]
+        for label, shares in zip(self.labels, self.shares, strict=True):
+            lines.append(f"{label}:")
+            lines += [
+                f"  {word:<{wide}}  " + "  ".join(f"{share:.2f}" for share in row)
+                for word, row in zip(self.words, shares, strict=True)
+            ]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": self.svg}
+
+
+def draw_attention(
+    weights: Tensor, words: Sequence[str], labels: Sequence[str], title: str, alt: str
+) -> AttentionPicture:
+    """Draw the attention maps of one sentence, (heads, L, L) with rows that add up to 1, one beside the other.
+
+    words: L of them. labels: one for each head. title: the finding. alt: what is to be seen, in a sentence.
+    Raises ValueError for shapes that do not go together, or for values that are no shares.
+    """
+    wanted = (len(labels), len(words), len(words))
+    if weights.shape != wanted:
+        raise ValueError(f"{len(labels)} labels and {len(words)} words go with {wanted}, got {tuple(weights.shape)}")
+    if weights.min() < 0 or weights.max() > 1 + 1e-5:
+        raise ValueError(f"attention is from 0 to 1, got {weights.min():g} to {weights.max():g}")
+    shares = tuple(tuple(tuple(row) for row in head) for head in weights.detach().tolist())
+    return AttentionPicture(shares, tuple(words), tuple(labels), title, alt)
+
+
+def _draw_cell(x: int, y: int, share: float) -> str:
+    red, green, blue = (round(255 + (full - 255) * min(share, 1)) for full in FULL)
+    return (
+        f'<rect x="{x}" y="{y}" width="{CELL - 2}" height="{CELL - 2}" fill="#{red:02x}{green:02x}{blue:02x}" '
+        f'stroke="#8a8a8a" stroke-width="1"/><text x="{x + CELL // 2 - 1}" y="{y + 31}" font-size="13" '
+        f'text-anchor="middle">{share:.2f}</text>'
+    )
