@@ -1,4 +1,4 @@
-"""How an object that is a widget shows itself: the live widget where there is one, a sentence everywhere."""
+"""How the course's objects show themselves: a widget with a sentence beside it, and the colours of cards."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ipywidgets import Widget
+
+# Of the edge of a card, whose words say the same. Middle tones, with a contrast above 3 on JupyterLab's light page and
+# on its dark one; JupyterLab's own colours for warnings and borders have less.
+GOOD, CAUTION, BAD, NEUTRAL = "#388e3c", "#c46a00", "#d84343", "#808080"
 
 
 def widget_bundle(widget: Widget, text: str) -> dict[str, object]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from course_utils.display import BAD, CAUTION, GOOD, NEUTRAL
 from course_utils.setup import OLDEST_PYTHON, find_version, list_unmet, release_numbers, split_requirement
 from course_utils.work import MARKER, WORK
 
@@ -27,12 +28,7 @@ Status = Literal["ok", "warn", "fail", "note"]
 LEAST_DISK = 1e9  # bytes: enough for the outputs, and for the weights of one pretrained network
 PRETRAINED = ("alexnet", "resnet34", "squeezenet1_1")
 SYMBOLS = {"ok": "✓", "warn": "!", "fail": "✗", "note": "i"}
-EDGES = {
-    "ok": "var(--jp-success-color1, #2e7d32)",
-    "warn": "var(--jp-warn-color1, #b26a00)",
-    "fail": "var(--jp-error-color1, #c62828)",
-    "note": "var(--jp-border-color1, #888)",
-}
+EDGES = {"ok": GOOD, "warn": CAUTION, "fail": BAD, "note": NEUTRAL}
 REINSTALL = "in the course's folder run `make setup`, then restart the kernel (menu Kernel, Restart Kernel)."
 OTHER_KERNEL = (
     "menu Kernel, Change Kernel, choose Python 3 (ipykernel) and run the lesson again. If that changes nothing, close "

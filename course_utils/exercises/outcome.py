@@ -10,6 +10,8 @@ import html
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
+from course_utils.display import CAUTION, GOOD, NEUTRAL
+
 
 class Stage(str, Enum):
     """The stages of a check, in the order in which they are passed. The first that fails is the outcome."""
@@ -109,11 +111,7 @@ class Outcome:
         return {"✓": "good", "✗": "bad"}.get(self.symbol, "neutral")
 
 
-EDGES = {
-    "good": "var(--jp-success-color1, #2e7d32)",
-    "bad": "var(--jp-warn-color1, #b26a00)",
-    "neutral": "var(--jp-border-color1, #888)",
-}
+EDGES = {"good": GOOD, "bad": CAUTION, "neutral": NEUTRAL}
 
 
 def card(symbol: str, headline: str, lines: list[str], tone: str = "neutral") -> str:

@@ -6,7 +6,14 @@ import ipywidgets as widgets
 from torch import Tensor
 
 from course_utils.display import widget_bundle
-from course_utils.explorers.panels import Explorer, label_width, make_paragraph, make_picture, make_problem
+from course_utils.explorers.panels import (
+    Explorer,
+    label_width,
+    make_label,
+    make_paragraph,
+    make_picture,
+    make_problem,
+)
 from course_utils.feature_maps import (
     NETWORKS,
     PICTURES,
@@ -49,7 +56,7 @@ class DrawingPad:
         self._canvas.on_touch_end(lambda points: self._end())
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
         wipe.on_click(self._wipe)
-        words = widgets.Label("Draw here; the maps follow each line.")
+        words = make_label("Draw here; the maps follow each line.")
         self.widget = widgets.HBox([self._canvas, widgets.VBox([words, wipe])])
         self._paint_white()
 
@@ -140,7 +147,7 @@ class FeatureMaps(Explorer):
         )
         self._back = widgets.Button(description="Back to the course's pictures", layout={"width": "230px"})
         self._pad = widgets.HBox()
-        self._where = widgets.HBox(layout={"flex_flow": "row wrap"})
+        self._where = widgets.HBox(layout={"flex_flow": "row wrap", "align_items": "center"})
         self._buttons = [self._make_button() for _ in range(STRONGEST)]
         self._picture, self._words, self._problem = (widgets.HTML() for _ in range(3))
         wrap = {"flex_flow": "row wrap", "align_items": "center"}
@@ -151,7 +158,7 @@ class FeatureMaps(Explorer):
                 self._pad,
                 self._where,
                 self._picture,
-                widgets.Label("The channels that respond most to this picture, strongest first (press to see one):"),
+                make_label("The channels that respond most to this picture, strongest first (press to see one):"),
                 widgets.HBox(self._buttons),
                 self._words,
                 self._problem,

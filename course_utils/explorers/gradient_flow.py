@@ -2,7 +2,16 @@
 
 import ipywidgets as widgets
 
-from course_utils.explorers.panels import Explorer, label_width, make_paragraph, make_problem, make_table, put_on_paper
+from course_utils.explorers.panels import (
+    Explorer,
+    label_width,
+    make_drawing,
+    make_label,
+    make_paragraph,
+    make_problem,
+    make_table,
+    put_on_paper,
+)
 from course_utils.gradient_flow import ACTIONS, Hooks, read_hooks
 from course_utils.gradient_stories import Story, backward_story
 from course_utils.graphs import EXAMPLES, Graph, GraphError, example, parse
@@ -62,7 +71,8 @@ class GradientFlow(Explorer):
             "</code>. Then operations. Backward starts from the last line.</div>"
         )
         self._top = widgets.HBox(layout={"flex_flow": "row wrap"})
-        self._own = widgets.HBox([self._text, widgets.VBox([help_text, self._draw], layout={"width": "380px"})])
+        beside = widgets.VBox([help_text, self._draw], layout={"width": "380px"})
+        self._own = widgets.HBox([self._text, beside], layout={"flex_flow": "row wrap"})
         self._node = widgets.Dropdown(description="Hook on", style=label_width(60), layout={"width": "190px"})
         self._action = widgets.Dropdown(
             description="that does",
@@ -165,9 +175,11 @@ class GradientFlow(Explorer):
         self._show(backward_story(self._graph, self._hooks, self._step.value))
 
     def _show_switches(self) -> None:
-        label = widgets.Label("Hooks, in the order of registration (press to switch off or on):")
-        none = widgets.Label("No hook is registered.")
-        self._chips.children = [label, *self._switches] if self._switches else [none]
+        words = "Hooks, in the order of registration (press to switch off or on):"
+        outdated = self._chips.children[:1]
+        self._chips.children = [make_label(words if self._switches else "No hook is registered."), *self._switches]
+        for label in outdated:
+            label.close()
         self._clear.disabled = not self._switches
 
     def _show(self, story: Story) -> None:
@@ -176,7 +188,8 @@ class GradientFlow(Explorer):
         for switch in self._switches:
             node, action = switch.hook
             switch.description = f"{node}: {ACTIONS[action].code}, {'on' if switch.value else 'off'}"
-        self._picture.value, self._words.value, self._problem.value = story.picture, make_paragraph(story.sentence), ""
+        self._picture.value = make_drawing(story.picture)
+        self._words.value, self._problem.value = make_paragraph(story.sentence), ""
         self._table.value = _tabulate(story) if self._with_table.value else ""
 
 

@@ -1,7 +1,6 @@
 """The explorer of the life of a call: step through torch's own source, and predict which hook fires next."""
 
 from collections.abc import Iterable
-from html import escape
 
 import ipywidgets as widgets
 from torch import Tensor, nn
@@ -18,7 +17,17 @@ from course_utils.call_pictures import (
     tell_call,
 )
 from course_utils.calls import HOOK_KINDS, life_of_a_call
-from course_utils.explorers.panels import Explorer, label_width, make_paragraph, make_problem, make_table, put_on_paper
+from course_utils.explorers.panels import (
+    Explorer,
+    label_width,
+    make_drawing,
+    make_label,
+    make_paragraph,
+    make_problem,
+    make_table,
+    put_on_paper,
+    wrap_words,
+)
 
 NO_OTHER = "no hook any more"
 
@@ -177,7 +186,7 @@ class LifeOfACall(Explorer):
         self._guesses = []
         self._fill_boxes()
         names = [f"{number}. {where or MODEL}: {kind}" for number, (kind, where) in enumerate(self._hooks, 1)]
-        self._registered.value = f"<div>Registered, in this order: {escape(', '.join(names) or 'no hook')}.</div>"
+        self._registered.value = wrap_words(f"Registered, in this order: {', '.join(names) or 'no hook'}.")
         self._clear.disabled = not self._hooks
         self._make_choices()
         self._make_slider(place)
@@ -191,7 +200,7 @@ class LifeOfACall(Explorer):
             button.on_click(lambda _, said=said: self._guess(said))
             buttons.append(button)
         outdated = self._choices.children
-        self._choices.children = [widgets.Label("Predict: which hook fires next?"), *buttons]
+        self._choices.children = [make_label("Predict: which hook fires next?"), *buttons]
         for widget in outdated:
             widget.close()
 
@@ -212,9 +221,10 @@ class LifeOfACall(Explorer):
         """Put a moment on the panel: the only place where the picture changes."""
         self._shown, skipped = self._stops()[self._step.value - 1], self._skipped.value
         self._story: CallStory = tell_call(self._moments, self._shown, self._model, self._hooks, skipped=skipped)
-        self._picture.value, self._words.value = self._story.picture, make_paragraph(self._story.sentence)
+        self._picture.value = make_drawing(self._story.picture)
+        self._words.value = make_paragraph(self._story.sentence)
         # What is saved in a notebook must not depend on the release: the source comes with the first move.
-        later = "<div>Move the slider: here you will read the source of each part, as it is in your torch.</div>"
+        later = wrap_words("Move the slider: here you will read the source of each part, as it is in your torch.")
         self._source.value = show_source(self._story.moment) if live else later
         self._problem.value = self._reply.value = ""
         rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]

@@ -7,6 +7,8 @@ import ipywidgets as widgets
 from course_utils.explorers.panels import (
     Explorer,
     label_width,
+    make_drawing,
+    make_label,
     make_paragraph,
     make_problem,
     put_on_paper,
@@ -124,7 +126,7 @@ class ModelHooks(Explorer):
             "Hooks, in the order of registration (press to remove one):" if self._hooks else "No hook is registered."
         )
         outdated = self._chips.children
-        self._chips.children = [widgets.Label(words), *(self._make_chip(hook) for hook in self._hooks)]
+        self._chips.children = [make_label(words), *(self._make_chip(hook) for hook in self._hooks)]
         for chip in outdated:
             chip.close()
         self._clear.disabled = not self._hooks
@@ -137,4 +139,5 @@ class ModelHooks(Explorer):
     def _show(self, story: HookStory) -> None:
         """Put a story on the panel: the only place where the picture changes."""
         self._story = story
-        self._picture.value, self._words.value, self._problem.value = story.picture, make_paragraph(story.sentence), ""
+        self._picture.value = make_drawing(story.picture)
+        self._words.value, self._problem.value = make_paragraph(story.sentence), ""

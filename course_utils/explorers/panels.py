@@ -1,5 +1,6 @@
 """What all explorers share: a panel, its still picture, and small pieces of HTML."""
 
+import re
 from base64 import b64encode
 from collections.abc import Iterable
 from html import escape
@@ -42,6 +43,28 @@ def make_paragraph(words: str) -> str:
     return (
         '<div role="status" aria-live="polite" style="max-width:90ch;line-height:1.5;font-size:14px">'
         f"{escape(words)}</div>"
+    )
+
+
+def make_label(words: str) -> widgets.HTML:
+    """Return words beside controls. (A Label widget cuts off what does not fit on its line.)"""
+    return widgets.HTML(wrap_words(words))
+
+
+def wrap_words(words: str) -> str:
+    """Return words as HTML with lines close together (ipywidgets sets them as far apart as buttons)."""
+    return f'<div style="line-height:1.5">{escape(words)}</div>'
+
+
+def make_drawing(svg: str) -> str:
+    """Return an SVG picture as HTML. On a narrow page it shrinks to three quarters; from there on it scrolls sideways.
+
+    Smaller, its words could not be read. It can be reached by Tab, so that arrow keys scroll it.
+    """
+    least = round(0.75 * int(re.search(r' width="(\d+)"', svg).group(1)))
+    return (
+        '<div role="group" aria-label="picture" tabindex="0" style="overflow-x:auto">'
+        f'<div style="min-width:{least}px">{svg}</div></div>'
     )
 
 
