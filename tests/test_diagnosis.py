@@ -1,0 +1,87 @@
+"""The broken networks are broken in just the way they claim, by arithmetic and by PyTorch without hooks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from course_utils.diagnosis import make_chain, make_distance_net, make_one_unit, make_overflow_net
+from course_utils.hooks import count_hooks
+
+
+def test_the_softmax_by_the_formula_is_right_while_exp_is_finite():
+    x = torch.tensor([[1.0, 2.0], [88.0, 87.0], [-5.0, 3.0]])
+    expected = x.double().softmax(1) @ torch.tensor([[3.0], [4.0]]).double()
+    assert torch.allclose(make_overflow_net()(x).double(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("number", "finite"), [(88.0, True), (89.0, False), (100.0, False)])
+def test_exp_overflows_where_numpy_does(number, finite):
+    with np.errstate(over="ignore"):
+        assert bool(np.isfinite(np.exp(np.float32(number)))) is finite
+    answer = make_overflow_net()(torch.tensor([[number, 1.0]])).item()
+    assert math.isfinite(answer) is finite
+    assert finite or math.isnan(answer)
+
+
+def test_each_part_of_the_overflow_net_called_by_hand():
+    net = make_overflow_net()
+    exponentials = net.softmax.exp(net.stem(torch.tensor([[100.0, 1.0]])))
+    assert exponentials.isinf().tolist() == [[True, False]]
+    assert not exponentials.isnan().any()
+    assert net.softmax.share(exponentials).isnan().tolist() == [[True, False]]
+
+
+def test_the_distance_is_pythagoras_and_its_gradient_the_direction():
+    points = torch.tensor([[3.0, 4.0], [5.0, 12.0]], requires_grad=True)
+    distances = make_distance_net()(points)
+    assert distances.tolist() == [5.0, 13.0]
+    distances.sum().backward()
+    assert torch.allclose(points.grad, points.detach() / distances.detach()[:, None])
+
+
+def test_at_the_origin_the_distance_is_finite_and_every_weight_gets_nan():
+    net = make_distance_net()
+    loss = net(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).mean()
+    assert loss.item() == 2.5
+    loss.backward()
+    assert net.embed.weight.grad.isnan().all()
+    assert net.turn.weight.grad.isnan().all()
+
+
+@pytest.mark.parametrize(("rate", "after"), [(0.1, 1.0), (1.0, 0.0)])
+def test_one_step_of_the_unit_by_hand(rate, after):
+    """w = b = 1, x = 2, target 1: the gradients are 8 and 4."""
+    weight, bias = 1 - rate * 8, 1 - rate * 4
+    assert max(0.0, 2 * weight + bias) == pytest.approx(after)
+    unit = make_one_unit()
+    loss = (unit(torch.tensor([[2.0]])) - 1).pow(2).sum()
+    gradients = torch.autograd.grad(loss, list(unit.parameters()))
+    assert [each.item() for each in gradients] == [8.0, 4.0]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 6])
+def test_the_chain_keeps_the_input_and_triples_the_gradient(depth):
+    chain, x = make_chain(depth), torch.tensor([[1.0, 0.0]])
+    chain(x).sum().backward()
+    assert chain(x).tolist() == [[1.0, 0.0]]
+    for number, layer in enumerate(chain):
+        assert layer.weight.grad.tolist() == [[1.0, 0.0], [3.0 ** (depth - 1 - number), 0.0]]
+
+
+def test_a_long_chain_overflows_where_float32_does():
+    assert 3.0**80 < float(np.finfo(np.float32).max) < 3.0**81
+    chain = make_chain(100)
+    chain(torch.tensor([[1.0, 0.0]])).sum().backward()
+    finite = [bool(layer.weight.grad.isfinite().all()) for layer in chain]
+    assert finite == [number >= 100 - 81 for number in range(100)]
+
+
+@pytest.mark.parametrize("make", [make_overflow_net, make_distance_net, make_one_unit, lambda: make_chain(2)])
+def test_they_come_without_hooks_and_all_of_them_can_be_trained(make):
+    net = make()
+    assert count_hooks(net).total() == 0
+    assert all(parameter.requires_grad for parameter in net.parameters())

@@ -1,0 +1,403 @@
+"""What lesson 08 says, found by a second method, and that its committed notebook shows just these numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+from torch import Tensor, nn
+
+from course_utils.attention import ODDS, encode, make_two_head_block
+from course_utils.exercises.engine import exercises_of, predictions_of
+from course_utils.networks import PictureNet, load_picture_net
+from course_utils.notebooks import read_source, tags_of
+from course_utils.patching import SWAPS, swap_pair
+from course_utils.scenes import KINDS, scenes
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+NOTEBOOK = FOLDER / "08_hooks_in_practice.ipynb"
+FISH = KINDS.index("fish")
+NO_FISH = [kind for kind in KINDS if kind != "fish"]
+
+
+@cache
+def printed() -> str:
+    """All that the committed notebook's cells printed, and the plain face of all results, in order."""
+    texts = []
+    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            texts.append(output.get("text") or output.get("data", {}).get("text/plain", ""))
+    return re.sub(r"\s+", " ", "\n".join(texts))
+
+
+@cache
+def prose() -> str:
+    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+    return re.sub(r"\s+", " ", "\n".join(cell.source for cell in cells if cell.cell_type == "markdown"))
+
+
+def shows(line: str) -> bool:
+    """Whether `line` stands in the outputs; how many spaces there are between its words does not count."""
+    return re.sub(r"\s+", " ", line) in printed()
+
+
+# --- nan --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_softmax_overflows_at_exp_and_is_nan_at_share():
+    exponentials = torch.tensor([100.0, 1.0]).exp()
+    assert exponentials.isinf().any()
+    assert not exponentials.isnan().any()
+    assert (exponentials / exponentials.sum()).isnan().any()
+    assert shows("is nan: softmax.share, softmax, relu, head, the model")
+    assert shows("is not finite: softmax.exp, softmax.share, softmax, relu, head, the model")
+    assert f"exp(100) is {math.exp(100):.1e}".replace("e+", "e") in prose()
+    healthy = [
+        3 * a + 4 * b for a, b in (torch.softmax(torch.tensor(row), 0).tolist() for row in ([1.0, 2], [100.0, 1]))
+    ]
+    assert shows(f"answers: [{healthy[0]:.3f}, {healthy[1]:.1f}]")
+
+
+def test_a_distance_of_zero_has_no_gradient_by_finite_differences():
+    """From the right the distance grows, from the left it grows too: there is no slope, and PyTorch says nan."""
+    step = 1e-6
+    assert math.hypot(step, 0) / step == -(math.hypot(-step, 0) / -step) == 1
+    assert shows("loss: 2.5 embed.weight.grad: [[nan, nan], [nan, nan]]")
+    assert shows("distance: 0.5 0.5 -> 0.3 0.4 nan nan turn: 0.3 0.4 nan nan -> 0.3 0.4 nan nan")
+    assert shows("Function 'PowBackward0' returned nan values in its 0th output.")
+
+
+def test_where_is_no_cure_and_the_two_cures_are():
+    assert shows("torch.where: [0.25, nan]")
+    assert 1 / (2 * math.sqrt(4)) == 0.25
+    x = torch.zeros(1, 2, requires_grad=True)
+    torch.linalg.vector_norm(x, dim=1).sum().backward()
+    assert x.grad.tolist() == [[0.0, 0.0]]
+    x = torch.zeros(1, 2, requires_grad=True)
+    (x.pow(2).sum(1) + 1e-12).sqrt().sum().backward()
+    assert x.grad.tolist() == [[0.0, 0.0]]
+
+
+# --- dead units -------------------------------------------------------------------------------------------------------
+
+
+def unit_after(steps: int, weight: float, bias: float, rate: float, through: bool = False) -> tuple[float, float]:
+    """Plain arithmetic: relu(w · 2 + b) with the target 1."""
+    for _ in range(steps):
+        before = 2 * weight + bias
+        gradient = 2 * (max(before, 0) - 1) * (through or before > 0)
+        weight, bias = weight - rate * 2 * gradient, bias - rate * gradient
+    return weight, bias
+
+
+def test_the_unit_dies_and_comes_back():
+    assert unit_after(1, 1, 1, 1.0) == (-7, -3)
+    assert unit_after(100, -7, -3, 0.1) == (-7, -3)
+    weight, bias = unit_after(1, 1, 1, 0.1)
+    assert 2 * weight + bias == pytest.approx(1)
+    for steps, answer in ((16, -1.0), (18, 1.0)):
+        weight, bias = unit_after(steps, -7, -3, 0.1, through=True)
+        assert 2 * weight + bias == pytest.approx(answer)
+    assert shows("one step with the learning rate 0.1: 1.0 one step with the learning rate 1: 0.0")
+    assert shows("and 100 steps more with 0.1: 0.0")
+    assert shows("16 steps with the gradient let through: 0.0 2 steps with the gradient let through: 1.0")
+    assert shows("1 step more, without the hook: 1.0")
+
+
+@torch.no_grad()
+def relu_outputs(model: PictureNet, images: Tensor) -> dict[str, Tensor]:
+    """The ReLUs' outputs, by calling the network's parts one after the other."""
+    found, maps = {}, (images - 0.5) / 0.25
+    for number, module in enumerate(model.features):
+        maps = module(maps)
+        if isinstance(module, nn.ReLU):
+            found[f"features.{number}"] = maps
+    return found
+
+
+def test_zeros_and_dead_units_of_the_healthy_and_the_sick_network():
+    images = scenes(50, seed=907).images / 255
+    for name, maps in relu_outputs(load_picture_net(), images).items():
+        assert all(maps[:, channel].max() > 0 for channel in range(maps.shape[1]))
+        (zeros,) = re.findall(rf"{name} zeros: (\d+)% dead units: 0%", printed())
+        assert int(zeros) / 100 == pytest.approx((maps == 0).double().mean().item(), abs=0.006)
+    sick = load_picture_net()
+    with torch.no_grad():
+        sick.features[12].bias[:32] -= 50
+    dead = {
+        name: sum(maps[:, channel].max() == 0 for channel in range(maps.shape[1])).item()
+        for name, maps in ((name, maps) for name, maps in relu_outputs(sick, images).items())
+        if any(maps[:, channel].max() == 0 for channel in range(maps.shape[1]))
+    }
+    assert dead == {"features.13": 32}
+    assert shows("features.10 0 % dead features.13 33.33 % dead features.16 0 % dead")
+
+
+# --- gradients that explode -------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_clips():
+    norms = [math.hypot(1, 3**number) for number in reversed(range(6))]
+    total = math.hypot(*norms)
+    rows = {
+        "not at all": norms,
+        "all together": [norm * 10 / total for norm in norms],
+        "each parameter": [min(norm, 10) for norm in norms],
+        "as it passes": passing(6, 10),
+    }
+    for name, row in rows.items():
+        assert shows(name + " " + " ".join(f"{norm:.2f}" for norm in row)), name
+    assert f"{rows['all together'][-1]:.2f} instead of {norms[-1]:.2f}" in prose()
+
+
+def passing(depth: int, limit: float) -> list[float]:
+    """The norm of the gradient that each layer works with, from the last layer to the first: [a, b] becomes [a, 3b]."""
+    first, second, norms = 1.0, 1.0, []
+    for _ in range(depth):
+        factor = min(1, limit / math.hypot(first, second))
+        first, second = first * factor, second * factor
+        norms.insert(0, math.hypot(first, second))
+        second *= 3
+    return norms
+
+
+def test_only_clipping_as_it_passes_reaches_the_front():
+    norms = passing(100, 10)
+    assert shows(f"as it passes layer 0: {norms[0]:.2f} layer 99: {norms[-1]:.2f}")
+    assert shows("all together layer 0: nan layer 99: nan each parameter layer 0: nan layer 99: 1.41")
+
+
+def test_clip_grad_norm_can_raise_instead():
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.grad = torch.tensor([1.0, math.nan])
+    with pytest.raises(RuntimeError, match="non-finite"):
+        nn.utils.clip_grad_norm_([parameter], 1.0, error_if_nonfinite=True)
+
+
+def test_two_passes():
+    assert shows("register_hook: norm 20 after two passes, limit 10")
+    assert shows("register_post_accumulate_grad_hook: norm 10 after two passes, limit 10")
+
+
+# --- the leak ---------------------------------------------------------------------------------------------------------
+
+
+def test_hooks_pile_up():
+    stored = 0
+    for run in (1, 2, 3):
+        stored += 4 * run
+        assert shows(f"run {run}: {run} hook{'s'[: run > 1]}, {stored} outputs in the list")
+    assert stored == 24
+
+
+def test_what_a_stored_output_holds_by_what_autograd_saves():
+    """Each ReLU saves its result; the input of the first layer and the weights were there before."""
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(4)]
+    sizes = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    batch = torch.ones(32, 64)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = nn.Sequential(*layers)(batch)
+    for known in (batch, *nn.Sequential(*layers).parameters()):
+        sizes.pop(known.untyped_storage().data_ptr(), None)
+    sizes[output.untyped_storage().data_ptr()] = output.untyped_storage().nbytes()
+    assert shows(f"output {4 * sum(sizes.values()) // 1024} KiB")
+    assert shows(f"output.detach() {4 * output.untyped_storage().nbytes() // 1024} KiB output.norm().item() 0 KiB")
+
+
+def test_the_quiet_hook_holds_until_it_is_removed():
+    assert shows("alive while the hook is there: True alive after handle.remove(): False")
+
+
+# --- patching ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def network(misled: bool = False) -> PictureNet:
+    return load_picture_net(misled)
+
+
+@torch.no_grad()
+def patch_by_hand(number: int, sources: Tensor, targets: Tensor, regions: Tensor, misled: bool = False) -> Tensor:
+    """The logits with `features.<number>` patched: the network cut in two, and a mask in between. No hook."""
+    there, here = ((each - 0.5) / 0.25 for each in (sources, targets))
+    for module in network(misled).features[: number + 1]:
+        there, here = module(there), module(here)
+    maps = torch.where(regions[:, None], there, here)
+    for module in network(misled).features[number + 1 :]:
+        maps = module(maps)
+    return network(misled).classifier(maps.mean((2, 3)))
+
+
+def cells(masks: Tensor, size: int) -> Tensor:
+    side = 112 // size
+    return masks.reshape(len(masks), size, side, size, side).any(4).any(2)
+
+
+def test_the_pencil_example():
+    logits = {name: 3 * left - right for name, (left, right) in {"source": (4, 0), "target": (0, 8)}.items()}
+    patched = 3 * 4 - 8
+    assert shows(f"patched logit: {patched:.1f}")
+    share = (patched - logits["target"]) / (logits["source"] - logits["target"])
+    assert shows(f"recovered: {share:.0%}")
+
+
+def test_the_cat_and_the_dog():
+    one, other = swap_pair(0)
+    answers = []
+    with torch.no_grad():
+        for picture in (one, other):
+            logits = network()(picture.image[None])[0]
+            answers.append([bool(logits[KINDS.index(kind)] > 0) for kind in ("cat", "dog")])
+    assert answers == [[True, False], [False, True]]
+    assert shows("the target cat: no, dog: yes")
+    for layer in ("features.2", "features.6", "features.16"):
+        assert shows(f"{layer} cat: yes, dog: no")
+    for layer in ("features.2", "features.6", "features.10", "features.16"):
+        assert shows(f"{layer} cat: yes, dog: no cat: no, dog: yes cat: no, dog: yes")
+
+
+def test_ten_pairs_at_one_layer():
+    turned = [0, 0]
+    for number, (kind, *_) in enumerate(SWAPS):
+        one, other = swap_pair(number)
+        thing = (one.masks[0] | other.masks[0])[None, None].float()
+        thing = nn.functional.max_pool2d(thing, 9, stride=1, padding=4)[0] > 0
+        for place, region in enumerate((cells(thing, 28), ~cells(thing, 28))):
+            logits = patch_by_hand(6, one.image[None], other.image[None], region)
+            turned[place] += int(logits[0, KINDS.index(kind)] > 0)
+    assert turned == [10, 0]
+    assert shows("features.6, patched the thing: the answer turned in 10 of 10 pairs")
+    assert shows("features.6, patched all the rest: the answer turned in 0 of 10 pairs")
+
+
+def test_the_buoy():
+    source, target = (scenes(40, seed=901, kinds=NO_FISH, cue=cue) for cue in ("buoy", None))
+    images = source.images / 255, target.images / 255
+    with torch.no_grad():
+        there, here = (network(True)(each)[:, FISH] for each in images)
+    assert shows(f"the twin sees a fish in {int((there > 0).sum())} of 40 with the buoy")
+    assert shows(f"and in {int((here > 0).sum())} of 40 without it")
+    fish = {}
+    for number, size in ((2, 56), (6, 28), (10, 14), (13, 14), (16, 14)):
+        region = cells(source.cue_masks(), size)
+        logits = patch_by_hand(number, *images, region, misled=True)[:, FISH]
+        way = ((logits - here) / (there - here)).median()
+        fish[number] = int((logits > 0).sum())
+        honest = int((patch_by_hand(number, *images, region)[:, FISH] > 0).sum())
+        assert honest == 0
+        assert shows(f"features.{number} {region.float().mean():.0%} {fish[number]} {way:.0%} {honest}")
+    assert fish[2] > 25
+    assert list(fish.values()) == sorted(fish.values(), reverse=True)
+    assert f"enough for {fish[2]} fish out of nothing, nearly all of the {int((there > 0).sum())}" in prose()
+
+
+def test_one_cell_of_the_last_layer_is_a_difference_of_cams():
+    assert shows("effects and CAM differ by more than a thousandth of the largest effect: False")
+    assert shows("at features.7 the strongest block is centred on the buoy: True")
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+def test_the_shares_by_counting():
+    assert ODDS / (ODDS + 4) == 0.96
+    twice = ODDS / (2 * ODDS + 3)
+    assert shows("cat 0.96 0.01 0.01 0.01 0.01")
+    assert shows(f"the {twice:.2f} 0.01 0.01 {twice:.2f} 0.01")
+    mean = (0.96 + 0.01) / 2
+    assert shows(f"'cat' looks at: [{mean}, {mean}, 0.01, 0.01, 0.01]")
+
+
+def test_the_hook_sees_none_and_out_proj_is_never_called():
+    assert shows("first: (1, 5, 10) second: None")
+    assert shows("a global hook, fast path: TransformerEncoderLayer")
+    assert shows("a hook on self_attn: 1 call a hook on self_attn.out_proj: 0 calls a hook on linear1: 1 call")
+
+
+def test_only_one_head_is_read_by_taking_the_other_away():
+    """Zero the values of a head, without a hook: the same verdict as the blindfold's."""
+    words = ["the", "cat", "saw", "the", "dog"]
+    moves = []
+    for head in (0, 1):
+        block, x = make_two_head_block(words), encode(words)
+        before = block(x)
+        with torch.no_grad():
+            block.self_attn.in_proj_weight[20 + 5 * head : 25 + 5 * head] = 0
+        moves.append(not torch.allclose(block(x), before, atol=1e-4))
+    assert moves == [False, True]
+    assert shows("head 0 (the word before) blindfolded: the output does not move")
+    assert shows("head 1 (the same word) blindfolded: the output moves")
+
+
+# --- the lesson as a whole --------------------------------------------------------------------------------------------
+
+
+def test_enough_to_predict_and_to_do():
+    assert len(predictions_of(8)) >= 5
+    assert len(exercises_of(8)) >= 6
+    assert all(len(each.mistakes) >= 3 for each in exercises_of(8))
+    assert all(len(each.accepted) >= 2 for each in exercises_of(8))
+    assert all(len(each.hints) == 3 for each in exercises_of(8))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("layer_that_isnan_names", "share"),
+        ("weights_with_nan", "4"),
+        ("hundred_more_steps", "0"),
+        ("clipped_too_late", "nan"),
+        ("outputs_in_the_list", "24"),
+        ("which_layer_to_patch", "any of them"),
+        ("buoy_only", "more than 25"),
+        ("what_the_hook_sees", "None"),
+    ],
+)
+def test_predictions_come_out_as_their_cells_do(name, value):
+    (asked,) = [each for each in predictions_of(8) if each.name == name]
+    assert asked.answer == value
+
+
+def test_each_part_ends_in_an_exercise():
+    cells_ = nbformat.read(NOTEBOOK, as_version=4).cells
+    parts, section = {}, None
+    for cell in cells_:
+        for title in re.findall(r"^## (.+)$", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else []:
+            section = title
+        if "check" in tags_of(cell):
+            parts[section] = parts.get(section, 0) + 1
+    assert parts == {
+        "A nan, and the layer that made it": 2,
+        "Units that are dead": 1,
+        "Gradients that explode": 1,
+        "A leak through a forgotten handle": 1,
+        "Activation patching": 1,
+        "Attention": 1,
+    }
+
+
+def test_the_teachers_plan_adds_up_to_the_lessons_minutes():
+    notes = [cell.source for cell in read_source(FOLDER / "source" / "08_hooks_in_practice.py").cells]
+    (plan,) = [text for text in notes if text.startswith("**Plan**")]
+    minutes = [int(number) for number in re.findall(r"^\| (\d+) \|", plan, re.MULTILINE)]
+    (stated,) = re.findall(r"\*\*Time:\*\* about (\d+) minutes", "\n".join(notes))
+    assert sum(minutes) == int(stated)
+
+
+def test_no_hooks_are_left():
+    for name in ("the picture network", "its twin", "the validated net", "the block"):
+        assert shows(f"{name}: 0 hooks")
+
+
+def test_the_explorer_opens_where_the_answer_turns():
+    assert re.search(r"Pair 1: .* it answers yes \(\d+%\) for the target: \d+% of the way", printed())

@@ -1,0 +1,264 @@
+"""Patching without hooks: the network's parts called one after the other. And the explorer over it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import ipywidgets as widgets
+import pytest
+import torch
+from torch import Tensor
+
+from course_utils.explorers.patching import Patching
+from course_utils.hooks import count_hooks
+from course_utils.localisation import grow
+from course_utils.networks import PictureNet, load_picture_net
+from course_utils.patch_pictures import (
+    PATCH_LAYERS,
+    PATCH_PAIRS,
+    PatchChoice,
+    PatchError,
+    block_of,
+    draw_patch,
+)
+from course_utils.patching import SWAPS, cells_of, output_of, patch, recovered, scan, swap_pair
+from course_utils.scenes import KINDS, scene
+
+
+@cache
+def network(misled: bool = False) -> PictureNet:
+    return load_picture_net(misled)
+
+
+@torch.no_grad()
+def run_parts(x: Tensor, first: int, last: int, misled: bool = False) -> Tensor:
+    """What `features[first:last]` makes of `x`."""
+    for module in network(misled).features[first:last]:
+        x = module(x)
+    return x
+
+
+@torch.no_grad()
+def patch_by_hand(number: int, source: Tensor, target: Tensor, region: Tensor, misled: bool = False) -> Tensor:
+    """The logits with `features.<number>` patched: cut the network in two and put the pieces together."""
+    there, here = (run_parts((each - 0.5) / 0.25, 0, number + 1, misled) for each in (source, target))
+    mixed = here.clone()
+    mixed[..., region] = there[..., region]
+    maps = run_parts(mixed, number + 1, 17, misled)
+    return network(misled).classifier(maps.mean((2, 3)))
+
+
+@cache
+def pair() -> tuple[Tensor, Tensor]:
+    return tuple(each.image[None] for each in swap_pair(0))
+
+
+@pytest.mark.parametrize(("number", "size"), [(2, 56), (6, 28), (10, 14), (16, 14)])
+def test_patch_is_the_network_cut_in_two(number, size):
+    region = torch.zeros(size, size, dtype=torch.bool)
+    region[size // 3 : size // 2, : size // 2] = True
+    got = patch(network(), f"features.{number}", *pair(), region)
+    assert torch.allclose(got, patch_by_hand(number, *pair(), region), atol=1e-4)
+
+
+def test_everything_is_the_source_and_nothing_is_the_target():
+    source, target = pair()
+    with torch.no_grad():
+        there, here = network()(source), network()(target)
+    nowhere = torch.zeros(14, 14, dtype=torch.bool)
+    for layer in ("features.10", "features.13", "features.16"):
+        assert torch.allclose(patch(network(), layer, source, target), there, atol=1e-5)
+        assert torch.allclose(patch(network(), layer, source, target, nowhere), here, atol=1e-5)
+
+
+def test_a_batch_with_a_region_for_each_picture():
+    sources, targets = (torch.cat(each) for each in zip(pair(), pair()[::-1], strict=True))
+    regions = torch.zeros(2, 14, 14, dtype=torch.bool)
+    regions[0, :7] = regions[1, :, 4:] = True
+    got = patch(network(), "features.10", sources, targets, regions)
+    for index in range(2):
+        one = patch(network(), "features.10", sources[[index]], targets[[index]], regions[index])
+        assert torch.allclose(got[[index]], one, atol=1e-4)
+
+
+def test_nothing_is_left():
+    images = [each.clone() for each in pair()]
+    patch(network(), "features.6", *images)
+    scan(network(), "features.16", *images, 0)
+    assert count_hooks(network()).total() == 0
+    assert all(torch.equal(one, other) for one, other in zip(images, pair(), strict=True))
+    assert all(parameter.grad is None for parameter in network().parameters())
+
+
+def test_hooks_go_when_the_network_raises():
+    with pytest.raises(ValueError, match="PictureNet takes"):
+        patch(network(), "features.6", pair()[0], torch.zeros(1, 3, 8, 8))
+    assert count_hooks(network()).total() == 0
+
+
+def test_a_region_of_another_size_is_refused_in_words():
+    with pytest.raises(ValueError, match=r"features.6 has 28 x 28 cells, the region \(14, 14\)"):
+        patch(network(), "features.6", *pair(), torch.ones(14, 14, dtype=torch.bool))
+
+
+def test_the_share_of_the_way():
+    assert recovered(torch.tensor(4.0), torch.tensor(12.0), torch.tensor(-8.0)).item() == pytest.approx(0.6)
+    assert recovered(torch.tensor([12.0, -8.0]), torch.tensor(12.0), torch.tensor(-8.0)).tolist() == [1.0, 0.0]
+
+
+def test_cells_are_those_with_a_pixel_of_the_mask():
+    mask = torch.zeros(1, 112, 112, dtype=torch.bool)
+    mask[0, 15, 16] = mask[0, 40:48, 8:16] = True
+    for size in (14, 28, 56):
+        side = 112 // size
+        wanted = mask.reshape(1, size, side, size, side).any(4).any(2)
+        assert torch.equal(cells_of(mask, (size, size)), wanted)
+
+
+def test_scan_at_the_last_layer_is_the_difference_of_the_class_maps():
+    source, target = pair()
+    cat = KINDS.index("cat")
+    maps = [run_parts((each - 0.5) / 0.25, 0, 17)[0] for each in (source, target)]
+    difference = torch.einsum("c,chw->hw", network().classifier.weight[cat].detach(), maps[0] - maps[1]) / 196
+    assert torch.allclose(scan(network(), "features.16", source, target, cat), difference, atol=1e-4)
+
+
+@pytest.mark.parametrize(("layer", "reach"), [("features.16", 0), ("features.13", 1), ("features.10", 2)])
+def test_scan_is_one_patch_after_the_other(layer, reach):
+    source, target = pair()
+    effects = scan(network(), layer, source, target, 3, reach)
+    before = network()(target)[0, 3].item()
+    for row, column in ((0, 0), (5, 9), (13, 4)):
+        region = torch.zeros(14, 14, dtype=torch.bool)
+        region[max(row - reach, 0) : row + reach + 1, max(column - reach, 0) : column + reach + 1] = True
+        moved = patch(network(), layer, source, target, region)[0, 3].item() - before
+        assert effects[row, column].item() == pytest.approx(moved, abs=1e-3)
+
+
+@pytest.mark.parametrize("number", range(len(SWAPS)))
+def test_the_pictures_of_a_swap_differ_at_the_thing_only(number):
+    one, other = swap_pair(number)
+    there = grow((one.masks[0] | other.masks[0])[None], 6)[0]  # with its shadow
+    assert not ((one.image - other.image).abs().amax(0) > 0.02)[~there].any()
+    assert one.labels[1] == other.labels[1]
+    assert one.labels[0] != other.labels[0]
+
+
+def test_output_of_is_a_copy():
+    kept = output_of(network(), "features.15", pair()[0])
+    assert torch.allclose(kept, run_parts((pair()[0] - 0.5) / 0.25, 0, 16), atol=1e-5)
+    assert (kept < 0).any()
+
+
+# --- the explorer -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(1, len(PATCH_PAIRS) + 1))
+def test_every_pair_has_an_answer_that_can_be_moved(number):
+    for layer in (PATCH_LAYERS[0], PATCH_LAYERS[-1]):
+        there, here, patched = draw_patch(PatchChoice(number, "misled", layer, size=14)).logits
+        assert there > 0 > here
+        assert patched == pytest.approx(there, abs=1e-3)
+
+
+def test_the_honest_network_is_unmoved_by_the_buoy():
+    there, here, patched = draw_patch(PatchChoice(1, "honest", size=14)).logits
+    assert max(there, here, patched) < 0
+
+
+def test_the_sentence_says_what_the_numbers_are():
+    choice = PatchChoice(1, "misled", "features.6", row=7, column=1, size=3)
+    view = draw_patch(choice)
+    region = torch.zeros(28, 28, dtype=torch.bool)
+    region[14:20, 2:8] = True
+    source, target = (each.image[None] for each in PATCH_PAIRS[0].draw())
+    fish = KINDS.index("fish")
+    patched = patch_by_hand(6, source, target, region, misled=True)[0, fish]
+    assert view.logits[2] == pytest.approx(patched.item(), abs=1e-3)
+    with torch.no_grad():
+        there, here = (network(True)(each)[0, fish] for each in (source, target))
+    cue = PATCH_PAIRS[0].draw()[0].cue_mask
+    assert f"{(cue & block_of(choice)).sum() / cue.sum():.0%} of the buoy in it and 5% of the map" in view.sentence
+    assert f"it answers yes ({patched.sigmoid():.0%}) for the target" in view.sentence
+    assert f"{100 * (patched - here) / (there - here):.0f}% of the way" in view.sentence
+    assert view.alt.endswith("the block outlined in both; Grad-CAM's map of the first.")
+
+
+def test_a_block_that_misses_says_nothing_odd():
+    view = draw_patch(PatchChoice(1, "misled", "features.16", row=0, column=12, size=1))
+    assert "-0%" not in view.sentence
+    assert "0% of the buoy in it" in view.sentence
+
+
+def test_a_block_at_the_edge_is_cut_off():
+    assert block_of(PatchChoice(row=13, column=12, size=5)).sum().item() == 8 * 16
+
+
+def test_the_same_choice_gives_the_same_view():
+    choice = PatchChoice(3, "honest", "features.10", row=4, column=2, size=4)
+    one, other = draw_patch(choice), draw_patch(choice)
+    assert torch.equal(one.sheet, other.sheet)
+    assert one.sentence == other.sentence
+
+
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        (PatchChoice(0), "pair is a number from 1 to"),
+        (PatchChoice(99), "pair is a number from 1 to"),
+        (PatchChoice(network="mislead"), "did you mean 'misled'"),
+        (PatchChoice(layer="features.16.0"), "did you mean 'features.16'"),
+        (PatchChoice(row=14), "row is a whole number from 0 to 13, got 14"),
+        (PatchChoice(column=-1), "column is a whole number"),
+        (PatchChoice(size=0), "size is a whole number from 1 to 14"),
+        (PatchChoice(size=1.5), "size is a whole number"),
+    ],
+)
+def test_what_there_is_not_is_said(choice, complaint):
+    with pytest.raises(PatchError, match=complaint):
+        draw_patch(choice)
+
+
+def controls(explorer):
+    found, waiting = {}, [explorer.widget]
+    while waiting:
+        widget = waiting.pop(0)
+        waiting += getattr(widget, "children", ())
+        if getattr(widget, "description", ""):
+            found[widget.description] = widget
+    return found
+
+
+def test_each_control_changes_picture_and_sentence():
+    explorer = Patching(1, "misled", row=7, column=1)
+    panel = controls(explorer)
+    pages = [widget for widget in explorer.widget.children if isinstance(widget, widgets.HTML)]
+    assert list(panel) == ["Network", "Pair", "Layer", "Row", "Column", "Size"]
+    for name, value in {
+        "Size": 4, "Row": 6, "Column": 2, "Layer": "features.16", "Network": "honest", "Pair": 3
+    }.items():  # fmt: skip
+        before = [page.value for page in pages]
+        panel[name].value = value
+        assert all(page.value != old for page, old in zip(pages, before, strict=True)), name
+    assert explorer.sentence == draw_patch(PatchChoice(3, "honest", "features.16", 6, 2, 4)).sentence
+    assert explorer.sentence in pages[1].value
+
+
+def test_the_explorer_has_a_face_without_a_kernel():
+    data, metadata = Patching(3, "honest")._repr_mimebundle_()
+    assert data["text/plain"].startswith("Pair 3: a cat and a boat")
+    assert data["image/png"]
+    assert metadata["image/png"]["alt"].startswith("A cat and a boat")
+
+
+def test_the_explorer_refuses_what_there_is_not():
+    with pytest.raises(PatchError, match="there is no layer"):
+        Patching(1, layer="classifier")
+
+
+def test_a_scene_with_a_buoy_differs_at_the_buoy_only():
+    one, other = PATCH_PAIRS[0].draw()
+    assert one.cue == "buoy"
+    assert other.cue is None
+    assert not ((one.image - other.image).abs().amax(0) > 0.02)[~grow(one.cue_mask[None], 6)[0]].any()
+    assert torch.equal(other.image, scene("car", "tree", seed=10).image)
