@@ -99,8 +99,8 @@ def _find_last_maps(found: Classifier, calls: Sequence) -> str:
     ]
     if len(makers) < 2:
         raise SaliencyError(
-            f"{found.name} makes maps only in its first layer, before it has looked at anything: choose a convolutional "
-            "network, such as resnet34"
+            f"{found.name} makes maps only in its first layer, before it has looked at anything: choose a network of "
+            "convolutions, such as resnet34"
         )
     return makers[-1]
 

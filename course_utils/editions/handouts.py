@@ -41,9 +41,8 @@ def write_handout(
     notebook = _run(source, chosen, picture)
     about = [note, f"The picture is {picture.name}." if picture else ""]
     page = make_page(notebook, " ".join(part for part in about if part))
-    words = "-".join(
-        re.sub(r"[^\w.]+", "_", part) for part in (network, picture.stem if picture else "", layer) if part
-    )
+    named = (network, picture.stem if picture else "", layer)
+    words = "-".join(re.sub(r"[^\w.]+", "_", part) for part in named if part)
     path = pages.write_page(page, folder / f"{source.stem}-{words}.html")
     return path, f"the lesson, run with your choice. See {SECTION!r} in it. {note}".strip()
 

@@ -111,7 +111,7 @@ def write_appendix(number: int) -> str:
     """Markdown: all predictions of lesson `number` with their answers, all exercises with the mistakes to expect."""
     parts = [
         "## For the teacher: what your students will answer",
-        "Made from the lesson's own predictions and exercises. The words are those with which `why` and `check` answer.",
+        "Made from the lesson's predictions and exercises. The words are those with which `why` and `check` answer.",
     ]
     if predictions := predictions_of(number):
         parts += ["### The predictions", *map(describe_answers, predictions)]

@@ -88,9 +88,14 @@ def hide_code(cell: NotebookNode) -> None:
 
 def show_prediction(prediction: Prediction) -> str:
     """The question and its options as HTML; the answer is not in it."""
-    options = "".join(f"<li>{html.escape(str(option))}</li>" for option in prediction.options)
-    question = html.escape(prediction.question)
-    return f'<div class="predict"><p><b>Predict:</b> {question}</p><ul>{options}</ul></div>'
+    options = "".join(f"<li>{_inline(option)}</li>" for option in prediction.options)
+    return f'<div class="predict"><p><b>Predict:</b> {_inline(prediction.question)}</p><ul>{options}</ul></div>'
+
+
+def _inline(text: str) -> str:
+    """A sentence as HTML: what stands between backticks is code, between stars it is emphasised."""
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(str(text), quote=False))
+    return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", text)
 
 
 # ------------------------------------------------------------------------------------------------------------ the page

@@ -184,7 +184,7 @@ def _text_cell(text: str) -> NotebookNode:
 
 @dataclass
 class Slide:
-    """What stands on one slide. `level`: that of the heading that it begins with, 0 if it goes on from the one before."""
+    """What stands on one slide. level: that of the heading it begins with, 0 if it goes on from the one before."""
 
     pieces: list[Piece] = field(default_factory=list)
     level: int = 0
