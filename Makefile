@@ -26,9 +26,9 @@ notebooks:
 grade:
 	@$(COURSE) grade $(torch) $(submissions) $(call option,ROSTER,--roster) $(call option,REPORT,--report) $(ARGS)
 instructor:
-	@$(COURSE) instructor $(torch) $(ARGS)
+	@$(COURSE) instructor $(torch) $(call option,LESSON,--lesson) $(ARGS)
 slides:
-	@$(COURSE) slides $(torch) $(ARGS)
+	@$(COURSE) slides $(torch) $(call option,LESSON,--lesson) $(ARGS)
 handout:
 	@$(COURSE) handout $(torch) $(call option,LESSON,--lesson) $(call option,NETWORK,--network) $(call option,IMAGE,--image) $(ARGS)
 release:

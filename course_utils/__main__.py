@@ -70,16 +70,22 @@ def build_notebooks(options, rest) -> int:
 
 
 def run_editions(command):
-    """Return a function that makes one of the instructor's editions."""
+    """Return a function that writes the answered edition or the slides, of one lesson or of all."""
 
     def run(options, rest) -> int:
         from course_utils.editions import main as make
 
-        given = {name: getattr(options, name, "") for name in ("lesson", "network", "image")}
-        chosen = [f"--{name}={value}" for name, value in given.items() if value]
-        return make([command, *chosen, *rest])
+        lessons = [options.lesson] if options.lesson else []
+        return make([command, *lessons, *rest])
 
     return run
+
+
+def run_handout(options, rest) -> int:
+    from course_utils.editions import main as make
+
+    given = {"lesson": options.lesson, "network": options.network, "image": options.image}
+    return make(["handout", *(f"--{name}={value}" for name, value in given.items() if value), *rest])
 
 
 def run_release(options, rest) -> int:
@@ -147,10 +153,14 @@ COMMANDS = {
         ("submissions", "roster", "report"),
         examine_grade,
     ),
-    "instructor": Command(run_editions("instructor"), "write the answered lessons with the teacher's notes", "ARGS="),
-    "slides": Command(run_editions("slides"), "write slides of the lessons, with speaker notes", "ARGS="),
+    "instructor": Command(
+        run_editions("instructor"), "write the answered lessons with the teacher's notes", "LESSON=01", ("lesson",)
+    ),
+    "slides": Command(
+        run_editions("slides"), "write slides of the lessons, with speaker notes", "LESSON=01", ("lesson",)
+    ),
     "handout": Command(
-        run_editions("handout"),
+        run_handout,
         "run a lesson with another network and picture, and write it as a page",
         "LESSON=07 NETWORK= IMAGE= ARGS=",
         ("lesson", "network", "image"),
