@@ -1,7 +1,8 @@
 """The learner's folder: lessons copied into `work/`, and JupyterLab opened on them.
 
-A learner's file is never overwritten. JupyterLab gets a configuration of its own, in the environment, so that it
-neither reads nor writes what else the learner has in `~/.jupyter`.
+An update of the course reaches the copies with all that is the learner's kept (see `renewal.py`). JupyterLab gets a
+configuration of its own, in the environment, so that it neither reads nor writes what else the learner has in
+`~/.jupyter`.
 """
 
 import json
@@ -9,9 +10,12 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from course_utils.renewal import Renewal, remember, renew_lessons
 from course_utils.setup import ROOT, SetupError, replace_process
+from course_utils.shortcuts import free_keys_for_widgets
 
 NOTEBOOKS = ROOT / "notebooks"
 WORK = ROOT / "work"
@@ -34,21 +38,32 @@ SETTINGS = {
 }
 
 
-def copy_lessons(notebooks: Path = NOTEBOOKS, work: Path = WORK) -> list[Path]:
-    """Copy the lessons that `work` does not have yet, mark the folder as a learner's, and return the new files.
-
-    A file that is already there stays as it is. Raises `SetupError` where there is no lesson, or no folder to write to.
-    """
+def find_lessons(notebooks: Path = NOTEBOOKS) -> list[Path]:
+    """The lessons of the course, in order. Raises `SetupError` where there is none."""
     lessons = sorted(notebooks.glob("*.ipynb"))
     if not lessons:
         raise SetupError(f"There is no lesson in {notebooks}. Get the course again, or build them with: make notebooks")
+    return lessons
+
+
+def copy_lessons(notebooks: Path = NOTEBOOKS, work: Path = WORK) -> list[Path]:
+    """Copy the lessons that `work` does not have yet, mark the folder as a learner's, and return the new files.
+
+    A file that is already there stays as it is (`renewal.renew_lessons` brings it up to date). Raises `SetupError`
+    where there is no lesson, or no folder to write to.
+    """
+    lessons = find_lessons(notebooks)
     if work.exists() and not work.is_dir():
         raise SetupError(f"{work} is a file, and the lessons need a folder of that name: rename it and try again.")
     work.mkdir(exist_ok=True)
     marker = work / MARKER
     if not marker.exists():
-        marker.write_text("Your copies of the lessons. Updates of the course never change them.\n", encoding="utf-8")
-    return [_copy(lesson, work / lesson.name) for lesson in lessons if not (work / lesson.name).exists()]
+        marker.write_text("Your copies of the lessons. An update keeps what is yours in them.\n", encoding="utf-8")
+    new = [lesson for lesson in lessons if not (work / lesson.name).exists()]
+    copies = [_copy(lesson, work / lesson.name) for lesson in new]
+    if new:
+        remember({lesson.name: lesson for lesson in new}, work)
+    return copies
 
 
 def _copy(source: Path, target: Path) -> Path:
@@ -64,14 +79,27 @@ def _copy(source: Path, target: Path) -> Path:
 
 def trust_lessons(lessons: list[Path], home: Path) -> None:
     """Sign the fresh copies `lessons`, so that JupyterLab shows the saved pictures in them before a cell has run."""
+    _sign(dict.fromkeys(lessons), home)
+
+
+def trust_renewed(renewals: list[Renewal], home: Path) -> None:
+    """Sign the renewed lessons as well, except those that had come to hold what JupyterLab did not trust."""
+    _sign({each.renewed: each.backup for each in renewals if each.renewed}, home)
+
+
+def _sign(lessons: Mapping[Path, Path | None], home: Path) -> None:
+    """Sign each notebook, if JupyterLab trusts the one that it was made from, where there is one."""
+    if not lessons:
+        return
     import nbformat
     from nbformat.sign import NotebookNotary
 
     data = home / "data"
     data.mkdir(parents=True, exist_ok=True)
     notary = NotebookNotary(data_dir=str(data))
-    for lesson in lessons:
-        notary.sign(nbformat.read(lesson, as_version=4))
+    for lesson, origin in lessons.items():
+        if origin is None or notary.check_signature(nbformat.read(origin, as_version=4)):
+            notary.sign(nbformat.read(lesson, as_version=4))
     notary.store.close()
 
 
@@ -107,15 +135,17 @@ def _find_trouble(port: int) -> str:
 
 
 def open_lab(port: str, arguments: list[str]) -> int:
-    """Copy new lessons into `work/` and open JupyterLab on the first one, at `port` of this machine only.
+    """Bring the lessons in `work/` up to date and open JupyterLab on the first one, at `port` of this machine only.
 
     `arguments` are JupyterLab's own, passed on as they are.
     """
     home = Path(sys.prefix) / "jupyter-home"
     configure_lab(home)
-    fresh = copy_lessons()
-    if fresh:
-        trust_lessons(fresh, home)
+    trust_lessons(copy_lessons(), home)
+    renewals = renew_lessons(find_lessons(), WORK)
+    trust_renewed(renewals, home)
+    for renewal in renewals:
+        print(renewal.sentence)
     environment = isolate_jupyter(dict(os.environ), home)
     print(f"Opening JupyterLab on port {port}. Leave this window open while you work; Ctrl-C here ends it.")
     return replace_process(lab_command(port, arguments, WORK), environment)
@@ -147,7 +177,8 @@ def configure_lab(home: Path) -> None:
     """Write the settings under which JupyterLab opens without pop-ups into the folder `home`."""
     folder = home / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in (("page_config", PAGE), ("default_setting_overrides", SETTINGS)):
+    settings = {**SETTINGS, **free_keys_for_widgets()}
+    for name, content in (("page_config", PAGE), ("default_setting_overrides", settings)):
         (folder / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

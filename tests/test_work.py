@@ -15,6 +15,7 @@ import pytest
 from nbformat.sign import NotebookNotary
 
 from course_utils import work
+from course_utils.renewal import RECORD, renew_lessons
 from course_utils.setup import SetupError
 
 
@@ -58,7 +59,7 @@ def fetch(address: str, server: subprocess.Popen) -> str:
 def test_lessons_are_copied_into_a_marked_folder(notebooks, tmp_path):
     new = work.copy_lessons(notebooks, tmp_path / "work")
     assert [path.name for path in new] == ["00_start_here.ipynb", "01_one.ipynb"]
-    assert sorted(os.listdir(tmp_path / "work")) == [work.MARKER, "00_start_here.ipynb", "01_one.ipynb"]
+    assert sorted(os.listdir(tmp_path / "work")) == [work.MARKER, RECORD, "00_start_here.ipynb", "01_one.ipynb"]
 
 
 def test_a_learners_file_is_never_overwritten_and_a_new_lesson_appears(notebooks, tmp_path):
@@ -121,6 +122,27 @@ def test_a_port_that_only_another_address_uses_counts_as_in_use():
 def test_fresh_copies_are_trusted_and_a_learners_file_is_not_signed(notebooks, tmp_path):
     lessons = work.copy_lessons(notebooks, tmp_path / "work")
     work.trust_lessons(lessons[:1], tmp_path / "home")
+    notary = NotebookNotary(data_dir=str(tmp_path / "home" / "data"))
+    trusted = [notary.check_signature(nbformat.read(lesson, as_version=4)) for lesson in lessons]
+    notary.store.close()
+    assert trusted == [True, False]
+
+
+def test_a_renewed_lesson_is_trusted_if_the_learners_was(notebooks, tmp_path):
+    """Pictures that the new edition brings show at once; what came from elsewhere stays untrusted."""
+    lessons = work.copy_lessons(notebooks, tmp_path / "work")
+    for lesson in lessons:
+        edited = nbformat.read(lesson, as_version=4)
+        edited.cells.append(nbformat.v4.new_markdown_cell("my note"))
+        nbformat.write(edited, lesson)
+    work.trust_lessons(lessons[:1], tmp_path / "home")
+    for original in work.find_lessons(notebooks):
+        newer = nbformat.read(original, as_version=4)
+        newer.cells.append(nbformat.v4.new_code_cell("2 + 2", outputs=[nbformat.v4.new_output("stream", text="4")]))
+        nbformat.write(newer, original)
+    renewals = renew_lessons(work.find_lessons(notebooks), tmp_path / "work")
+    assert [found.renewed for found in renewals] == lessons
+    work.trust_renewed(renewals, tmp_path / "home")
     notary = NotebookNotary(data_dir=str(tmp_path / "home" / "data"))
     trusted = [notary.check_signature(nbformat.read(lesson, as_version=4)) for lesson in lessons]
     notary.store.close()
