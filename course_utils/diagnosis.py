@@ -1,7 +1,8 @@
 """Small networks that are broken, each in one of the ways that training breaks, with numbers for a pencil.
 
 `make_overflow_net`: a forward pass that gives nan. `make_distance_net`: a backward pass that does, behind a forward
-pass that looks well. `make_one_unit`: a ReLU that dies of one large step. `make_chain`: gradients that explode.
+pass that looks well. `make_one_unit`: a ReLU that dies of one large step; `have_an_accident` does the same to a
+trained network. `make_chain`: gradients that explode.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
+
+from course_utils.networks import PictureNet
 
 
 class Exponential(nn.Module):
@@ -67,6 +70,12 @@ def make_distance_net() -> nn.Sequential:
 def make_one_unit() -> nn.Sequential:
     """One unit and its ReLU: relu(1 · x + 1)."""
     return nn.Sequential(OrderedDict(linear=_linear([[1.0]], [1.0]), relu=nn.ReLU()))
+
+
+@torch.no_grad()
+def have_an_accident(model: PictureNet) -> None:
+    """Do to a network what a step that was too large does: throw a part of one layer's biases far below zero."""
+    model.features[12].bias[:32] -= 50
 
 
 def make_chain(depth: int, factor: float = 3.0) -> nn.Sequential:

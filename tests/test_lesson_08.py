@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.attention import ODDS, encode, make_two_head_block
+from course_utils.diagnosis import have_an_accident
 from course_utils.exercises.engine import exercises_of, predictions_of
 from course_utils.networks import PictureNet, load_picture_net
 from course_utils.notebooks import read_source, tags_of
@@ -127,8 +128,11 @@ def test_zeros_and_dead_units_of_the_healthy_and_the_sick_network():
         (zeros,) = re.findall(rf"{name} zeros: (\d+)% dead units: 0%", printed())
         assert int(zeros) / 100 == pytest.approx((maps == 0).double().mean().item(), abs=0.006)
     sick = load_picture_net()
-    with torch.no_grad():
-        sick.features[12].bias[:32] -= 50
+    have_an_accident(sick)
+    for name, model in {"before": load_picture_net(), "after": sick}.items():
+        with torch.no_grad():
+            right = ((model(images) > 0) == scenes(50, seed=907).labels.bool()).all(1).sum()
+        assert shows(f"{name} the accident: everything right in {right} of 50 pictures")
     dead = {
         name: sum(maps[:, channel].max() == 0 for channel in range(maps.shape[1])).item()
         for name, maps in ((name, maps) for name, maps in relu_outputs(sick, images).items())
@@ -360,7 +364,7 @@ def test_enough_to_predict_and_to_do():
         ("outputs_in_the_list", "24"),
         ("which_layer_to_patch", "any of them"),
         ("buoy_only", "more than 25"),
-        ("what_the_hook_sees", "None"),
+        ("what_the_hook_sees", "nothing, None"),
     ],
 )
 def test_predictions_come_out_as_their_cells_do(name, value):

@@ -107,9 +107,9 @@ prediction(
     options={
         "one map for each head": "It could be: but the layer calls it with `need_weights=False`, to save time.",
         "the mean over the heads": "That is what `need_weights=True` alone would give. The layer asks for less.",
-        "None": "The layer calls it with `need_weights=False`, and computes in a way that never has the weights.",
+        "nothing, None": "The layer calls it with `need_weights=False`, and computes without ever having the weights.",
     },
-    answer="None",
+    answer="nothing, None",
 )
 
 # --- small networks for the cases -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Hooks in practice
 #
-# The capstone. Four networks are broken, each in a way that you will meet in your own work: find out why, with hooks alone
+# The capstone. Four things are broken, each in a way that you will meet in your own work: find out why, with hooks alone
 # and without touching their code. Then use hooks for two experiments: move a piece of one picture's activation into another
 # one's run, and look at what a transformer attends to.
 #
@@ -88,6 +88,7 @@ from course_utils.attention import HEADS, draw_attention, encode, make_two_head_
 from course_utils.cam_pictures import draw_heat
 from course_utils.charts import bars
 from course_utils.diagnosis import (
+    have_an_accident,
     make_chain,
     make_distance_net,
     make_one_unit,
@@ -95,7 +96,7 @@ from course_utils.diagnosis import (
 )
 from course_utils.hooks import count_hooks, list_hooks
 from course_utils.memory import measure_memory
-from course_utils.networks import load_picture_net
+from course_utils.networks import load_picture_net, measure
 from course_utils.patching import SWAPS, cells_of, patch, recovered, scan, swap_pair
 from course_utils.pictures import centre, grid, show
 from course_utils.saliency import class_maps, grad_cam, relu, scale_to_unit
@@ -104,7 +105,7 @@ from course_utils.scenes import KINDS, scene, scenes
 # %% [markdown]
 # ## A nan, and the layer that made it
 #
-# The first patient. Two rows of numbers go in, and one of the two answers is not a number.
+# The first patient: two rows of numbers go in, and one of the two answers is not a number.
 
 # %%
 net = make_overflow_net()
@@ -156,8 +157,8 @@ print("answers:", [round(answer, 3) for answer in fixed(rows).flatten().tolist()
 # %% [markdown]
 # ### The loss looks well
 #
-# The second patient measures how far points are from the origin: [3, 4] has the distance 5, [0, 0] has 0. The loss is their
-# mean, 2.5. Forward, everything is finite. Then comes `backward()`.
+# The same disease, hidden better. This network measures how far points are from the origin: [3, 4] has the distance 5, [0, 0]
+# has 0. The loss is their mean, 2.5. Forward, everything is finite. Then comes `backward()`.
 
 # %% tags=["predict"]
 predict("weights_with_nan")
@@ -211,7 +212,7 @@ with warnings.catch_warnings():
         print(error)
 
 # %% [markdown]
-# The square is accused. It was the root before it that made the infinity. Anomaly mode is still good to have: it also prints
+# The square is accused. But the root made the infinity, one step earlier on the way back. Anomaly mode is still good to have: it also prints
 # the line of the forward pass. It is slow, so switch it off again; a hook on the suspects costs next to nothing.
 #
 # **The cure:** keep away from 0, as in `(squares + 1e-12).sqrt()`, or use `torch.linalg.vector_norm`, whose gradient at 0 is
@@ -224,6 +225,9 @@ print("torch.where:", x.grad.tolist())
 
 # %% [markdown]
 # ### Exercise 1 · Who made it?
+#
+# Replace the `...` in the answer cell, run it, then run the `check` below it. Stuck? Run `hint(first_bad_layer)` in a new
+# cell; `solution(first_bad_layer)` opens after three attempts.
 
 
 # %% tags=["answer"]
@@ -273,7 +277,7 @@ check(first_bad_gradient)
 # %% [markdown]
 # ## Units that are dead
 #
-# The third patient does not complain. There is no nan; the loss is calm, too calm. Here is one unit, relu(1 · x + 1), with
+# The second patient does not complain. There is no nan; the loss is calm, too calm. Here is one unit, relu(1 · x + 1), with
 # x = 2 and the target 1. It gives 3. The loss is (3 - 1)², so the gradient of the output is 4, that of the weight 4 · 2 = 8,
 # and that of the bias 4. A step with the learning rate 0.1 makes them 0.2 and 0.6, and the unit gives 0.4 + 0.6 = 1: done.
 #
@@ -332,19 +336,17 @@ for name, (zeros, dead) in count_units(net, pictures).items():
     print(f"{name:11} zeros: {zeros:.0%}   dead units: {dead:.0%}")
 
 # %% [markdown]
-# Many zeros, and not one dead unit: the network is healthy. Now we play the accident: a step that was too large throws the
-# biases of some channels down. Nobody tells you which layer. The loss says that something is wrong, the hooks say where.
-
+# Many zeros, and not one dead unit: the network is healthy. Now it has an accident: a step that was too large throws the
+# biases of some channels far down. Nobody tells you in which layer. The score says that something is wrong, and no more.
 
 # %%
-def accident(model):
-    """What a step that was too large does: it throws a part of one layer's biases far below zero."""
-    with torch.no_grad():
-        model.features[12].bias[:32] -= 50
-
-
 sick = load_picture_net()
-accident(sick)
+have_an_accident(sick)
+for name, model in {"before": net, "after": sick}.items():
+    right = round(50 * measure(model, scenes(50, seed=907)).exact)
+    print(f"{name} the accident: everything right in {right} of 50 pictures")
+
+# %%
 found = count_units(sick, pictures)
 bars(
     [100 * dead for _, dead in found.values()],
@@ -405,7 +407,7 @@ check(dead_share)
 # %% [markdown]
 # ## Gradients that explode
 #
-# The fourth patient: six linear layers, each with the weight [[1, 0], [0, 3]]. With the input [1, 0] the output is [1, 0]:
+# The third patient: six linear layers, each with the weight [[1, 0], [0, 3]]. With the input [1, 0] the output is [1, 0]:
 # the second number is 0 all the way, and nobody notices the 3. Backward it is not 0. The gradient starts as [1, 1], then it
 # is [1, 3], [1, 9], [1, 27] …
 
@@ -531,8 +533,9 @@ check(clip_as_it_passes)
 # %% [markdown]
 # ## A leak through a forgotten handle
 #
-# The memory grows with every run of a cell, until the notebook dies. This cell stores the output of a network, to plot it
-# later, and forgets the handle. We run it three times; each time it also goes through four batches of a validation.
+# The fourth patient is a notebook: with every run of a cell its memory grows, until it dies. The cell stores the output of a
+# network, to plot it later, and forgets the handle. We run it three times; each time it goes through four batches of a
+# validation.
 
 # %% tags=["setup"]
 validated = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(4)))
@@ -951,9 +954,9 @@ with torch.no_grad():
 #
 # ### Is anybody reading it?
 #
-# Attention maps are pretty, and much has been read into them. Jain & Wallace (2019) warned: a head may attend to something
-# without any effect on the answer. That is a question for an experiment, and a pre-hook can make it. A mask of minus infinity
-# forces one head to look at nothing but the word itself; then see whether the block's output moves.
+# Attention maps are pretty, and much has been read into them. Jain & Wallace (2019) warned: very different attention can go
+# with the same answer. Does a head have any effect? That is a question for an experiment, and a pre-hook can make it. A mask
+# of minus infinity forces one head to look at nothing but the word itself; then see whether the block's output moves.
 
 
 # %%
