@@ -27,6 +27,7 @@ from course_utils.grading import report as reports
 from course_utils.grading.__main__ import main
 from course_utils.grading.canonical import canonical
 from course_utils.grading.collect import Answer, collect_answers
+from course_utils.grading.comparing import Comparer
 from course_utils.grading.forking import ForkEngine
 from course_utils.grading.grade import STOPPED, grade
 from course_utils.grading.judge import Item, Verdict, compare, judge_answer, judge_in_words
@@ -900,7 +901,7 @@ def test_nbval_and_words_must_agree(keys, monkeypatch):
 
 
 def test_without_nbval_everything_is_looked_at_by_hand(keys, monkeypatch):
-    monkeypatch.setattr("course_utils.grading.judge.run_nbval", lambda path, count: ([None] * count, "no pytest"))
+    monkeypatch.setattr(Comparer, "compare", lambda self, count: ([None] * count, "no pytest"))
     (verdict,) = final((keys["largest"].evidence, keys["largest"]))
     assert verdict.by_hand
     assert "no pytest" in verdict.reason
@@ -910,7 +911,7 @@ def test_ctrl_c_while_judging_keeps_the_verdicts_in_words(keys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("course_utils.grading.judge.run_nbval", interrupted)
+    monkeypatch.setattr(Comparer, "compare", interrupted)
     (verdict,) = final((keys["largest"].evidence, keys["largest"]))
     assert (verdict.outcome.passed, verdict.by_hand) == (True, True)
     assert "stopped" in verdict.reason

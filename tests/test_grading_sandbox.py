@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading import bare, linux, sandbox
-from course_utils.grading.forking import ForkEngine
+from course_utils.grading.forking import ForkEngine, HostProcess
 from course_utils.grading.kernel import KernelEngine
 from course_utils.grading.sandbox import Isolation
 from course_utils.grading.tasks import MEBIBYTE, Limits, Task
@@ -48,7 +49,7 @@ def outside(tmp_path_factory):
 class InUserNamespace(ForkEngine):
     """As a user who is not root: rights in a user namespace only."""
 
-    command = ("unshare", "--user", "--map-root-user", *ForkEngine.command)
+    command = ("unshare", "--user", "--map-root-user", *HostProcess.command)
 
 
 class WithoutNamespaces(ForkEngine):
@@ -284,25 +285,25 @@ def test_nothing_outlives_its_answer(engine, tmp_path):
     time.sleep(0.2)
     """
     run_inside(engine, body)
-    below = psutil.Process(engine._process.pid).children(recursive=True)
-    assert len(below) == (1 if is_whole(engine) else 0), "the host itself, if it is the first of a namespace"
+    below = psutil.Process(engine.host.pid).children(recursive=True)
+    assert len(below) == 2, "the first process of the namespaces, and the lane"
 
 
 def test_the_host_goes_with_the_grader(outside):
     engine = ForkEngine([outside])
     engine.wait_until_ready()
-    pid = engine._process.pid
+    pid = engine.host.pid
     engine.close()
     assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_host_that_dies_is_started_again(engine):
-    before = engine._process.pid
-    engine._process.kill()
+    before = engine.host.pid
+    os.kill(before, signal.SIGKILL)
     time.sleep(0.1)
     (ran,) = engine.run([Task("largest", "", "def largest(t): return 1", 1)], LIMITS)
     assert "ended" in ran.ended
-    assert engine._process.pid != before
+    assert engine.host.pid != before
     assert run_inside(engine, "return 1") == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import inspect
+import sys
 from dataclasses import dataclass
 
 from course_utils.edition import has_answers
@@ -169,22 +170,30 @@ class PredictionView:
     def __str__(self) -> str:
         asked = self.prediction
         options = "   ".join(f"( ) {option}" for option in asked.options)
-        example = next(iter(asked.options))
-        answer = example if _is_number(example) else repr(example)
-        return "\n".join(
-            [
-                f"Predict: {asked.question}",
-                f"  {options}",
-                f'  Choose one and commit, or run for example predict("{asked.name}", {answer})',
-            ]
-        )
+        advice = f"  Choose one and commit, or run for example {self._call}"
+        return "\n".join([f"Predict: {asked.question}", f"  {options}", advice])
 
     __repr__ = __str__
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         from course_utils.display import widget_bundle
 
-        return widget_bundle(self._widget(), str(self))
+        return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
+
+    def _repr_html_(self) -> str:
+        """The question for pages without widgets."""
+        asked = self.prediction
+        options = "".join(f"<li>{code_spans(option)}</li>" for option in asked.options)
+        question = f"<p><strong>Predict:</strong> {code_spans(asked.question)}</p>"
+        advice = code_spans(f'To commit to one, run this cell, or for example `{self._call}`. `why("{asked.name}")` explains.')
+        return f"<div>{question}<ul>{options}</ul><p>{advice}</p></div>"
+
+    @property
+    def _call(self) -> str:
+        """The call that commits to the first option, for example."""
+        example = next(iter(self.prediction.options))
+        answer = example if _is_number(example) else repr(example)
+        return f'predict("{self.prediction.name}", {answer})'
 
     def _widget(self) -> object:
         """Radio buttons, a button to commit, one to read why, and a line of text that a screen reader announces."""
@@ -324,3 +333,7 @@ def progress() -> Progress:
         passed = sum(saved.of_exercise(each.name)["passed"] for each in exercises)
         rows.append((lesson, passed, len(exercises), sum(each.name in made for each in predictions), len(predictions)))
     return Progress(tuple(rows), saved.location() is not None)
+
+
+# Importing the module `progress` above has put it where the function of that name belongs.
+sys.modules[__package__].progress = progress

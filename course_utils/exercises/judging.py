@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from course_utils.exercises.evidence import Evidence
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import Plain, name_type, number_text, shape_text, show
+
+if TYPE_CHECKING:
+    from course_utils.exercises.evidence import Evidence
 
 RELATIVE = 1e-5
 ABSOLUTE = 1e-6

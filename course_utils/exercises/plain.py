@@ -11,11 +11,10 @@ import inspect
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-from torch.utils.hooks import RemovableHandle
+if TYPE_CHECKING:
+    import torch
 
 Plain = dict[str, Any]
 
@@ -33,6 +32,10 @@ def plain(value: object, depth: int = 0) -> Plain:
     Numbers that JSON lacks are the strings "nan", "inf" and "-inf". Never raises: what cannot be read keeps its type's
     name.
     """
+    import torch  # here, so that a process that only judges need not import it
+    from torch import nn
+    from torch.utils.hooks import RemovableHandle
+
     if depth > MAX_DEPTH:
         return {"type": "too deep"}
     if value is None:

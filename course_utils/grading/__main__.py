@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import sys
 import textwrap
+import threading
 import zipfile
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from course_utils.grading.grade import Crew
+    from course_utils.grading.grade import Crew, Graded
     from course_utils.grading.lessons import Lesson
     from course_utils.grading.submissions import Submission
 
@@ -36,12 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if (options.submissions is None) == (options.check is None):
             raise CannotRun("give a folder of submissions, or --check and a folder of your own work.")
-        lessons = _load_lessons(options.folder)
-        chosen = _choose(lessons, options.lesson)
         if options.check is not None:
-            return check_work(options.check, chosen)
-        found = _find(options.submissions, options.roster, lessons, chosen)
-        return grade_submissions(found, options)
+            return check_work(options.check, _choose(_load_lessons(options.folder), options.lesson))
+        _look_at(options.submissions)
+        return grade_submissions(options)
     except CannotRun as error:
         print(f"grading: {error}", file=sys.stderr)
         return 2
@@ -75,11 +75,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _load_lessons(folder: Path | None) -> dict[str, Lesson]:
-    from course_utils.grading.lessons import load_lessons
+    from course_utils.grading.lessons import load_lessons, read_cards
     from course_utils.notebooks import FOLDER, LessonError
 
     try:
-        return load_lessons(folder or FOLDER)
+        return load_lessons(folder or FOLDER, read_cards)
     except LessonError as error:
         raise CannotRun(str(error)) from None
 
@@ -94,16 +94,20 @@ def _choose(lessons: Mapping[str, Lesson], number: str | None) -> Mapping[str, L
     return found
 
 
+def _look_at(place: Path) -> None:
+    """Raise `CannotRun` for what cannot hold submissions, before anything is started."""
+    if not place.exists():
+        raise CannotRun(f"{place} does not exist: give the folder that holds a folder for each student.")
+    if place.is_file() and place.suffix.lower() not in (".zip", ".ipynb"):
+        raise CannotRun(f"{place} is not a folder, a .zip or an .ipynb file.")
+
+
 def _find(
     place: Path, roster: Path | None, lessons: Mapping[str, Lesson], chosen: Mapping[str, Lesson]
 ) -> list[Submission]:
     """What to grade: the submissions to the `chosen` among the `lessons`, and what the roster adds."""
     from course_utils.grading.submissions import add_roster, find_submissions, read_roster
 
-    if not place.exists():
-        raise CannotRun(f"{place} does not exist: give the folder that holds a folder for each student.")
-    if place.is_file() and place.suffix.lower() not in (".zip", ".ipynb"):
-        raise CannotRun(f"{place} is not a folder, a .zip or an .ipynb file.")
     try:
         found = [each for each in find_submissions(place, lessons) if each.lesson is None or each.lesson.name in chosen]
         if roster:
@@ -122,23 +126,39 @@ def _find(
     return found
 
 
-def grade_submissions(submissions: Sequence[Submission], options: argparse.Namespace) -> int:
+def grade_submissions(options: argparse.Namespace) -> int:
     """Grade, write the report and print the table."""
-    from course_utils.grading.grade import grade
-    from course_utils.grading.judge import VERDICTS
+    from course_utils.grading.comparing import VERDICTS, Comparer
+    from course_utils.grading.lean import import_lean
+
+    # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
+    with _crew(options) as crew, Comparer() as comparer:
+        import_lean()
+        from course_utils.grading.forking import HostDied
+        from course_utils.grading.grade import grade
+        from course_utils.grading.resume import Memory
+
+        lessons = _load_lessons(options.folder)
+        submissions = _find(options.submissions, options.roster, lessons, _choose(lessons, options.lesson))
+        record = options.report / VERDICTS
+        try:
+            options.report.mkdir(parents=True, exist_ok=True)
+            record.unlink(missing_ok=True)
+            memory = Memory(options.report)
+        except OSError as error:
+            raise CannotRun(f"the report cannot be written to {options.report}: {error.strerror}.") from None
+        try:
+            graded = grade(submissions, crew=crew, memory=memory, record=record, comparer=comparer, progress=_progress)
+        except HostDied as error:
+            raise CannotRun(f"no answer can be run here: {error}.") from None
+    return _report(graded, len(submissions), options.report)
+
+
+def _report(graded: Graded, submissions: int, report: Path) -> int:
+    """Write the report and print the table."""
     from course_utils.grading.pages import write_pages
     from course_utils.grading.report import table, write_scores
-    from course_utils.grading.resume import Memory
 
-    report = options.report
-    try:
-        report.mkdir(parents=True, exist_ok=True)
-        (report / VERDICTS).unlink(missing_ok=True)
-        memory = Memory(report)
-    except OSError as error:
-        raise CannotRun(f"the report cannot be written to {report}: {error.strerror}.") from None
-    with _crew(options) as crew:
-        graded = grade(submissions, crew=crew, memory=memory, record=report / VERDICTS, progress=_progress)
     try:
         write_scores(graded.scores, report, graded.isolation)
         write_pages(graded.scores, report, graded.isolation)
@@ -148,7 +168,7 @@ def grade_submissions(submissions: Sequence[Submission], options: argparse.Names
     for line in ["", *graded.isolation, *filter(None, [graded.problem])]:
         print(line)
     if graded.known:
-        print(f"{graded.known} of {len(submissions)} were graded before and have not changed.")
+        print(f"{graded.known} of {submissions} were graded before and have not changed.")
     if graded.stopped:
         print("Stopped. What had run until then is graded and kept; the same command goes on from here.")
     print(f"The report is {report / 'index.html'}.")
@@ -161,7 +181,7 @@ def _crew(options: argparse.Namespace) -> Crew:
     try:
         engine = choose_engine(options.engine)
         if options.scheduler is None:
-            return LocalCrew(engine, options.jobs, hidden=[options.submissions, options.report])
+            return LocalCrew(engine, options.jobs, hidden=[options.submissions, options.report], key=True)
         return DaskCrew(options.scheduler, engine)
     except ModuleNotFoundError as error:
         raise CannotRun(f"{error.name} is missing: pip install 'course-utils[cluster]'.") from None
@@ -169,11 +189,15 @@ def _crew(options: argparse.Namespace) -> Crew:
         raise CannotRun(f"{error}.") from None
 
 
-def _progress(total: int) -> AbstractContextManager:
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[object]:
     """A bar with an estimate of the time that is left."""
     from tqdm import tqdm
 
-    return tqdm(total=total, desc="grading", unit="notebook", file=sys.stderr, disable=not total)
+    with tqdm(total=total, desc="grading", unit="notebook", file=sys.stderr, disable=not total) as bar:
+        yield bar
+    # The class page will want it; it is imported while nbval compares.
+    threading.Thread(target=importlib.import_module, args=("matplotlib.figure",), daemon=True).start()
 
 
 def check_work(folder: Path, lessons: Mapping[str, Lesson]) -> int:

@@ -12,11 +12,13 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from course_utils.exercises.evidence import Evidence
 from course_utils.exercises.judging import ABSOLUTE, RELATIVE
 from course_utils.exercises.plain import Plain
+
+if TYPE_CHECKING:
+    from course_utils.exercises.evidence import Evidence
 
 LONGEST = 300  # characters of a value; of a longer one its beginning and its digest
 

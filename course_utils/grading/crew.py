@@ -1,4 +1,4 @@
-"""Who runs the answers: hosts on this machine, one for each core, or Dask's workers on many.
+"""Who runs the answers: a host on this machine, with a lane for each core, or Dask's workers on many.
 
 The unit is a submission. Results come as they are ready; a worker that is lost does not lose a submission, because
 Dask hands it to another one.
@@ -10,16 +10,20 @@ import contextlib
 import os
 import queue
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from course_utils.grading.forking import ForkEngine
-from course_utils.grading.kernel import KernelEngine
+from course_utils.grading.forking import ForkEngine, HostProcess
 from course_utils.grading.tasks import Limits, Ran, Task
 
+if TYPE_CHECKING:
+    from course_utils.grading.kernel import KernelEngine
+    from course_utils.grading.key_kernel import Seat
+
 ENGINES = ("fork", "kernel")
-ANSWERS_PER_HOST = 40  # a host starts in the time in which another one runs so many answers
 Result = tuple[int, list[Ran]]
 
 
@@ -33,22 +37,38 @@ def choose_engine(name: str = "auto") -> str:
 
 
 class LocalCrew:
-    """Engines on this machine: `jobs` hosts that fork (default: one for each core), or one kernel at a time."""
+    """Engines on this machine: lanes of one host (`jobs`, default: one for each core), or one kernel at a time.
 
-    def __init__(self, engine: str, jobs: int | None = None, hidden: Sequence[Path] = ()) -> None:
-        self._engine = engine
+    The host starts at once: its import of torch is the longest part of a small grading. With `key`, it has a seat for
+    the key's kernel too.
+    """
+
+    def __init__(self, engine: str, jobs: int | None = None, hidden: Sequence[Path] = (), *, key: bool = False) -> None:
         self._jobs = (jobs or len(os.sched_getaffinity(0))) if engine == "fork" else 1
         self._hidden = hidden
+        self._host = HostProcess(hidden, lanes=self._jobs, kernel=key) if engine == "fork" else None
         self._all: list[ForkEngine | KernelEngine] = []
         self._free: queue.SimpleQueue = queue.SimpleQueue()
+        self._lock = threading.Lock()
+
+    @property
+    def seat(self) -> Seat | None:
+        """Where the key's kernel can be, if it is not to be a new process."""
+        return self._host.seat if self._host else None
 
     def _take(self) -> ForkEngine | KernelEngine:
         """An engine that nobody uses; a new one if there is none."""
-        try:
+        with contextlib.suppress(queue.Empty):
             return self._free.get_nowait()
-        except queue.Empty:
-            self._all.append(ForkEngine(self._hidden) if self._engine == "fork" else KernelEngine())
-            return self._all[-1]
+        with self._lock:
+            if self._host:
+                made = ForkEngine(self._hidden, self._host, lane=len(self._all))
+            else:
+                from course_utils.grading.kernel import KernelEngine
+
+                made = KernelEngine()
+            self._all.append(made)
+        return made
 
     def __enter__(self) -> LocalCrew:
         return self
@@ -76,15 +96,15 @@ class LocalCrew:
         def run_one(number: int) -> Result:
             return number, self.run_one(batches[number], limits)
 
-        answers = sum(map(len, batches))
-        jobs = min(self._jobs, 1 + answers // ANSWERS_PER_HOST)
-        parallel = Parallel(n_jobs=jobs, backend="threading", return_as="generator_unordered")
+        parallel = Parallel(n_jobs=self._jobs, backend="threading", return_as="generator_unordered")
         return parallel(delayed(run_one)(number) for number in range(len(batches)))
 
     def close(self) -> None:
         """End every engine and what it runs."""
         for each in self._all:
             each.close()
+        if self._host:
+            self._host.close()
 
 
 class DaskCrew:
@@ -94,6 +114,7 @@ class DaskCrew:
         from distributed import Client
 
         self._engine = engine
+        self.seat = None
         self._client = Client(address, set_as_default=False)
         self.isolation: list[str] = []
 

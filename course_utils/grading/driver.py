@@ -17,9 +17,7 @@ from typing import Any
 
 from course_utils.exercises.engine import find, is_blank
 from course_utils.exercises.evidence import describe_error, time_limit
-
-EVIDENCE = "application/vnd.course-utils.evidence"
-MISTAKES = "application/vnd.course-utils.mistakes"
+from course_utils.grading.tasks import EVIDENCE, MISTAKES
 
 _texts: dict[tuple[str, str], str] = {}
 

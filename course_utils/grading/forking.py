@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from course_utils.grading.key_kernel import Seat
 from course_utils.grading.sandbox import PACKAGE
 from course_utils.grading.tasks import KILLED, LATE, MEBIBYTE, TOO_LONG, Limits, Ran, Task
 
@@ -26,19 +28,84 @@ class HostDied(RuntimeError):
     """The process that forks is gone, or does not answer."""
 
 
+class HostProcess:
+    """A `host` with a number of lanes, each for one engine; it starts at once and is ready later.
+
+    With `kernel`, it has a process that can become the kernel of the key, in `seat`. `hidden` are files and folders
+    that no answer may read.
+    """
+
+    command = (sys.executable, "-m", "course_utils.grading.host")
+
+    def __init__(
+        self, hidden: Sequence[Path] = (), lanes: int = 1, kernel: bool = False, command: Sequence[str] | None = None
+    ) -> None:
+        pairs = [socket.socketpair() for _ in range(lanes + kernel)]
+        theirs = [their.fileno() for _, their in pairs]
+        self._process = subprocess.Popen(
+            command or self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
+            pass_fds=theirs,
+        )
+        for _, their in pairs:
+            their.close()
+        self.lanes = [own for own, _ in pairs[:lanes]]
+        self.seat = Seat(pairs[-1][0]) if kernel else None
+        setup = {
+            "hidden": [str(Path(path).absolute()) for path in hidden],
+            "lanes": theirs[:lanes],
+            "kernel": theirs[-1] if kernel else None,
+        }
+        with contextlib.suppress(BrokenPipeError):  # then the lanes' end says so
+            self._process.stdin.write(json.dumps(setup).encode() + b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process that everything else is below."""
+        return self._process.pid
+
+    def last_words(self) -> str:
+        """What it said on its standard error, if it has ended."""
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            return "it closed its lane"
+        said = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+        return said[-1] if said else "it ended without a word"
+
+    def close(self) -> None:
+        """End it, and with it every process that it has started."""
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.kill()
+        self._process.wait()
+        self._process.stderr.close()
+        for lane in self.lanes:
+            lane.close()
+        if self.seat:
+            self.seat.close()
+
+
 class ForkEngine:
-    """Runs answers in children of a `host`, which starts at once and is ready when it is first needed.
+    """Runs answers in children of a host: of lane number `lane` of `host` or, without one, of a host of its own.
 
     `hidden` are files and folders that no answer may read. Not for use by two threads.
     """
 
     name = "fork"
-    command = (sys.executable, "-m", "course_utils.grading.host")
+    command: Sequence[str] | None = None  # how a host of its own is started, if not as any other
 
-    def __init__(self, hidden: Sequence[Path] = ()) -> None:
-        self._hidden = [str(Path(path).absolute()) for path in hidden]
+    def __init__(self, hidden: Sequence[Path] = (), host: HostProcess | None = None, lane: int = 0) -> None:
+        self._hidden = hidden
         self._closed = False
-        self._start()
+        self._own = None
+        self._start(host, lane)
 
     def __enter__(self) -> ForkEngine:
         return self
@@ -81,61 +148,48 @@ class ForkEngine:
             return Ran(ended=KILLED, seconds=round(time.monotonic() - start, 4))
 
     def close(self) -> None:
-        """End the host, and with it every process that it has started."""
+        """End the host, if it is this engine's own, and with it every process that it has started."""
         self._closed = True
         self._stop()
 
     # ---------------------------------------------------------------------------------------------------- the process
 
-    def _start(self) -> None:
+    def _start(self, host: HostProcess | None = None, lane: int = 0) -> None:
         self.isolation = ""
         self._waiting = b""
-        self._process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=_environment(),
-            cwd="/",
-            start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
-        )
-        self._write({"hidden": self._hidden})
+        if host is None:
+            self._own = host = HostProcess(self._hidden, command=self.command)
+        self.host = host
+        self._lane = host.lanes[lane]
 
     def _stop(self) -> None:
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
-        self._process.stderr.close()
+        self._lane.close()
+        if self._own:
+            self._own.close()
 
     def _write(self, content: dict[str, Any]) -> None:
         try:
-            self._process.stdin.write(json.dumps(content).encode() + b"\n")
-            self._process.stdin.flush()
+            self._lane.sendall(json.dumps(content).encode() + b"\n")
         except OSError:
-            raise HostDied(self._last_words()) from None
+            raise HostDied(self.host.last_words()) from None
 
     def _read(self, seconds: float) -> dict[str, Any]:
-        """The next line of the host."""
+        """The next line of the lane."""
         deadline = time.monotonic() + seconds
         chunks = [self._waiting]
-        output = self._process.stdout.fileno()
         while b"\n" not in chunks[-1]:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([output], [], [], left)[0]:
-                raise HostDied(f"it did not answer in {seconds:g} s")
-            chunk = os.read(output, MEBIBYTE)
+            try:
+                if left <= 0 or not select.select([self._lane], [], [], left)[0]:
+                    raise HostDied(f"it did not answer in {seconds:g} s")
+                chunk = self._lane.recv(MEBIBYTE)
+            except (OSError, ValueError) as error:  # closed under our feet
+                raise HostDied(str(error)) from None
             if not chunk:
-                raise HostDied(self._last_words())
+                raise HostDied(self.host.last_words())
             chunks.append(chunk)
         line, _, self._waiting = b"".join(chunks).partition(b"\n")
         return json.loads(line)
-
-    def _last_words(self) -> str:
-        self._process.kill()
-        said = self._process.stderr.read().decode(errors="replace").strip().splitlines()
-        return said[-1] if said else "it ended without a word"
 
 
 def _environment() -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from course_utils.answers import Unreadable, read_cells
 from course_utils.exercises.outcome import Outcome
@@ -16,9 +16,13 @@ from course_utils.grading.judge import Item, Judged, Verdict, compare, judge_ans
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import Score, printable, score
 from course_utils.grading.resume import Memory
-from course_utils.grading.run import Key, Observed, make_key, make_task, read_ran
+from course_utils.grading.run import Key, Observed, make_keys, make_task, read_ran
 from course_utils.grading.submissions import Submission, read_submission
 from course_utils.grading.tasks import Limits, Ran
+
+if TYPE_CHECKING:
+    from course_utils.grading.comparing import Comparer
+    from course_utils.grading.key_kernel import Seat
 
 STOPPED = "the grading was stopped before this was run"
 
@@ -27,6 +31,7 @@ class Crew(Protocol):
     """Whoever runs answers: `crew.LocalCrew` or `crew.DaskCrew`."""
 
     isolation: list[str]
+    seat: Seat | None  # where the key's kernel can be
 
     def run(self, batches: Sequence, limits: Limits) -> Iterator[Result]:
         """Give each batch's number and results as they are ready."""
@@ -79,18 +84,28 @@ def grade(
     crew: Crew | None = None,
     memory: Memory | None = None,
     record: Path | None = None,
+    comparer: Comparer | None = None,
     limits: Limits | None = None,
     progress: Callable[[int], AbstractContextManager[Progress | None]] = lambda total: nullcontext(),
 ) -> Graded:
     """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
 
     `crew` runs the answers (default: this machine); `memory` knows the secret and what an earlier run has graded;
-    `record` is where the verdict notebook is left. `progress(total)` is entered while answers are run, as `tqdm`'s bar.
+    `record` is where the verdict notebook is left; `comparer` the process that will judge it, if it has been started
+    already. `progress(total)` is entered while answers are run, as `tqdm`'s bar.
     Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
     """
     if crew is None:
-        with LocalCrew(choose_engine()) as own:
-            return grade(submissions, crew=own, memory=memory, record=record, limits=limits, progress=progress)
+        with LocalCrew(choose_engine(), key=True) as own:
+            return grade(
+                submissions,
+                crew=own,
+                memory=memory,
+                record=record,
+                comparer=comparer,
+                limits=limits,
+                progress=progress,
+            )
     memory = memory or Memory(None)
     grading = _Grading(crew, memory, limits or Limits())
     work: list[_Work] = []
@@ -112,7 +127,7 @@ def grade(
         elif each.is_waiting and each.answers:
             grading.judge(each, [])
     items = [Item(each.submission.student, each.submission.name, one) for each in work for one in each.judged]
-    verdicts = iter(zip(compare(items, record), (item.judged for item in items), strict=True))
+    verdicts = iter(zip(compare(items, record, comparer), (item.judged for item in items), strict=True))
     rows = [row for each in work for row in _rows(each, verdicts)]
     try:
         memory.finish(crew.isolation, complete=not stopped)
@@ -129,7 +144,7 @@ class _Grading:
         self._crew = crew
         self._memory = memory
         self._limits = limits
-        self._keys: dict[str, dict[str, Key]] = {}
+        self._keys: dict[str, Key] = {}
         self.problem = ""
 
     def collect(self, submission: Submission) -> _Work:
@@ -160,17 +175,21 @@ class _Grading:
         secret = self._memory.secret
         batches = [[make_task(answer, secret) for answer in each.to_run] for each in running]
         results = self._crew.run(batches, self._limits)  # they run while the keys are made
-        for lesson in {each.submission.lesson.name: each.submission.lesson for each in running}.values():
-            self._keys[lesson.name] = self._make_key(lesson)
+        self._make_keys(running)
         for number, rans in results:
             yield self.judge(running[number], rans)
 
-    def _make_key(self, lesson: Lesson) -> dict[str, Key]:
+    def _make_keys(self, running: Sequence[_Work]) -> None:
+        """The keys of the exercises that have an answer to compare."""
+        lessons: dict[str, tuple[Lesson, set[str]]] = {}
+        for each in running:
+            lesson = each.submission.lesson
+            lessons.setdefault(lesson.name, (lesson, set()))[1].update(one.exercise.name for one in each.to_run)
         try:
-            return make_key(lesson, self._memory.secret)
+            self._keys |= make_keys(list(lessons.values()), self._memory.secret, seat=self._crew.seat)
         except Exception as error:
             reason = f"there is no key: {type(error).__name__}: {error}"
-            return {exercise.name: Key(reason=reason) for exercise in lesson.exercises}
+            self._keys |= {name: Key(reason=reason) for _, names in lessons.values() for name in names}
 
     def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
         """Judge a submission in words, from what running its answers gave; and remember it."""
@@ -179,8 +198,7 @@ class _Grading:
             Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(found))
             for answer in work.answers
         ]
-        keys = self._keys.get(work.submission.name, {})
-        work.judged = [judge_answer(each, key_of(each.answer, keys)) for each in observed]
+        work.judged = [judge_answer(each, key_of(each.answer, self._keys)) for each in observed]
         if all(one.verdict.outcome for one in work.judged) and not self.problem:  # what has no score is run again
             try:
                 self._memory.keep(work.path, work.judged)

@@ -1,9 +1,14 @@
 """The process that forks: it has imported torch and the exercises (without their answers), and waits for work.
 
-Started by `forking.ForkEngine`, which writes a line of JSON for each answer to its standard input and reads a line of
-JSON for each result. It has a single thread and never ran a multi-threaded operation of torch, because the children of
-such a process hang. Each answer runs in a child, which is done when it has written its record to a pipe; then all that
-it has started is killed. Nothing here knows a key, and the file system of the children does not have one either.
+Started by `forking.HostProcess`, which tells it in a line of JSON what to become:
+
+    the process itself ── a kernel to be, if one is wanted: torch without a sandbox, for the key (see `key_kernel`)
+                       └─ the first process of new namespaces ── a *lane* for each core ── a child for each answer
+
+Over its socket a lane gets a line of JSON for each answer, and sends a line of JSON for each result. It has a single
+thread and never ran a multi-threaded operation of torch, because the children of such a process hang. A child is done
+when it has written its record to a pipe; then all that it has started is killed. Nothing here knows a key, and the file
+system of the children does not have one either.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,38 +35,121 @@ LOOK = 0.25  # seconds between two looks at what a child uses
 
 
 def main() -> int:
-    """Serve until the standard input ends."""
-    requests, replies = _take_pipes()
-    lines = _lines(requests)
-    setup = json.loads(next(lines))
-    hidden = [Path(path) for path in setup["hidden"]]
+    """Become what the first line of the standard input says, until nobody listens any more."""
+    setup = json.loads(sys.stdin.buffer.readline())
+    lanes, kernel = setup["lanes"], setup["kernel"]
+    for fd in [*lanes, *([] if kernel is None else [kernel])]:
+        os.set_inheritable(fd, False)  # no program that is started may hold them open
+    _import()
+    _be_silent()
+    if kernel is not None:
+        _become_kernel(kernel, but=lanes)
     isolation = enter_namespaces()
-    if isolation.namespaces:
-        _become_first_process((requests, replies))
+    _become_first_process([*lanes, *([] if kernel is None else [kernel])])
+    if kernel is not None:
+        os.close(kernel)
+    hidden = [Path(path) for path in setup["hidden"]]
     _load()
     close_root(isolation, hidden)
-    _protect()
-    host = Host(isolation, hidden, requests)
-    _reply(replies, {"isolation": isolation.words})
-    for line in lines:
-        request = json.loads(line)
-        limits = Limits(**request["limits"])
-        _reply(replies, asdict(host.run(Task(**request["task"]), limits)))
+    for number, lane in enumerate(lanes):
+        if os.fork() == 0:
+            _leave(_serve(lane, _of_lane(isolation, number), hidden, [other for other in lanes if other != lane]))
+    for lane in lanes:
+        os.close(lane)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
     return 0
 
 
-def _take_pipes() -> tuple[int, int]:
-    """The two pipes under other numbers; what a library prints goes nowhere."""
-    requests, replies = os.dup(0), os.dup(1)
+def _be_silent() -> None:
+    """What a library prints goes nowhere, and no child has the standard input."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
     os.close(nowhere)
-    return requests, replies
+
+
+def _import() -> None:
+    """Import what is the same for the key and for the answers; no exercise yet."""
+    import torch
+    import torch.nested._internal.nested_tensor  # else each answer's first backward imports it
+
+    from course_utils.exercises import engine  # noqa: F401
+    from course_utils.grading import driver  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def _become_kernel(fd: int, but: list[int]) -> None:
+    """Go on without a child that waits until a kernel is wanted."""
+    from course_utils.grading import linux
+
+    if os.fork() == 0:
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        for lane in but:
+            os.close(lane)
+        code = 70
+        try:
+            from course_utils.grading.key_kernel import wait_and_become_kernel
+
+            code = wait_and_become_kernel(fd)
+        finally:
+            _leave(code)
+
+
+def _become_first_process(fds: list[int]) -> None:
+    """Go on in a child, the first process of the new namespaces if there are any: if it ends, all others do."""
+    from course_utils.grading import linux
+
+    pid = os.fork()
+    if pid:
+        for fd in fds:
+            os.close(fd)
+        status = os.waitpid(pid, 0)[1]
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _load() -> None:
+    """Load the exercises without their answers, and do once what is slow the first time."""
+    import gc
+
+    from course_utils.exercises import engine
+    from course_utils.grading.bare import load_bare_lessons
+    from course_utils.grading.driver import observe_answer
+
+    load_bare_lessons()
+    first = engine.exercises_of()[0].name
+    observe_answer(first, "", f"def {first}(*_):\n    raise ValueError('to have seen one traceback')\n", 0)
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1:
+        raise RuntimeError(f"the process that forks has {threads} threads; its children would hang")
+    gc.collect()
+    gc.freeze()
+
+
+def _of_lane(isolation: Isolation, number: int) -> Isolation:
+    """The same, with a user id that no other lane gives to its children."""
+    return replace(isolation, user=isolation.user + number) if isolation.user else isolation
+
+
+def _serve(lane: int, isolation: Isolation, hidden: list[Path], others: list[int]) -> int:
+    """Run what comes through the lane, until it ends."""
+    for other in others:
+        os.close(other)
+    _protect()
+    host = Host(isolation, hidden, lane)
+    _reply(lane, {"isolation": isolation.words})
+    for line in _lines(lane):
+        request = json.loads(line)
+        limits = Limits(**request["limits"])
+        _reply(lane, asdict(host.run(Task(**request["task"]), limits)))
+    return 0
 
 
 def _lines(fd: int) -> Iterator[bytes]:
-    """The lines that come through a pipe."""
+    """The lines that come through a socket."""
     waiting = b""
     while chunk := os.read(fd, MEBIBYTE):
         *found, waiting = (waiting + chunk).split(b"\n")
@@ -74,44 +162,11 @@ def _reply(fd: int, content: dict[str, Any]) -> None:
         data = data[os.write(fd, data) :]
 
 
-def _become_first_process(pipes: tuple[int, int]) -> None:
-    """Go on in a child, the first process of the new namespace: if it ends, the kernel ends all others."""
-    from course_utils.grading import linux
-
-    pid = os.fork()
-    if pid:
-        for fd in pipes:
-            os.close(fd)
-        status = os.waitpid(pid, 0)[1]
-        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _load() -> None:
-    """Import what answers use, and do once what is slow the first time."""
-    import gc
-
-    import torch
-
-    from course_utils.exercises import engine
-    from course_utils.grading.bare import load_bare_lessons
-    from course_utils.grading.driver import observe_answer
-
-    torch.set_num_threads(1)
-    load_bare_lessons()
-    first = engine.exercises_of()[0].name
-    observe_answer(first, "", f"def {first}(*_):\n    raise ValueError('to have seen one traceback')\n", 0)
-    threads = len(os.listdir("/proc/self/task"))
-    if threads > 1:
-        raise RuntimeError(f"the process that forks has {threads} threads; its children would hang")
-    gc.collect()
-    gc.freeze()
-
-
 def _protect() -> None:
     """Let no process of the same user look into this one's memory; take in what children leave behind."""
     from course_utils.grading import linux
 
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
 
@@ -122,7 +177,7 @@ class Host:
     def __init__(self, isolation: Isolation, hidden: list[Path], alarm: int) -> None:
         self._isolation = isolation
         self._hidden = hidden
-        self._alarm = alarm  # if this pipe ends, nobody waits for a result any more
+        self._alarm = alarm  # if this socket ends, nobody waits for a result any more
         self._keeper = shutil.which("sleep")
         self._own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._baseline = _anonymous_bytes("self")

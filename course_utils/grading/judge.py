@@ -9,15 +9,9 @@ again.
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
 
 import nbformat
 
@@ -25,10 +19,9 @@ from course_utils import notebooks
 from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.grading.canonical import canonical
+from course_utils.grading.comparing import Comparer
 from course_utils.grading.records import fits
 from course_utils.grading.run import Key, Observed
-
-VERDICTS = "verdicts.ipynb"
 
 
 @dataclass(frozen=True)
@@ -93,21 +86,23 @@ def judge_in_words(observed: Observed, key: Key) -> Verdict:
     return Verdict(outcome, reason=observed.reason)
 
 
-def compare(items: Sequence[Item], record: Path | None = None) -> list[Verdict]:
-    """The final verdict on each item: nbval compares the texts. The verdict notebook is left at `record`, if any."""
+def compare(items: Sequence[Item], record: Path | None = None, comparer: Comparer | None = None) -> list[Verdict]:
+    """The final verdict on each item: nbval compares the texts. The verdict notebook is left at `record`, if any.
+
+    `comparer` is the process that will do it, if it has been started already.
+    """
     verdicts = [item.judged.verdict for item in items]
     compared = [number for number, item in enumerate(items) if item.judged.expected]
     if not compared:
         return verdicts
-    with tempfile.TemporaryDirectory(prefix="course-verdict-") as name:
-        path = Path(name) / VERDICTS
-        nbformat.write(make_verdict_notebook([items[number] for number in compared]), path)
+    with comparer or Comparer() as waiting:
+        nbformat.write(make_verdict_notebook([items[number] for number in compared]), waiting.path)
         try:
-            agreed, problem = run_nbval(path, len(compared))
+            agreed, problem = waiting.compare(len(compared))
         except KeyboardInterrupt:  # the answers have been run: what they did is worth keeping
             agreed, problem = [None] * len(compared), "the grading was stopped before it had compared them"
         if record:
-            shutil.copyfile(path, record)
+            waiting.keep(record)
     for number, equal in zip(compared, agreed, strict=True):
         verdicts[number] = _cross_check(verdicts[number], equal, problem)
     return verdicts
@@ -145,30 +140,3 @@ def _printing(exercise: str, text: str) -> str:
     """Code that prints `text`. Every line of it is inside quotes, so that nothing in it is code or a mark for nbval."""
     lines = "".join(f"    {line!a},\n" for line in text.split("\n"))
     return f"# what the answer to {exercise} did\nprint(\n{lines}    sep='\\n',\n)"
-
-
-def run_nbval(path: Path, count: int) -> tuple[list[bool | None], str]:
-    """Compare every cell of the notebook at `path` with nbval: for each of its `count` cells whether it is equal.
-
-    None, with a sentence, for a cell that was not compared.
-    """
-    results = path.with_suffix(".xml")
-    (path.parent / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    environment = notebooks.kernel_environment(path.parent) | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    environment.pop("PYTEST_ADDOPTS", None)
-    command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", path.name]
-    options = ["-p", "nbval.plugin", "-p", "no:cacheprovider", "-c", "pytest.ini", "--noconftest", "--color=no"]
-    options += ["--tb=no", "--no-header", f"--junitxml={results.name}", "--nbval-cell-timeout=60"]
-    ran = subprocess.run(
-        [*command, *options], cwd=path.parent, env=environment, capture_output=True, text=True, check=False
-    )
-    if not results.exists():
-        last = (ran.stdout + ran.stderr).strip().splitlines()[-1:] or ["it said nothing"]
-        return [None] * count, last[0]
-    equal: dict[int, bool] = {}
-    for case in ElementTree.parse(results).iter("testcase"):
-        if number := re.search(r"Cell (\d+)$", case.get("name", "")):
-            kinds = {child.tag for child in case}
-            if not kinds & {"error", "skipped"}:
-                equal[int(number.group(1))] = "failure" not in kinds
-    return [equal.get(number) for number in range(count)], "its cell was not compared"

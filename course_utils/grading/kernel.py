@@ -16,15 +16,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 from nbformat import NotebookNode
 
 from course_utils import notebooks
-from course_utils.grading.driver import EVIDENCE, MISTAKES
 from course_utils.grading.sandbox import kernel_words
-from course_utils.grading.tasks import KILLED, LATE, TOO_LONG, Limits, Ran, Task
+from course_utils.grading.tasks import EVIDENCE, KILLED, LATE, MISTAKES, TOO_LONG, Limits, Ran, Task
+
+if TYPE_CHECKING:
+    from course_utils.grading.key_kernel import Seat
 
 MAX_NOTEBOOK_BYTES = 256 * 1024 * 1024
 START_SECONDS = 120  # to start a kernel and to import torch, on a slow disk
@@ -104,10 +106,17 @@ def _cell(purpose: str, source: str, tags: Sequence[str] = ()) -> NotebookNode:
     return nbformat.v4.new_code_cell(source, metadata={"tags": list(tags), "purpose": purpose})
 
 
-def execute(notebook: NotebookNode, seeds: Mapping[str, int], exercise_seconds: float, deadline: float) -> Execution:
+def execute(
+    notebook: NotebookNode,
+    seeds: Mapping[str, int],
+    exercise_seconds: float,
+    deadline: float,
+    seat: Seat | None = None,
+) -> Execution:
     """Run `notebook` with papermill in a fresh kernel and an empty folder, and return what its cells displayed.
 
-    The cell of an exercise is stopped after `exercise_seconds`, and any cell at `deadline` (of `time.monotonic`).
+    The cell of an exercise is stopped after `exercise_seconds`, and any cell at `deadline` (of `time.monotonic`). The
+    kernel is a new process or, if there is one, in the `seat`.
     """
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
@@ -139,6 +148,7 @@ def execute(notebook: NotebookNode, seeds: Mapping[str, int], exercise_seconds: 
                     iopub_timeout=30,
                     shutdown_kernel="immediate",
                     extra_arguments=["--log-level=50"],  # what a kernel says about itself is not for the screen
+                    **({"km": seat.manager()} if seat else {}),
                 )
             except PapermillExecutionError:
                 pass  # a cell raised; the cells after it ran all the same, and evidence tells what each answer did

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from course_utils.exercises.evidence import Evidence
+if TYPE_CHECKING:
+    from course_utils.exercises.evidence import Evidence
 
 MAX_CHARACTERS = 32 * 1024 * 1024
 MAX_CASES = 200

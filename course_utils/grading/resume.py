@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 
 from course_utils.exercises.outcome import Outcome, Stage
@@ -28,9 +29,7 @@ FOLDER = ".grading"
 
 def digest_course() -> str:
     """A digest of everything that a score depends on: the course's code and lessons, Python, and torch."""
-    import torch
-
-    found = hashlib.sha256(f"{sys.version} torch {torch.__version__}".encode())
+    found = hashlib.sha256(f"{sys.version} torch {version('torch')}".encode())
     sources = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "notebooks" / "source").glob("*.py")]
     for path in sorted(sources):
         found.update(path.relative_to(PACKAGE.parent).as_posix().encode())

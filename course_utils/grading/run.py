@@ -9,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from course_utils.answers import read_cells
-from course_utils.exercises.evidence import Evidence
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.collect import Answer, collect_answers
-from course_utils.grading.driver import EVIDENCE, MISTAKES
-from course_utils.grading.kernel import Execution, execute, make_notebook
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.records import BadRecord, check_evidence, read_json, read_record
-from course_utils.grading.tasks import BLAMED, TOO_LONG, Limits, Ran, Task
+from course_utils.grading.tasks import BLAMED, EVIDENCE, MISTAKES, TOO_LONG, Limits, Ran, Task
+
+if TYPE_CHECKING:
+    from course_utils.exercises.evidence import Evidence
+    from course_utils.grading.kernel import Execution
+    from course_utils.grading.key_kernel import Seat
 
 
 @dataclass(frozen=True)
@@ -98,19 +102,52 @@ def _raised(answer: Answer, sentence: str) -> Outcome:
 # -------------------------------------------------------------------------------------------------------------- the key
 
 
-def make_key(lesson: Lesson, secret: int, limits: Limits | None = None) -> dict[str, Key]:
-    """The key of every exercise of the lesson: the answered edition, collected as any submission, run by papermill.
+def make_keys(
+    wanted: Sequence[tuple[Lesson, Collection[str]]],
+    secret: int,
+    limits: Limits | None = None,
+    seat: Seat | None = None,
+) -> dict[str, Key]:
+    """The key of exercises by name: the answered edition, collected as any submission, run by papermill.
 
-    The declared mistakes are run beside it, so that a wrong answer's likely cause can be found.
+    `wanted` names for each lesson the exercises. All are run in one kernel (in the `seat`, if there is one); a lesson
+    of which a key is lacking afterwards gets a new kernel to itself. The declared mistakes are run beside the answers,
+    so that a wrong answer's likely cause can be found.
     """
     limits = limits or Limits()
-    answers = collect_answers(read_cells(lesson.answered_notebook().encode()), lesson)
+    answers = [[each for each in _answered(lesson) if _name(each) in names] for lesson, names in wanted]
+    found = _run_key([each for group in answers for each in group], secret, limits, seat)
+    if len(wanted) > 1 or seat:
+        for group in answers:
+            if any(found[_name(each)].reason for each in group):
+                found |= _run_key(group, secret, limits)
+    return found
+
+
+def make_key(lesson: Lesson, secret: int, limits: Limits | None = None) -> dict[str, Key]:
+    """The key of every exercise of one lesson."""
+    return make_keys([(lesson, {exercise.name for exercise in lesson.exercises})], secret, limits)
+
+
+def _answered(lesson: Lesson) -> list[Answer]:
+    """The answers of the lesson's answered edition."""
+    return collect_answers(read_cells(lesson.answered_notebook().encode()), lesson)
+
+
+def _name(answer: Answer) -> str:
+    return answer.exercise.name
+
+
+def _run_key(answers: Sequence[Answer], secret: int, limits: Limits, seat: Seat | None = None) -> dict[str, Key]:
+    from course_utils.grading.kernel import execute, make_notebook
+
     tasks = [make_task(answer, secret) for answer in answers]
-    modules = sorted({answer.exercise.reference.__module__ for answer in answers})
+    modules = sorted({f"course_utils.exercises.lesson_{answer.exercise.lesson:02}" for answer in answers})
     notebook = make_notebook(tasks, setup="\n".join(f"import {module}" for module in modules), mistakes=True)
     seeds = {task.exercise: task.seed for task in tasks}
-    executed = execute(notebook, seeds, limits.submission, time.monotonic() + limits.submission)
-    return {answer.exercise.name: _read_key(answer, executed) for answer in answers}
+    seconds = limits.submission * len(modules)
+    executed = execute(notebook, seeds, limits.submission, time.monotonic() + seconds, seat)
+    return {_name(answer): _read_key(answer, executed) for answer in answers}
 
 
 def _read_key(answer: Answer, executed: Execution) -> Key:

@@ -28,7 +28,7 @@ SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/et
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 BUILD_PLACE = "/sys"  # a folder that every Linux has, and of which nothing is needed in the new root
 SCRATCH = "/tmp"  # in a root of its own
-FIRST_USER, USERS = 60_001, 5_000  # user ids that no account has
+FIRST_USER, USERS, LANES = 60_001, 5_000, 256  # user ids that no account has; a lane has one of its own
 
 
 @dataclass
@@ -110,10 +110,13 @@ def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
 
 
 def _free_user(isolation: Isolation) -> int:
-    """A user id that no other sandbox of this machine has, if this process may give it to its children."""
-    wanted = FIRST_USER + int.from_bytes(os.urandom(4), "big") % USERS
+    """A user id that no other sandbox of this machine has, if this process may give it to its children.
+
+    It is the first of `LANES`.
+    """
+    wanted = FIRST_USER + int.from_bytes(os.urandom(4), "big") % (USERS - LANES)
     mapped = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
-    if not any(first <= wanted < first + count for first, _, count in mapped):
+    if not any(first <= wanted and wanted + LANES <= first + count for first, _, count in mapped):
         isolation.lacking.append("a user without rights (a user namespace has only one)")
     elif not isolation.root and not all(map(_is_open_to_all, (sys.prefix, sys.base_prefix))):
         isolation.lacking.append("a user without rights (Python is in a private folder)")

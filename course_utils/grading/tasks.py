@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 MEBIBYTE = 1024 * 1024
 
+EVIDENCE = "application/vnd.course-utils.evidence"  # the kinds of output in which a kernel shows what answers did
+MISTAKES = "application/vnd.course-utils.mistakes"
+
 KILLED = "the Python process ended while your answer ran, so nothing of what it did is known"
 TOO_LONG = "your answer did not come to an end in time and was stopped"
 TOO_MUCH = "your answer used more memory or disk than an answer may, and was stopped"
