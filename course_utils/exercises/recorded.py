@@ -11,15 +11,11 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from course_utils.edition import recorded_path
-from course_utils.exercises.evidence import Evidence
 
 if TYPE_CHECKING:
     from course_utils.exercises.engine import Exercise
-
-Key = tuple[list[Evidence], dict[str, list[Evidence]]]
+    from course_utils.exercises.evidence import Evidence
 
 
 class NotRecorded(Exception):
@@ -28,6 +24,8 @@ class NotRecorded(Exception):
 
 def record(exercises: Sequence[Exercise], seeds: Sequence[int]) -> dict[str, Any]:
     """The keys of `exercises` for every seed, ready for JSON. What answers print is not compared, and not kept."""
+    import torch
+
     found: dict[str, Any] = {}
     for exercise in exercises:
         for seed in seeds:
@@ -48,7 +46,7 @@ def recorded_seeds(lesson: int) -> list[int]:
     return list(_read(lesson)["seeds"])
 
 
-def recorded_key(lesson: int, name: str, seed: int) -> Key:
+def recorded_key(lesson: int, name: str, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
     """What the reference did in every case of `seed`, and each mistake by its message. Raises `NotRecorded`."""
     try:
         found = _read(lesson)["exercises"][name][str(seed)]

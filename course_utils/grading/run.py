@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from course_utils.answers import read_cells
+from course_utils.edition import has_answers
 from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.recorded import recorded_key, recorded_seeds
 from course_utils.grading.collect import Answer, collect_answers
-from course_utils.grading.lessons import Lesson
+from course_utils.grading.lessons import Card, Lesson
 from course_utils.grading.records import BadRecord, check_evidence, read_json, read_record
 from course_utils.grading.tasks import BLAMED, EVIDENCE, MISTAKES, TOO_LONG, Limits, Ran, Task
 
 if TYPE_CHECKING:
+    from course_utils.exercises.engine import Exercise
     from course_utils.exercises.evidence import Evidence
     from course_utils.grading.kernel import Execution
     from course_utils.grading.key_kernel import Seat
@@ -60,8 +63,16 @@ def seed_for(exercise: str, secret: int) -> int:
 
 def make_task(answer: Answer, secret: int) -> Task:
     """What an engine needs to run an answer."""
-    name = answer.exercise.name
-    return Task(name, "\n".join(answer.support), answer.source, seed_for(name, secret))
+    return Task(answer.exercise.name, "\n".join(answer.support), answer.source, _seed_of(answer.exercise, secret))
+
+
+def _seed_of(exercise: Card | Exercise, secret: int) -> int:
+    """The seed of this grading's inputs for an exercise; in a release, one of those that have recorded results."""
+    seed = seed_for(exercise.name, secret)
+    if has_answers():
+        return seed
+    seeds = recorded_seeds(exercise.lesson)
+    return seeds[seed % len(seeds)]
 
 
 def read_ran(answer: Answer, ran: Ran) -> Observed:
@@ -112,8 +123,11 @@ def make_keys(
 
     `wanted` names for each lesson the exercises. All are run in one kernel (in the `seat`, if there is one); a lesson
     of which a key is lacking afterwards gets a new kernel to itself. The declared mistakes are run beside the answers,
-    so that a wrong answer's likely cause can be found.
+    so that a wrong answer's likely cause can be found. A release has no answers: its keys are recorded.
     """
+    if not has_answers():
+        chosen = [each for lesson, names in wanted for each in lesson.exercises if each.name in names]
+        return {each.name: _recorded_key(each, secret) for each in chosen}
     limits = limits or Limits()
     answers = [[each for each in _answered(lesson) if _name(each) in names] for lesson, names in wanted]
     found = _run_key([each for group in answers for each in group], secret, limits, seat)
@@ -127,6 +141,11 @@ def make_keys(
 def make_key(lesson: Lesson, secret: int, limits: Limits | None = None) -> dict[str, Key]:
     """The key of every exercise of one lesson."""
     return make_keys([(lesson, {exercise.name for exercise in lesson.exercises})], secret, limits)
+
+
+def _recorded_key(exercise: Card | Exercise, secret: int) -> Key:
+    evidence, mistakes = recorded_key(exercise.lesson, exercise.name, _seed_of(exercise, secret))
+    return Key(tuple(evidence), tuple((message, tuple(cases)) for message, cases in mistakes.items()))
 
 
 def _answered(lesson: Lesson) -> list[Answer]:
