@@ -18,7 +18,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,8 +41,7 @@ LANGUAGE_INFO = {
 }
 CELL_METADATA = ("jupyter", "slideshow", "tags")  # what a source may set; a cell's title becomes its id
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
-MODEL_REFERENCE = "IPY_MODEL_"
+WIDGET = "widget"  # in an output's metadata: there is a widget in its place when the cell runs
 
 # What a reader's shell may set and an output could depend on.
 _UNSET = (
@@ -294,8 +292,12 @@ def _with_parameters(source: NotebookNode, parameters: Mapping[str, Any]) -> Not
     """A copy of `source` with a cell that sets the parameters, behind the one tagged `parameters`."""
     from papermill.parameterize import parameterize_notebook
 
+    source = copy.deepcopy(source)
+    source.metadata["papermill"] = NotebookNode()  # papermill notes the parameters there,
+    for cell in source.cells:
+        cell.metadata.setdefault("tags", [])  # and looks for tags in every cell
     notebook = parameterize_notebook(source, dict(parameters))
-    notebook.metadata.pop("papermill", None)
+    del notebook.metadata["papermill"]
     for cell in notebook.cells:
         if "injected-parameters" in tags_of(cell):
             cell.id = "injected-parameters"
@@ -334,7 +336,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 def tidy(executed: NotebookNode, source: NotebookNode) -> NotebookNode:
     """`executed` without what its run left of clock, machine and chance; cell metadata and ids are those of `source`.
 
-    Of the widgets, those that a displayed view needs are kept, under ids made from the cell's id.
+    Of a widget, its still picture and its words are kept.
     """
     notebook = nbformat.v4.new_notebook(metadata=copy.deepcopy(source.metadata))
     count = 0
@@ -348,7 +350,7 @@ def tidy(executed: NotebookNode, source: NotebookNode) -> NotebookNode:
                 if output.output_type == "execute_result":
                     output.execution_count = count
         notebook.cells.append(cell)
-    _keep_displayed_widgets(notebook, executed.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {}))
+    _keep_still_faces(notebook)
     return notebook
 
 
@@ -376,73 +378,16 @@ def merge_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
     return merged
 
 
-def _keep_displayed_widgets(notebook: NotebookNode, models: Mapping[str, Any]) -> None:
-    """Save in `notebook` the models that its widget views show or need, under ids that are the same in every run."""
-    names: dict[str, str] = {}
+def _keep_still_faces(notebook: NotebookNode) -> None:
+    """Leave of each widget what can be seen without a kernel: its picture and its words.
+
+    A saved view shows controls that do nothing, or nothing at all: nbconvert's pages would have to load scripts for it.
+    Running the cell shows the widget. `metadata.widget` says that there is one.
+    """
     for cell in notebook.cells:
-        in_cell = Counter[str]()
-        for view in _views(cell):
-            for model_id in _needed_models(view["model_id"], models):
-                if model_id not in names:
-                    in_cell[cell.id] += 1
-                    names[model_id] = f"{cell.id}-widget-{in_cell[cell.id]}"
-            view["model_id"] = names.get(view["model_id"], view["model_id"])
-    if names:
-        state = {new: _without_defaults(_renamed(models[old], names)) for old, new in names.items()}
-        notebook.metadata["widgets"] = {WIDGET_STATE: {"state": state, "version_major": 2, "version_minor": 0}}
-
-
-def _views(cell: NotebookNode) -> Iterator[dict[str, Any]]:
-    for output in cell.get("outputs", []):
-        if WIDGET_VIEW in output.get("data", {}):
-            yield output.data[WIDGET_VIEW]
-
-
-def _needed_models(root: str, models: Mapping[str, Any]) -> list[str]:
-    """The model `root` and all that it refers to, each once, parents before children."""
-    found: list[str] = []
-    waiting = [root]
-    while waiting:
-        model_id = waiting.pop()
-        if model_id in models and model_id not in found:
-            found.append(model_id)
-            waiting.extend(reversed(list(_references(models[model_id]["state"]))))
-    return found
-
-
-def _references(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and value.startswith(MODEL_REFERENCE):
-        yield value.removeprefix(MODEL_REFERENCE)
-    elif isinstance(value, Mapping):
-        if isinstance(value.get("model_id"), str):
-            yield value["model_id"]
-        for key in sorted(value):
-            yield from _references(value[key])
-    elif isinstance(value, list):
-        for item in value:
-            yield from _references(item)
-
-
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """`value` with every reference to a model changed to its new name."""
-    if isinstance(value, str) and value.startswith(MODEL_REFERENCE):
-        old = value.removeprefix(MODEL_REFERENCE)
-        return MODEL_REFERENCE + names.get(old, old)
-    if isinstance(value, Mapping):
-        renamed = {key: _renamed(item, names) for key, item in value.items()}
-        if isinstance(renamed.get("model_id"), str):
-            renamed["model_id"] = names.get(renamed["model_id"], renamed["model_id"])
-        return renamed
-    if isinstance(value, list):
-        return [_renamed(item, names) for item in value]
-    return value
-
-
-def _without_defaults(model: dict[str, Any]) -> dict[str, Any]:
-    """A layout or style has forty properties that are null unless set: a page takes a missing one as null too."""
-    if model["model_name"].endswith(("LayoutModel", "StyleModel")):
-        model["state"] = {key: value for key, value in model["state"].items() if value is not None}
-    return model
+        for output in cell.get("outputs", []):
+            if output.get("data", {}).pop(WIDGET_VIEW, None) is not None:
+                output.metadata[WIDGET] = True
 
 
 # ------------------------------------------------------------------------------------------------------------ checking
@@ -455,7 +400,6 @@ def find_problems(notebook: NotebookNode) -> list[str]:
     tomorrow, widgets that a page without a kernel could not show, pictures without words.
     """
     problems = _metadata_problems(notebook)
-    models = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
     count = 0
     for number, cell in enumerate(notebook.cells, start=1):
         where = f"cell {number} ({cell.id})"
@@ -467,34 +411,31 @@ def find_problems(notebook: NotebookNode) -> list[str]:
         if cell.execution_count != count:
             problems.append(f"{where} has execution count {cell.execution_count}; in a clean run it is {count}")
         for output in cell.outputs:
-            problems += [f"{where} {problem}" for problem in _output_problems(output, cell, models)]
-    for name, model in sorted(models.items()):
-        problems += [f"widget {name} {what}" for what in _text_problems(model["state"])]
+            problems += [f"{where} {problem}" for problem in _output_problems(output, cell)]
     return problems
 
 
 def _metadata_problems(notebook: NotebookNode) -> list[str]:
     problems = []
     for key, value in notebook.metadata.items():
-        if key not in ("kernelspec", "language_info", "widgets"):
+        if key not in ("kernelspec", "language_info"):
             problems.append(f"the notebook has metadata of a run or a machine: {key}")
         elif value != {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}.get(key, value):
             problems.append(f"the notebook's {key} is of one machine: {value}")
     return problems
 
 
-def _output_problems(output: NotebookNode, cell: NotebookNode, models: Mapping[str, Any]) -> Iterator[str]:
+def _output_problems(output: NotebookNode, cell: NotebookNode) -> Iterator[str]:
     if output.output_type == "error":
         yield f"raised {output.ename}: {output.evalue}"
         return
     if output.get("execution_count", cell.execution_count) != cell.execution_count:
         yield f"has a result with count {output.execution_count} instead of {cell.execution_count}"
     data = output.get("data", {})
-    if view := data.get(WIDGET_VIEW):
-        if view["model_id"] not in models:
-            yield "displays a widget whose state was not saved: was it closed before the end of the lesson?"
-        if not str(data.get("text/plain", "")).strip():
-            yield "displays a widget without a sentence as text/plain for pages that cannot show it"
+    if WIDGET_VIEW in data:
+        yield "has the saved view of a widget, which shows nothing without a kernel or a network"
+    if output.get("metadata", {}).get(WIDGET) and not str(data.get("text/plain", "")).strip():
+        yield "displays a widget without a sentence as text/plain for pages that cannot show it"
     for mime in {"image/png", "image/jpeg"} & set(data):  # an SVG carries its words itself
         described = output.metadata.get(mime, {}).get("alt") or output.metadata.get("alt")
         if not described and "text/html" not in data:

@@ -78,7 +78,7 @@ def look_at(network: str = "picture_net", image: str | os.PathLike | Tensor = ""
     maps = seen[chosen].calls[-1].output
     if not _has_places(maps):
         raise SaliencyError(
-            f"layer {chosen!r} of {network} returns {_shape(maps)}: choose one that returns (1, C, h, w)"
+            f"layer {chosen!r} of {network} returns {_shape(maps)}, no maps (1, C, h, w): choose another"
         )
     numbers = logits.argsort(descending=True)[:CLASSES].tolist()
     best = [(k, *answer) for k, answer in zip(numbers, found.best(logits, CLASSES), strict=True)]

@@ -22,7 +22,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 
 from course_utils.exercises.engine import Prediction, find_prediction
-from course_utils.notebooks import WIDGET_VIEW, called_with, tags_of
+from course_utils.notebooks import WIDGET, WIDGET_VIEW, called_with, tags_of
 from course_utils.setup import SetupError
 
 # ------------------------------------------------------------------------------------------------------------- outputs
@@ -45,7 +45,7 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
 def _flatten(output: NotebookNode) -> dict[str, str]:
     data = output.data
     words = data.get("text/plain", "")
-    if WIDGET_VIEW in data:
+    if WIDGET_VIEW in data or output.metadata.get(WIDGET):
         return {"text/html": f"<figure>{_picture(output)}<figcaption>{_lines(words)}</figcaption></figure>"}
     if "text/html" in data:
         return {"text/html": data["text/html"]}

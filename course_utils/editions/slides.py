@@ -38,7 +38,7 @@ FOLDER = BUILD / "slides"
 # A slide in pixels, and what the style below makes of text. The sizes are estimates: a slide that turns out too full
 # can be scrolled.
 WIDTH, HEIGHT = 1280, 720
-ROOM = 625  # below the heading
+ROOM = 600  # below the heading
 TEXT_LINE, TEXT_LETTERS = 33, 94
 CODE_LINE, CODE_LETTERS = 24, 108
 PICTURE_HEIGHT = 400
@@ -137,8 +137,11 @@ def _output_height(output: NotebookNode) -> int:
         return min(int(height * min(1, (WIDTH - 80) / width)), PICTURE_HEIGHT) + _caption_height(page)
     if box := re.search(r'viewBox="[\d.-]+ [\d.-]+ ([\d.]+) ([\d.]+)"', page):
         return min(int(float(box.group(2))), PICTURE_HEIGHT) + _caption_height(page)
-    text = output.get("text") or data.get("text/plain") or re.sub(r"<[^>]+>", " ", page)
-    return _code_height(text.strip())
+    if page:
+        lines = re.sub(r"<(?:p|li|tr|div|pre|br|h\d|summary)\b", "\n<", page)
+        words = [re.sub(r"<[^>]*>", "", line).strip() for line in lines.splitlines()]
+        return sum(-(-len(line) // TEXT_LETTERS) * (TEXT_LINE + 8) for line in words if line) + 20
+    return _code_height((output.get("text") or data.get("text/plain", "")).strip())
 
 
 def _caption_height(page: str) -> int:
