@@ -157,6 +157,8 @@ class LabPage:
         """Load JupyterLab anew, with the notebook `path` open, as after pressing Reload."""
         self.page.goto(self.lab.page_of(path))
         self.page.wait_for_function("() => window.jupyterapp?.restored.then(() => true)")
+        # JupyterLab leaves out what is not in sight; here, all of it is looked at.
+        self.page.add_style_tag(content="* { content-visibility: visible !important; }")
         if path:
             self._wait_for_kernel(path)
 
@@ -231,7 +233,11 @@ class LabPage:
         return milliseconds
 
     def wait_until_idle(self) -> None:
-        """Wait until the kernel has nothing to do and no widget is on its way to the page."""
+        """Wait until the kernel has done all that it was asked for, and no widget is on its way to the page."""
+        # The kernel answers in order: what was asked before this question is done when its answer comes.
+        self.page.evaluate(
+            "async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo(); }"
+        )
         self.page.wait_for_function(
             """() => {
                 const panel = jupyterapp.shell.currentWidget;

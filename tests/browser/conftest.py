@@ -1,0 +1,65 @@
+"""One JupyterLab, one browser and one window for all tests here; each lesson is opened and run once.
+
+Where Playwright or Chromium is missing, every test says so and is skipped. `COURSE_SCREENSHOTS=folder` keeps the
+pictures that the tests take, and takes them in both themes at both widths.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from course_utils import browser as driver
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    if missing := driver.say_what_is_missing():
+        pytest.skip(missing)
+    with driver.start_lab(tmp_path_factory.mktemp("lab")) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def browser(lab):
+    with driver.start_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def window(browser, lab):
+    return driver.LabPage(browser, lab)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson that was opened and run, in front of the `window`."""
+
+    name: str
+    window: driver.LabPage
+    cells: list[dict]
+
+    def find(self, tag: str) -> list[int]:
+        """The numbers of the cells with this tag."""
+        return [number for number, cell in enumerate(self.cells) if tag in cell["tags"]]
+
+
+@pytest.fixture(scope="session", params=LESSONS, ids=lambda name: name.removesuffix(".ipynb"))
+def lesson(request, window):
+    window.open(request.param)
+    window.run_all()
+    yield Lesson(request.param, window, window.read_cells())
+    window.shut_down()
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """The folder for screenshots."""
+    kept = os.environ.get("COURSE_SCREENSHOTS")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,136 @@
+"""A learner in the start lesson: a prediction, a wrong answer, a hint, the right answer, the progress, another day."""
+
+import json
+
+import pytest
+from faults import find_faults
+
+from course_utils.exercises.lesson_00 import largest
+
+pytestmark = pytest.mark.browser
+
+LESSON = "00_start_here.ipynb"
+WRONG = "def largest(tensor):\n    return tensor.max()\n"
+RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
+
+
+@pytest.fixture(scope="module")
+def student(window):
+    """The start lesson, opened and run, with nothing done yet."""
+    window.open(LESSON)
+    window.run_all()
+    yield Student(window)
+    window.shut_down()
+
+
+class Student:
+    """Types and presses what a learner types and presses, and reads what stands there."""
+
+    def __init__(self, window) -> None:
+        self.window, self.page = window, window.page
+
+    def find(self, tag: str) -> int:
+        """The last cell with this tag: the first exercise of the lesson is answered already, to show a wrong answer."""
+        return [number for number, cell in enumerate(self.window.read_cells()) if tag in cell["tags"]][-1]
+
+    def type_into(self, number: int, code: str) -> None:
+        """Replace what is in a cell, and run it with Shift+Enter, which goes on to the next cell."""
+        editor = self.window.cell(number).locator(".cm-content")
+        editor.click()
+        self.page.keyboard.press("ControlOrMeta+a")
+        self.page.keyboard.insert_text(code)
+        self.page.keyboard.press("Shift+Enter")
+        self.window.wait_until_idle()
+
+    def run_again(self) -> None:
+        """Shift+Enter once more: where a check follows the answer, this runs it."""
+        self.page.keyboard.press("Shift+Enter")
+        self.window.wait_until_idle()
+
+    def press_tab_until(self, words: str) -> None:
+        """Press Tab until the focus is on the control that says `words`."""
+        for _ in range(5):
+            self.page.keyboard.press("Tab")
+            if self.page.evaluate("() => document.activeElement.textContent") == words:
+                return
+        raise AssertionError(f"Tab does not come to {words}")
+
+    def read(self, number: int) -> str:
+        return self.window.cell(number).locator(".jp-OutputArea").text_content()
+
+    def ask_below(self, number: int, code: str) -> int:
+        """Add a cell below this one, run `code` in it, and return its number."""
+        self.window.cell(number).locator(".jp-InputPrompt").first.click()
+        self.page.keyboard.press("b")
+        self.type_into(number + 1, code)
+        return number + 1
+
+    def run_progress(self) -> str:
+        """Run the cell with the dashboard, and read it."""
+        (number,) = (n for n, cell in enumerate(self.window.read_cells()) if cell["source"].strip() == "progress()")
+        self.window.cell(number).locator(".jp-InputPrompt").first.click()
+        self.run_again()
+        return self.read(number)
+
+    def kept(self) -> dict:
+        return json.loads((self.window.lab.work / "progress.json").read_text(encoding="utf-8"))
+
+
+def test_a_prediction_by_mouse_then_by_keyboard(student):
+    number = student.find("predict")
+    cell, keyboard = student.window.cell(number), student.page.keyboard
+    assert cell.get_by_role("button", name="Commit").is_disabled()
+    cell.get_by_label("9", exact=True).check()
+    cell.get_by_role("button", name="Commit").click()
+    cell.get_by_text("You said 9.").wait_for()
+    assert student.kept()["predictions"] == {"gradient_of_square": "9"}
+
+    cell.get_by_label("9", exact=True).focus()
+    keyboard.press("ArrowUp")
+    assert cell.get_by_label("6", exact=True).is_checked()
+    student.press_tab_until("Commit")
+    keyboard.press("Space")
+    cell.get_by_text("You said 6.").wait_for()
+    student.press_tab_until("Why?")
+    keyboard.press("Enter")
+    cell.get_by_text("and so it is").wait_for()
+    assert student.kept()["predictions"] == {"gradient_of_square": "6"}
+
+
+def test_a_wrong_answer_a_hint_the_right_answer(student):
+    answer = student.find("answer")
+    before = student.kept()["exercises"]["largest"]["attempts"]  # of the sample, which every run of the lesson checks
+    student.type_into(answer, WRONG)
+    student.run_again()
+    said = student.read(answer + 1)
+    assert "largest: not yet (wrong type or structure)" in said
+    assert "Likely cause: You return a tensor that holds the number." in said
+    assert student.kept()["exercises"]["largest"] == {"attempts": before + 1, "hints": 0, "passed": False}
+    assert "0 of 1" in student.run_progress()
+
+    asked = student.ask_below(answer + 1, "hint(largest)")
+    assert "Hint 1 of 3 for largest" in student.read(asked)
+    assert largest.hints[0].replace("`", "") in student.read(asked)
+    shown = student.ask_below(asked, "solution(largest, now=True)")
+    assert "return tensor.max().item()" in student.read(shown)
+    assert find_faults(student.page) == []
+
+    student.type_into(answer, RIGHT)
+    student.run_again()
+    assert "largest: passed (1 point)" in student.read(answer + 1)
+    assert "1 of 1" in student.run_progress()
+    assert find_faults(student.page) == []
+
+
+def test_answers_and_progress_are_there_after_a_reload_and_in_a_new_kernel(student):
+    answer = student.find("answer")
+    student.type_into(answer, RIGHT)
+    student.page.keyboard.press("ControlOrMeta+s")
+    student.page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty")
+    student.window.load(LESSON)
+    assert student.window.read_cells()[answer]["source"] == RIGHT
+    student.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
+    student.window.run_all()
+    student.run_progress()
+    assert student.run_progress().count("1 of 1") == 2  # the exercise, and the prediction
+    assert "Open the lessons with" not in student.run_progress()

@@ -1,0 +1,103 @@
+"""Every lesson in JupyterLab, in a real browser: it runs, fits on the page, can be seen and read by all."""
+
+import os
+
+import pytest
+from faults import find_faults
+from PIL import Image
+
+from course_utils.browser import NARROW, WIDE, WIDGET_TROUBLES
+
+pytestmark = pytest.mark.browser
+
+ALL_LOOKS = [(dark, width) for dark in (False, True) for width in (WIDE, NARROW)]
+LOOKS = ALL_LOOKS if os.environ.get("COURSE_SCREENSHOTS") else [(False, WIDE), (True, NARROW)]
+
+
+@pytest.fixture
+def look(lesson):
+    """Give the window a theme and a width; put both back afterwards."""
+
+    def change(dark: bool, width: int) -> None:
+        lesson.window.set_theme(dark)
+        lesson.window.set_width(width)
+
+    yield change
+    change(False, WIDE)
+
+
+def test_it_runs_without_an_error_or_a_question(lesson):
+    window = lesson.window
+    code = [cell for cell in lesson.cells if cell["code"]]
+    assert [cell["source"] for cell in code if cell["count"] is None] == []
+    bad = [each for cell in code for each in cell["outputs"] if "error" in (each["output_type"], each.get("name"))]
+    assert bad == []
+    shown = window.panel.text_content()
+    assert [trouble for trouble in WIDGET_TROUBLES if trouble in shown] == []
+    assert window.page.locator(".jp-Dialog, .Toastify__toast").count() == 0
+    assert window.complaints == []
+
+
+def test_it_asks_for_nothing_outside_this_machine(lesson):
+    assert lesson.window.outside == []
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_no_output_is_cut_or_wider_than_the_page(lesson, look, width):
+    """Code may be longer than its line, and a picture of an explorer may scroll in its own frame; nothing else may."""
+    look(False, width)
+    assert lesson.window.panel.evaluate(_FIND_TOO_WIDE) == []
+
+
+_FIND_TOO_WIDE = """panel => {
+    const found = [];
+    const page = panel.querySelector('.jp-WindowedPanel-outer');
+    if (page.scrollWidth > page.clientWidth) found.push('the notebook scrolls sideways');
+    for (const output of panel.querySelectorAll('.jp-OutputArea-output')) {
+        const cell = output.closest('.jp-Cell').dataset.windowedListIndex;
+        const name = each => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 60)}`;
+        const note = each => found.push(`cell ${cell}: ${name(each)}`);
+        if (output.scrollWidth > output.clientWidth + 1) note(output);
+        const right = output.getBoundingClientRect().right + 1;
+        for (const each of output.querySelectorAll('img, svg, table, button, select, label, .widget-html')) {
+            const frame = each.parentElement.closest('[style*="overflow"]');
+            const box = each.getBoundingClientRect();
+            if (box.width && !(frame && output.contains(frame)) && box.right > right) note(each);
+        }
+        for (const each of output.querySelectorAll('.widget-label, button, .widget-readout'))
+            if (each.clientWidth && each.scrollWidth > each.clientWidth + 1) note(each);
+    }
+    return found;
+}"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_in_what_the_course_shows(lesson, look, dark):
+    look(dark, WIDE)
+    assert find_faults(lesson.window.page) == []
+
+
+@pytest.mark.parametrize(("dark", "width"), LOOKS)
+def test_its_key_places_are_pictures_worth_looking_at(lesson, look, pictures, dark, width):
+    """The explorer, a prediction, a check, and the first figure; in the start lesson the doctor and the progress."""
+    look(dark, width)
+    figures = [
+        number
+        for number, cell in enumerate(lesson.cells)
+        if any(kind.startswith("image/") for each in cell["outputs"] for kind in each.get("data", {}))
+        and "explore" not in cell["tags"]
+    ]
+    own = [n for n, cell in enumerate(lesson.cells) if cell["source"].strip() in ("doctor()", "progress()")]
+    places = [*lesson.find("explore"), *lesson.find("predict")[:1], *lesson.find("check")[:1], *figures[:1], *own]
+    assert places
+    for number in places:
+        theme = "dark" if dark else "light"
+        path = pictures / f"{lesson.name.removesuffix('.ipynb')}-{number:03}-{theme}-{width}.png"
+        cell = lesson.window.cell(number)
+        cell.scroll_into_view_if_needed()
+        cell.screenshot(path=path)
+        with Image.open(path) as picture:
+            darkest, lightest = picture.convert("L").getextrema()
+            middle = picture.convert("L").resize((1, 1)).getpixel((0, 0))
+        assert lightest - darkest > 150, "nothing to be seen"
+        assert (middle < 128) is dark, "most of it is not in the theme's colour"
