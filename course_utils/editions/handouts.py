@@ -38,6 +38,7 @@ def write_handout(
     _refuse_other_lessons(source)
     picture = _check_picture(image) if image else None
     note = _fetch_network(network) if network else ""
+    _try_first(network, picture, layer)
     notebook = _run(source, chosen, picture)
     about = [note, f"The picture is {picture.name}." if picture else ""]
     page = make_page(notebook, " ".join(part for part in about if part))
@@ -101,6 +102,19 @@ def _fetch_network(name: str) -> str:
     except WeightsError as error:  # the cached file is damaged
         raise SetupError(f"NETWORK={name}: {error}.") from None
     return f"{note} ({reason})"
+
+
+def _try_first(network: str, picture: Path | None, layer: str) -> None:
+    """Look once, which takes seconds, before the lesson is run, which takes a minute."""
+    from course_utils.hooks import UnknownLayerError
+    from course_utils.own_picture import look_at
+    from course_utils.saliency import SaliencyError
+    from course_utils.scenes import scene
+
+    try:
+        look_at(network or "picture_net", picture or scene("cat", seed=1).image, layer)
+    except (SaliencyError, UnknownLayerError) as error:
+        raise SetupError(f"NETWORK={network or 'picture_net'}: {error}.") from None
 
 
 def _run(source: Path, chosen: dict[str, str], picture: Path | None) -> NotebookNode:
