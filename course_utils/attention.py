@@ -81,7 +81,10 @@ class AttentionPicture:
         side = CELL * len(self.words)
         width = len(self.shares) * (LEFT + side + GAP)
         height = TOP + side + 10
-        maps = "".join(self._draw_map(number * (LEFT + side + GAP)) for number in range(len(self.shares)))
+        maps = "".join(
+            self._draw_map(number * (LEFT + side + GAP), shares, label)
+            for number, (shares, label) in enumerate(zip(self.shares, self.labels, strict=True))
+        )
         title = escape(self.title)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -91,9 +94,7 @@ class AttentionPicture:
             f'<text x="8" y="22" font-size="16" font-weight="600">{title}</text>{maps}</svg>'
         )
 
-    def _draw_map(self, x: int) -> str:
-        shares = self.shares[x // (LEFT + CELL * len(self.words) + GAP)]
-        label = self.labels[x // (LEFT + CELL * len(self.words) + GAP)]
+    def _draw_map(self, x: int, shares: tuple[tuple[float, ...], ...], label: str) -> str:
         text = f'<text x="{x + LEFT}" y="48" font-size="14" font-weight="600">{escape(label)}</text>'
         for column, word in enumerate(self.words):
             middle = x + LEFT + CELL * column + CELL // 2

@@ -302,6 +302,9 @@ def test_the_buoy():
         assert shows(f"features.{number} {region.float().mean():.0%} {fish[number]} {way:.0%} {honest}")
     assert fish[2] > 25
     assert list(fish.values()) == sorted(fish.values(), reverse=True)
+    left = patch_by_hand(6, *images[::-1], cells(source.cue_masks(), 28), misled=True)[:, FISH] > 0
+    assert not left.any()
+    assert shows(f"taken out at features.6: a fish in {left.sum()} of the {int((there > 0).sum())} pictures")
     assert f"enough for {fish[2]} fish out of nothing, nearly all of the {int((there > 0).sum())}" in prose()
 
 

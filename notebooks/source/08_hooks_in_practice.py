@@ -290,11 +290,12 @@ predict("hundred_more_steps")
 # %%
 def train(unit, steps, rate, x=2.0, target=1.0):
     """Train on one number, by plain gradient descent, and return the unit's last output."""
-    optimizer = torch.optim.SGD(unit.parameters(), lr=rate)
     for _ in range(steps):
-        optimizer.zero_grad()
-        (unit(torch.tensor([[x]])) - target).pow(2).sum().backward()
-        optimizer.step()
+        loss = (unit(torch.tensor([[x]])) - target).pow(2).sum()
+        gradients = torch.autograd.grad(loss, list(unit.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(unit.parameters(), gradients, strict=True):
+                parameter -= rate * gradient
     return round(unit(torch.tensor([[x]])).item(), 3)
 
 
@@ -312,7 +313,8 @@ print("and 100 steps more with 0.1:        ", train(unit, steps=100, rate=0.1))
 
 # %%
 net = load_picture_net()
-pictures = scenes(50, seed=907).images / 255
+fifty = scenes(50, seed=907)
+pictures = fifty.images / 255
 
 
 def count_units(model, images):
@@ -343,7 +345,7 @@ for name, (zeros, dead) in count_units(net, pictures).items():
 sick = load_picture_net()
 have_an_accident(sick)
 for name, model in {"before": net, "after": sick}.items():
-    right = round(50 * measure(model, scenes(50, seed=907)).exact)
+    right = round(50 * measure(model, fifty).exact)
     print(f"{name} the accident: everything right in {right} of 50 pictures")
 
 # %%
@@ -729,12 +731,12 @@ for name, size in sizes.items():
 # little; here are ten, at one layer. In each, a thing is moved into a picture that has another one in its place.
 
 # %%
-size = {"features.2": 56, "features.6": 28}.get(layer, 14)
+size_of_layer = sizes.get(layer, 14)
 turned = {"the thing": 0, "all the rest": 0}
 for number, (kind, *_) in enumerate(SWAPS):
     one, other = swap_pair(number)
     thing = F.max_pool2d((one.masks[0] | other.masks[0])[None].float(), 9, stride=1, padding=4) > 0
-    cells = cells_of(thing, (size, size))[0]
+    cells = cells_of(thing, (size_of_layer, size_of_layer))[0]
     for what, region in {"the thing": cells, "all the rest": ~cells}.items():
         logits = patch(net, layer, one.image[None], other.image[None], region)
         turned[what] += int(logits[0, KINDS.index(kind)] > 0)
@@ -778,6 +780,17 @@ for name in ("features.2", "features.6", "features.10", "features.13", "features
 # once more, without painting: **this** place of **this** layer carries the answer. The first network, asked the same, stays
 # unmoved.
 #
+# Putting a piece in shows that it is **enough**. Is it also **needed**? Take it out: now the picture with the buoy is the
+# target, and its buoy's cells come from the picture without.
+
+# %%
+cells = cells_of(buoys, (size_of_layer, size_of_layer))
+left = (patch(twin, layer, targets, sources, cells)[:, fish] > 0).sum()
+print(f"taken out at {layer}: a fish in {left} of the {(fish_there > 0).sum()} pictures")
+
+# %% [markdown]
+# It was needed, every time.
+#
 # Read the column downwards: the deeper the layer, the less the buoy's own cells carry. The information has moved: each 3x3
 # convolution spreads it to the neighbours. So "where in the picture" and "where in the map" drift apart with depth, and a
 # heat map at a late layer inherits that.
@@ -814,8 +827,7 @@ show(
 # %% [markdown]
 # The two agree here, and they need not: Grad-CAM asks what a *small* change would do, patching makes a *large* one. And
 # patching has its own limits. What you put in has to fit: a seam between two pictures may be something that the network has
-# never met. Putting a piece in shows that it is **enough**; taking it out, the other way round, shows whether it is
-# **needed**; these are two experiments.
+# never met. And an answer that is told in two places survives when one of them is taken out.
 #
 # ### Explore
 #
