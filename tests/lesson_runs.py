@@ -154,16 +154,9 @@ del __probe
 
 
 def find_output_differences(one: NotebookNode, other: NotebookNode) -> list[str]:
-    """Which cells' outputs, or saved widgets, are not the same in two notebooks, with both values."""
+    """Which cells' outputs are not the same in two notebooks, with both values."""
     differences = []
     for number, (first, second) in enumerate(zip(one.cells, other.cells, strict=True), start=1):
         if first.get("outputs") != second.get("outputs"):
             differences.append(f"cell {number} ({first.id}): {first.outputs} became {second.outputs}")
-    if one.metadata.get("widgets") != other.metadata.get("widgets"):
-        states = [
-            nb.metadata.get("widgets", {}).get(notebooks.WIDGET_STATE, {}).get("state", {}) for nb in (one, other)
-        ]
-        for name in sorted({*states[0], *states[1]}):
-            if states[0].get(name) != states[1].get(name):
-                differences.append(f"widget {name}: {states[0].get(name)} became {states[1].get(name)}")
     return differences

@@ -62,9 +62,9 @@ def _block_means(pixels: np.ndarray) -> np.ndarray:
 def find_picture_differences(found: list, reference: list) -> list[str]:
     """How the pictures and widget views of two lists of outputs differ, in words."""
     differences = []
-    views = [sum(WIDGET_VIEW in output.get("data", {}) for output in outputs) for outputs in (reference, found)]
+    views = [sum(map(_is_widget, outputs)) for outputs in (reference, found)]
     if views[0] != views[1]:
-        differences.append(f"{views[1]} widget views instead of {views[0]}")
+        differences.append(f"{views[1]} widgets instead of {views[0]}")
     for mime in PICTURES:
         one, other = (
             [output["data"][mime] for output in outputs if mime in output.get("data", {})]
@@ -77,6 +77,11 @@ def find_picture_differences(found: list, reference: list) -> list[str]:
             if difference := picture_difference(*pair):
                 differences.append(f"picture {number} ({mime}): {difference}")
     return differences
+
+
+def _is_widget(output: dict) -> bool:
+    """Whether an output is a widget: its view in a run, and in a lesson the mark where it was."""
+    return WIDGET_VIEW in output.get("data", {}) or bool(output.get("metadata", {}).get("widget"))
 
 
 def pytest_configure(config):

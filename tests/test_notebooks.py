@@ -1,6 +1,7 @@
 """The notebook pipeline: one source gives one notebook everywhere, and the committed ones are what it gives."""
 
 import base64
+import html
 import io
 import json
 import os
@@ -16,7 +17,7 @@ from nbval_pictures import find_picture_differences, picture_difference
 from PIL import Image, ImageDraw
 
 from course_utils import notebooks
-from course_utils.exercises.engine import exercises_of
+from course_utils.exercises.engine import exercises_of, predictions_of
 
 LESSONS = notebooks.sources()
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
@@ -61,7 +62,6 @@ def test_run_all_twice_in_one_kernel(lesson, tmp_path, record_property):
     record_property(f"seconds of {lesson.stem}", runs.seconds)
     assert find_output_differences(runs.first, runs.second) == []
     assert find_leftovers(runs) == []
-    assert find_widget_differences(nbformat.read(built(lesson), as_version=4), runs.first) == []
 
 
 @each_lesson
@@ -72,24 +72,6 @@ def test_the_answered_edition_runs_twice(lesson, tmp_path, record_property):
     record_property(f"seconds of {lesson.stem}, answered", runs.seconds)
     assert find_output_differences(runs.first, runs.second) == []
     assert find_leftovers(runs) == []
-
-
-def find_widget_differences(committed, fresh) -> list[str]:
-    """How saved widgets differ: pictures by what they show, everything else exactly. nbval does not look at them."""
-    states = [
-        nb.metadata.get("widgets", {}).get(notebooks.WIDGET_STATE, {}).get("state", {}) for nb in (committed, fresh)
-    ]
-    if set(states[0]) != set(states[1]):
-        return [f"the models {sorted(states[0])} became {sorted(states[1])}"]
-    differences = []
-    for name, model in states[0].items():
-        other = states[1][name]
-        if model["state"] != other["state"]:
-            differences.append(f"{name}: {model['state']} became {other['state']}")
-        for one, two in zip(model.get("buffers", []), other.get("buffers", []), strict=True):
-            if difference := picture_difference(one["data"], two["data"]):
-                differences.append(f"{name}: {difference}")
-    return differences
 
 
 # ------------------------------------------------------------------------------------------------- a lesson of our own
@@ -282,7 +264,7 @@ def test_counts_are_sequential_and_metadata_says_nothing_of_the_run(example):
     _, notebook = example
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    assert set(notebook.metadata) == {"kernelspec", "language_info", "widgets"}
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert "version" not in notebook.metadata.language_info
     assert {key for cell in notebook.cells for key in cell.metadata} == {"tags"}
     assert cell_of(notebook, "parameters").metadata.tags == ["parameters"]
@@ -304,31 +286,33 @@ def test_streams_merge_in_one_order():
     assert notebooks.merge_streams(one) == notebooks.merge_streams(other) == expected
 
 
-def test_displayed_widgets_are_saved_under_lasting_ids(example):
+def test_of_a_widget_its_words_stay_and_no_view_that_shows_nothing_without_a_kernel(example):
     _, notebook = example
-    state = notebook.metadata.widgets[notebooks.WIDGET_STATE]["state"]
     explore = next(cell for cell in notebook.cells if "explore" in notebooks.tags_of(cell))
-    box, slider = f"{explore.id}-widget-1", f"{explore.id}-widget-2"
-    assert explore.outputs[0].data[notebooks.WIDGET_VIEW]["model_id"] == box
-    assert f"IPY_MODEL_{slider}" in state[box]["state"]["children"]
-    assert state[slider]["state"]["value"] == 3
-    assert cell_of(notebook, "the-slider-again").outputs[0].data[notebooks.WIDGET_VIEW]["model_id"] == slider
-    values = [model["state"].get("value") for model in state.values()]
-    assert "<b>a bar, 3 wide</b>" in values
-    assert 1 not in values  # the slider that nobody sees
-    references = json.dumps(state).split('"IPY_MODEL_')[1:]
-    assert {reference.split('"')[0] for reference in references} <= set(state)
+    for cell in (explore, cell_of(notebook, "the-slider-again")):
+        (output,) = cell.outputs
+        assert set(output.data) == {"text/plain"}
+        assert output.metadata == {notebooks.WIDGET: True}
+    assert "widgets" not in notebook.metadata
 
 
-def test_the_html_export_finds_the_saved_widgets(example):
+@each_lesson
+def test_plain_nbconvert_shows_each_widget_without_a_network(lesson):
+    """With nbconvert's own settings: each explorer's picture, and each prediction with the call that commits."""
     from nbconvert import HTMLExporter
 
-    _, notebook = example
+    notebook = nbformat.read(built(lesson), as_version=4)
     page, _ = HTMLExporter().from_notebook_node(notebook)
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if view := output.get("data", {}).get(notebooks.WIDGET_VIEW):
-                assert page.count(f'"{view["model_id"]}"') >= 2, "once in the saved state, once in the view"
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    widgets = [output.data for output in outputs if output.get("metadata", {}).get(notebooks.WIDGET)]
+    assert widgets
+    for data in widgets:
+        (shown,) = [data[mime] for mime in ("text/html", "image/svg+xml", "image/png") if mime in data][:1]
+        assert shown.strip() in page
+    assert notebooks.WIDGET_VIEW not in page
+    for prediction in predictions_of(number_of(lesson)):
+        assert html.escape(f'predict("{prediction.name}", ', quote=False) in page
+    assert re.findall(r"Widget\(|Box\(children", page) == []
 
 
 def test_a_lesson_runs_in_an_empty_folder_without_progress_or_settings(write_source, monkeypatch):
@@ -412,8 +396,8 @@ def printed(text):
         (lambda nb: nb.cells[0].update(execution_count=None), "execution count None"),
         (lambda nb: nb.cells[0].outputs.append(error_output()), "raised ValueError: no"),
         (lambda nb: nb.cells[0].outputs.append(display({"image/png": "iVBORw0K"})), "without alt text"),
-        (lambda nb: nb.cells[0].outputs.append(display(VIEW)), "whose state was not saved"),
-        (lambda nb: nb.cells[0].outputs.append(display(VIEW)), "without a sentence as text/plain"),
+        (lambda nb: nb.cells[0].outputs.append(display(VIEW)), "shows nothing without a kernel"),
+        (lambda nb: nb.cells[0].outputs.append(display({}, widget=True)), "without a sentence as text/plain"),
     ],
 )
 def test_what_must_not_be_committed_is_found(spoil, complaint):
@@ -426,8 +410,8 @@ def test_what_must_not_be_committed_is_found(spoil, complaint):
 VIEW = {notebooks.WIDGET_VIEW: {"model_id": "gone", "version_major": 2, "version_minor": 0}}
 
 
-def display(data):
-    return nbformat.v4.new_output("display_data", data=data)
+def display(data, **metadata):
+    return nbformat.v4.new_output("display_data", data=data, metadata=metadata)
 
 
 def error_output():
@@ -567,7 +551,7 @@ def test_missing_pictures_and_views_are_differences():
     picture = display({"image/png": base64.b64encode(drawn()).decode()})
     assert find_picture_differences([picture], [picture]) == []
     assert find_picture_differences([], [picture]) == ["0 pictures (image/png) instead of 1"]
-    assert find_picture_differences([display(VIEW)], []) == ["1 widget views instead of 0"]
+    assert find_picture_differences([display(VIEW)], []) == ["1 widgets instead of 0"]
 
 
 NBVAL_SOURCE = """
@@ -608,7 +592,7 @@ def test_nbval_passes_a_fresh_notebook_and_names_what_differs(nbval_example, tmp
         assert (result.passed, result.others) == (passed, 3 - passed), result.report
     assert "another line" in result.report
     assert "picture 1 (image/png): the pixels differ" in result.report
-    assert "1 widget views instead of 0" in result.report
+    assert "1 widgets instead of 0" in result.report
 
 
 TWICE_SOURCE = """
@@ -653,4 +637,3 @@ def test_a_lesson_that_cleans_up_may_run_twice(example, tmp_path):
     assert find_leftovers(runs) == []
     assert find_output_differences(runs.first, runs.second) == []
     assert find_output_differences(notebook, runs.first) == []
-    assert find_widget_differences(notebook, runs.first) == []

@@ -185,8 +185,8 @@ class PredictionView:
         asked = self.prediction
         options = "".join(f"<li>{code_spans(option)}</li>" for option in asked.options)
         question = f"<p><strong>Predict:</strong> {code_spans(asked.question)}</p>"
-        advice = code_spans(f'To commit to one, run this cell, or for example `{self._call}`. `why("{asked.name}")` explains.')
-        return f"<div>{question}<ul>{options}</ul><p>{advice}</p></div>"
+        advice = f'Run this cell and choose, or run for example `{self._call}`; later `why("{asked.name}")` explains.'
+        return f"<div>{question}<ul>{options}</ul><p>{code_spans(advice)}</p></div>"
 
     @property
     def _call(self) -> str:
