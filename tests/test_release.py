@@ -106,6 +106,7 @@ def test_hints_that_are_answers_are_left_out():
     assert gives_away("Write `grad_hook = torch.relu`, then `tensor.register_hook(grad_hook)`.", exercise)
 
 
+@pytest.mark.slow
 def test_an_exercise_keeps_most_of_its_hints():
     left_out = {
         name: sum(gives_away(hint, exercise) for hint in exercise.hints) for name, exercise in EXERCISES.items()
@@ -310,6 +311,17 @@ def test_a_lesson_of_the_release_runs(unpacked, lesson, tmp_path):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert not [output for output in outputs if output.output_type == "error"]
     assert any("not attempted yet" in json.dumps(output) for output in outputs)
+
+
+@pytest.mark.slow
+def test_make_check_works_in_the_release(unpacked, tmp_path):
+    source = unpacked / "notebooks" / "00_start_here.ipynb"
+    answer = "def largest(tensor):\n    return max(tensor.flatten().tolist())\n"
+    notebook = notebooks.put_answers(nbformat.read(source, as_version=4), {"largest": answer})
+    nbformat.write(notebook, tmp_path / source.name)
+    said = run_python(unpacked, "-m", "course_utils.grading", "--check", tmp_path, cwd=unpacked)
+    assert "largest: passed (1 point)" in said
+    assert "total: 1 of 1" in said
 
 
 @pytest.mark.slow
