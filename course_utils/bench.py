@@ -1,6 +1,8 @@
 """The budgets of speed and memory, measured: one table, and the same as JSON.
 
-    make bench                      everything; ARGS=--quick leaves the notebooks out
+    make bench                              everything: the graders and the notebooks take half an hour
+    make bench ARGS=--quick                 without the notebooks, fewer rounds, ten submissions for the graders
+    make bench ARGS="--only grading"        one part: saliency, explorers, sliders, imports, lessons or grading
 
 Machines differ and are shared, so most rows are *ratios* of two things that run in turns, one thread each. The ratio is
 the median over the rounds of CPU time against CPU time; wall time stands beside it. Where a row compares with a library
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -314,6 +317,52 @@ def measure_lessons() -> list[Row]:
     return [Row("all lessons under nbval, against their code as scripts (wall)", wall / scripts, 1.5, "x")]
 
 
+def measure_sliders(moves: int) -> list[Row]:
+    """From a key on a slider to the new picture, in JupyterLab in a real browser: 95 % of the moves are faster."""
+    from course_utils import browser
+
+    what = "slider move to new picture in the page, p95"
+    if missing := browser.say_what_is_missing():
+        return [Row(what, None, None, "ms", note=missing)]
+    return [
+        Row(f"{name}: {what}", _percentile_95(times), None, "ms")
+        for name, times in browser.slider_latencies(moves).items()
+    ]
+
+
+def _percentile_95(times: Sequence[float]) -> float:
+    """The smallest of `times` that is not below 95 % of them."""
+    return sorted(times)[math.ceil(0.95 * len(times)) - 1]
+
+
+# --- grading ----------------------------------------------------------------------------------------------------------
+
+NBGRADER_SHARE = {10: 0.1, 100: 0.04}  # of nbgrader's time, by the number of submissions
+
+
+def measure_grading(sizes: Sequence[int], ours_only: Sequence[int]) -> list[Row]:
+    """The grader beside `pytest --nbval`, nbgrader and otter-grader, and how it grows; all in wall clock."""
+    from course_utils.grading.bench import line, measure_all, measure_child
+
+    rows = []
+    own: dict[int, float] = {}
+    for one in measure_all(sizes, ours_only):
+        print(f"\r{line(one)}", file=sys.stderr, flush=True)
+        if one.tool == "ours":
+            own[one.submissions] = one.per_submission
+        else:
+            limit = NBGRADER_SHARE.get(one.submissions) if one.tool == "nbgrader" else None
+            share = one.ours / one.seconds if one.seconds and one.ours else None
+            rows.append(Row(f"grading {one.submissions}, against {one.tool}", share, limit, "x", note=one.skipped))
+    rows += [Row(f"grading {count}: each submission", seconds, None, "s") for count, seconds in own.items()]
+    if len(own) > 1:
+        *_, last, most = sorted(own)
+        rows.append(Row(f"grading {most}: time for each, against {last}", own[most] / own[last], 1.0, "x"))
+    child = measure_child() if sys.platform == "linux" else None
+    note = "" if child else "only root can see it, on Linux"
+    return [*rows, Row("memory that a sandboxed answer has to itself", child, 20.0, "MB", note=note)]
+
+
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
@@ -328,21 +377,29 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+# By name, what measures a part of the table; the argument is whether to be quick.
+PARTS: dict[str, Callable[[bool], list[Row]]] = {
+    "saliency": lambda quick: measure_saliency(5 if quick else 15),
+    "explorers": lambda quick: measure_explorers(),
+    "sliders": lambda quick: measure_sliders(5 if quick else 20),
+    "imports": lambda quick: measure_imports(),
+    "lessons": lambda quick: measure_lessons(),
+    "grading": lambda quick: measure_grading([10], []) if quick else measure_grading([10, 100], [1000]),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m course_utils bench [--quick] [--json FILE]`; returns 0, or 1 if a limit is exceeded."""
+    """`python -m course_utils bench [--quick] [--only PART …] [--json FILE]`; returns 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(prog="python -m course_utils bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="leave the notebooks out, and measure fewer rounds")
     parser.add_argument("--json", type=Path, help="write the rows to this file as well")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
     options = parser.parse_args(argv)
+    left_out = {"lessons"} if options.quick and not options.only else set()
     rows: list[Row] = []
     with one_thread():
-        for part in (
-            lambda: measure_saliency(5 if options.quick else 15),
-            measure_explorers,
-            measure_imports,
-            *(() if options.quick else (measure_lessons,)),
-        ):
-            rows += part()
+        for name in options.only or [part for part in PARTS if part not in left_out]:
+            rows += PARTS[name](options.quick)
             print(f"\r{len(rows)} rows measured", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print(table(rows))

@@ -7,6 +7,8 @@ import torch
 
 from course_utils import bench
 from course_utils.bench import Row, bare_grad_cam, bare_tiny_grad_cam, compare, one_thread, table, time_call
+from course_utils.grading import bench as grading
+from course_utils.grading.bench import Measured
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,8 @@ def test_a_library_that_is_missing_is_a_row_that_says_so(monkeypatch):
 
 def test_table_and_json_hold_the_same_rows(monkeypatch, tmp_path, capsys):
     rows = [Row("first", 0.5, 1.0, "x", 0.6), Row("second", 3.0, 2.0, "ms")]
-    for part in ("measure_saliency", "measure_explorers", "measure_imports"):
-        monkeypatch.setattr(bench, part, lambda *_, part=part: rows if part == "measure_saliency" else [])
+    for part in bench.PARTS:
+        monkeypatch.setitem(bench.PARTS, part, lambda quick, part=part: rows if part == "saliency" else [])
     status = bench.main(["--quick", "--json", str(tmp_path / "bench.json")])
     assert status == 1, "a limit is exceeded"
     stored = json.loads((tmp_path / "bench.json").read_text())
@@ -71,3 +73,65 @@ def test_table_and_json_hold_the_same_rows(monkeypatch, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "first" in printed
     assert "over" in printed
+
+
+def test_one_part_can_be_measured_alone(monkeypatch, capsys):
+    asked = []
+    for part in bench.PARTS:
+        monkeypatch.setitem(bench.PARTS, part, lambda quick, part=part: asked.append((part, quick)) or [])
+    assert bench.main(["--only", "grading", "imports"]) == 0
+    assert bench.main(["--quick"]) == 0
+    assert asked[:2] == [("grading", False), ("imports", False)]
+    assert {part for part, quick in asked[2:] if quick} == bench.PARTS.keys() - {"lessons"}
+
+
+def test_95_percent_of_the_moves_are_not_slower():
+    assert bench._percentile_95([3.0, 1.0, 2.0]) == 3.0
+    assert bench._percentile_95([float(number) for number in range(1, 101)]) == 95.0
+
+
+def test_without_a_browser_there_is_a_row_that_says_so(monkeypatch):
+    monkeypatch.setattr("course_utils.browser.say_what_is_missing", lambda: "there is no Chromium")
+    (row,) = bench.measure_sliders(5)
+    assert (row.measured, row.note) == (None, "there is no Chromium")
+
+
+@pytest.fixture
+def graders(monkeypatch):
+    """Graders that only say they ran: for 1 s, and half a second for each submission; nbgrader for ten times that."""
+
+    def run(tool, count):
+        if tool == "otter":
+            return Measured(tool, count, skipped="otter-grader cannot be installed here")
+        return Measured(tool, count, (1 + count / 2) * (10 if tool == "nbgrader" else 1), 100)
+
+    for tool in grading.TOOLS:
+        monkeypatch.setitem(grading.RUNNERS, tool, lambda count, folder, tool=tool: run(tool, count))
+    monkeypatch.setattr(grading, "measure_child", lambda: 11.0)
+
+
+def test_each_grader_is_measured_right_after_ours(graders):
+    found = list(grading.measure_all([10], [1000]))
+    assert [(one.tool, one.submissions) for one in found] == [
+        *[("ours", 10), ("nbval", 10), ("ours", 10), ("nbgrader", 10), ("ours", 10), ("otter", 10)],
+        ("ours", 1000),
+    ]
+    assert [one.ours for one in found] == [0.0, 6.0, 0.0, 6.0, 0.0, 6.0, 0.0]
+    assert "not measured: otter-grader cannot" in grading.line(found[5])
+    assert grading.line(found[3]).endswith(" 10.0")
+
+
+def test_rows_of_the_graders_have_the_budgets(graders):
+    rows = {row.what: row for row in bench.measure_grading([10, 100], [1000])}
+    assert rows["grading 10, against nbgrader"].verdict == "ok"
+    assert rows["grading 100, against nbgrader"].verdict == "over", "at 100 it has to be 25 times as fast"
+    assert rows["grading 10, against otter"].note == "otter-grader cannot be installed here"
+    assert rows["grading 1000: time for each, against 100"].measured == pytest.approx(0.501 / 0.51)
+    assert rows["memory that a sandboxed answer has to itself"].measured == 11.0
+
+
+def test_right_answers_that_did_not_pass_are_no_measurement(tmp_path):
+    row = {"exercise": grading.NAMES[0], "stage": "passed", "look_by_hand": False}
+    (tmp_path / "scores.json").write_text(json.dumps({"scores": [row, row | {"stage": "raised"}]}))
+    found = grading._check_scores(Measured("ours", 1, 1.0), tmp_path)
+    assert found.skipped == "2 right answers did not pass"

@@ -1,6 +1,6 @@
 """How fast grading is, beside what else could grade the same answers: `pytest --nbval`, nbgrader and otter-grader.
 
-    python -m course_utils.grading.bench [--sizes 10 100] [--ours 10 100 1000] [--only ours nbval] [--out bench.json]
+    python -m course_utils.grading.bench [--sizes 10 100] [--ours 1000] [--only ours nbval] [--out bench.json]
 
 The same right answers to the same three exercises, in the notebook that each tool expects. nbgrader and otter-grader
 run in environments of their own, made for the occasion over this one's packages; where they cannot be installed, a
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import requires
 from pathlib import Path
@@ -81,6 +81,7 @@ class Measured:
     seconds: float = 0.0
     megabytes: float = 0.0
     skipped: str = ""
+    ours: float = 0.0  # seconds that ours took for as many, just before
 
     @property
     def per_submission(self) -> float:
@@ -266,20 +267,44 @@ def measure_child() -> float | None:
 # ----------------------------------------------------------------------------------------------------------- the table
 
 
-def table(found: Sequence[Measured]) -> str:
-    """A line for each measurement; the last column is the time as a multiple of ours for as many submissions."""
-    ours = {one.submissions: one.seconds for one in found if one.tool == "ours" and not one.skipped}
-    lines = ["tool       submissions   seconds   s/submission   peak MB   times ours"]
-    for one in found:
-        if one.skipped:
-            lines.append(f"{one.tool:<10} {one.submissions:>11}   not measured: {one.skipped}")
-            continue
-        times = f"{one.seconds / ours[one.submissions]:.1f}" if one.submissions in ours else "-"
-        lines.append(
-            f"{one.tool:<10} {one.submissions:>11} {one.seconds:>9.1f} {one.per_submission:>14.3f} "
-            f"{one.megabytes:>9.0f} {times:>12}"
-        )
-    return "\n".join(lines)
+def measure_all(
+    sizes: Sequence[int], ours_only: Sequence[int] = (), tools: Sequence[str] = TOOLS
+) -> Iterator[Measured]:
+    """Grade with each of `tools` as many submissions as `sizes` says, and with ours also as many as `ours_only` says.
+
+    Machines are shared, and what else runs on them changes: so ours is measured right before each of the others again,
+    and stands beside it (`Measured.ours`).
+    """
+
+    def run(tool: str, count: int) -> Measured:
+        with tempfile.TemporaryDirectory(prefix="course-bench-") as folder:
+            return RUNNERS[tool](count, Path(folder))
+
+    for count in sizes:
+        others = [tool for tool in tools if tool != "ours"]
+        if not others:
+            yield run("ours", count)
+        for tool in others:
+            beside = run("ours", count) if "ours" in tools else None
+            if beside:
+                yield beside
+            yield replace(run(tool, count), ours=beside.seconds if beside and not beside.skipped else 0.0)
+    for count in ours_only if "ours" in tools else ():
+        yield run("ours", count)
+
+
+HEADING = "tool       submissions   seconds   s/submission   peak MB   times ours"
+
+
+def line(one: Measured) -> str:
+    """One measurement; the last column is the time as a multiple of what ours took just before."""
+    if one.skipped:
+        return f"{one.tool:<10} {one.submissions:>11}   not measured: {one.skipped}"
+    times = f"{one.seconds / one.ours:.1f}" if one.ours else "-"
+    return (
+        f"{one.tool:<10} {one.submissions:>11} {one.seconds:>9.1f} {one.per_submission:>14.3f} "
+        f"{one.megabytes:>9.0f} {times:>12}"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -288,18 +313,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[10, 100], help="submissions, for all (default: 10 100)"
     )
-    parser.add_argument("--ours", type=int, nargs="+", default=[1000], help="more sizes, for ours (default: 1000)")
+    parser.add_argument("--ours", type=int, nargs="*", default=[1000], help="more sizes, for ours (default: 1000)")
     parser.add_argument("--only", nargs="+", choices=TOOLS, default=TOOLS, help="measure these only")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers as JSON")
     options = parser.parse_args(argv)
     found = []
-    for tool in options.only:
-        for count in dict.fromkeys([*options.sizes, *(options.ours if tool == "ours" else [])]):
-            with tempfile.TemporaryDirectory(prefix="course-bench-") as folder:
-                found.append(RUNNERS[tool](count, Path(folder)))
-                print(table(found[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    print(HEADING)
+    for one in measure_all(options.sizes, options.ours, options.only):
+        found.append(one)
+        print(line(one), flush=True)
     child = measure_child() if "ours" in options.only and sys.platform == "linux" else None
-    print(table(found))
     print(f"private memory of a child: {f'{child:.1f} MB' if child else 'not measured (needs root)'}")
     if options.out:
         content = {"child_megabytes": child, "cores": os.cpu_count(), "measured": [asdict(one) for one in found]}
