@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from course_utils.hooks import record
 from course_utils.networks import Classifier, load_classifier
-from course_utils.pictures import Picture, centre, colourise, grid, normalise, outline, resize_maps, show
+from course_utils.pictures import Picture, centre, colourise, grid, normalise, outline, png, resize_maps
 from course_utils.scenes import KINDS, Scene, SceneBatch, scene
 
 SHOWN_LAYERS = (nn.Conv2d, nn.ReLU, nn.MaxPool2d)
@@ -231,7 +231,7 @@ def tell_channel(views: Views, layer: str, channel: int | None = None) -> Channe
         raise MapError(f"{layer} has the channels 0 to {len(maps) - 1}, not {channel!r}.")
     sentence = _describe(views, layer, channel, strongest)
     alt = f"The picture, the map of channel {channel} of layer {layer}, the picture lit by it; strongest ones below."
-    return ChannelStory(layer, channel, show(_draw(views, layer, channel), alt), sentence, strongest)
+    return ChannelStory(layer, channel, Picture(png(_draw(views, layer, channel)), alt), sentence, strongest)
 
 
 def _find_maps(views: Views, layer: str) -> Tensor:
