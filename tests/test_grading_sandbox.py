@@ -376,3 +376,14 @@ def test_bare_exercises_have_the_same_cases(engine):
         exec(f"def {each.name}(*_, **__):\n    x = 1\n", namespace)
         given = [case["given"] for case in find(each.name).observe(namespace[each.name], 5)]
         assert [case["given"] for case in json.loads(ran.record)["cases"]] == given, each.name
+
+
+def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engine):
+    """Lesson 04's `MiniSteps` does five steps that are exercises too; where one is graded, it is not there."""
+    support = "from course_utils.exercises.lesson_04 import MiniSteps\n"
+    borrowed = "def run_pre_hooks(module, hooks, args):\n    return MiniSteps.run_pre_hooks(module, hooks, args)\n"
+    call = "class MiniModule(MiniSteps):\n    def __call__(self, *args):\n        return self.run_pre_hooks({}, args)\n"
+    tasks = [Task("run_pre_hooks", support, borrowed, 5), Task("MiniModule", support, call, 5)]
+    first, second = (json.loads(ran.record)["cases"] for ran in engine.run(tasks, LIMITS))
+    assert {case["raised"]["type"] for case in first} == {"NotImplementedError"}
+    assert "NotImplementedError" not in {case["raised"]["type"] for case in second if case["raised"]}

@@ -279,6 +279,20 @@ def test_what_students_need_is_in_the_release(files):
 
 
 @pytest.mark.slow
+def test_no_module_in_the_release_imports_one_that_is_not(files):
+    """But for the commands, which say of themselves what needs the whole course."""
+    there = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in files}
+    for name in files:
+        if not name.endswith(".py") or name == "course_utils/__main__.py":
+            continue
+        for node in ast.walk(ast.parse(files[name])):
+            wanted = [node.module] if isinstance(node, ast.ImportFrom) else []
+            wanted += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            lacking = [module for module in wanted if module.startswith("course_utils") and module not in there]
+            assert not lacking, f"{name} imports {lacking}"
+
+
+@pytest.mark.slow
 def test_every_check_says_in_the_release_what_it_says_in_the_whole_course(unpacked):
     """All right answers, all mistakes, skeletons, answers that raise or print; for the first inputs and for others."""
     arguments = [OUTCOMES, MODULES, SEEDS[0], SEEDS[-1]]
