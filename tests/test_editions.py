@@ -17,7 +17,7 @@ from PIL import Image
 from course_utils import editions, notebooks
 from course_utils.editions import handouts, instructor, lessons, pages, slides
 from course_utils.exercises.engine import exercises_of, find_prediction, predictions_of
-from course_utils.notebooks import WIDGET_VIEW, called_with, tags_of
+from course_utils.notebooks import WIDGET, WIDGET_VIEW, called_with, tags_of
 from course_utils.setup import SetupError
 
 LESSONS = notebooks.sources()
@@ -61,9 +61,14 @@ def plan_rows(lesson: Path) -> list[list[str]]:
     return rows[2:]
 
 
+def minutes_of(lesson: Path) -> int:
+    """How many minutes the lesson says that it takes."""
+    return int(re.search(r"\babout (\d+) minutes\b", notebooks.learner(lesson).cells[0].source).group(1))
+
+
 @each_lesson
 def test_the_plans_minutes_add_up_to_those_of_the_lesson(lesson):
-    assert sum(int(minutes) for minutes, *_ in plan_rows(lesson)) == lessons.minutes_of(notebooks.learner(lesson))
+    assert sum(int(minutes) for minutes, *_ in plan_rows(lesson)) == minutes_of(lesson)
 
 
 @each_lesson
@@ -230,6 +235,11 @@ def output(data, metadata=None):
             output({WIDGET_VIEW: {"model_id": "a"}, "image/svg+xml": "<svg></svg>", "text/plain": "one\n<two>"}),
             {"text/html": "<figure><svg></svg><figcaption>one<br>&lt;two&gt;</figcaption></figure>"},
         ),
+        (
+            output({"image/svg+xml": "<svg></svg>", "text/plain": "one"}, {WIDGET: True}),
+            {"text/html": "<figure><svg></svg><figcaption>one</figcaption></figure>"},
+        ),
+        (output({WIDGET_VIEW: {"model_id": "a"}, "text/plain": "one"}), {"text/plain": "one"}),
     ],
 )
 def test_outputs_become_what_can_be_read_without_a_kernel(given, flat):
@@ -386,8 +396,6 @@ def test_without_reveal_a_sentence_says_how_to_get_it(monkeypatch):
 def build_folders(tmp_path, monkeypatch):
     for module in (instructor, slides, handouts):
         monkeypatch.setattr(module, "FOLDER", tmp_path)
-    for function in (instructor.write_edition, slides.write_slides, handouts.write_handout):
-        monkeypatch.setattr(function, "__defaults__", (*(function.__defaults__ or ())[:-1], tmp_path))
     return tmp_path
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
-import tempfile
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -22,15 +20,16 @@ PARAMETERS = ("own_network", "own_image", "own_layer")
 
 
 def write_handout(
-    source: Path, network: str = "", image: str = "", layer: str = "", folder: Path = FOLDER
+    source: Path, network: str = "", image: str = "", layer: str = "", folder: Path | None = None
 ) -> tuple[Path, str]:
-    """Write the lesson `source` as HTML into `folder`; returns the file and a sentence about it.
+    """Write the lesson `source` as HTML into `folder` (build/handout); returns the file and a sentence about it.
 
     Without network, picture and layer it is the lesson as it was built. With one of them, the lesson is run again by
     papermill, and its section "Your network, your picture" shows what that network makes of that picture.
     Raises `SetupError` for a lesson without this section, an unknown network, a picture that cannot be read, damaged
     weights, a layer without maps; nothing is written then.
     """
+    folder = folder or FOLDER
     chosen = {name: value for name, value in zip(PARAMETERS, (network, image, layer), strict=True) if value}
     if not chosen:
         page = make_page(read_built(source))
@@ -118,19 +117,14 @@ def _try_first(network: str, picture: Path | None, layer: str) -> None:
 
 
 def _run(source: Path, chosen: dict[str, str], picture: Path | None) -> NotebookNode:
-    with tempfile.TemporaryDirectory(prefix="course-handout-") as name:
-        files = []
-        if picture:
-            # Under a plain name of its own: the page shall not tell where on this machine the picture was.
-            files = [Path(name) / picture.name]
-            shutil.copyfile(picture, files[0])
-            chosen = {**chosen, "own_image": picture.name}
-        try:
-            return notebooks.run(learner(source), source.stem, chosen, files)
-        except LessonError as error:
-            raise SetupError(f"No handout was written. {_last_line(error)}") from None
+    if picture:
+        chosen = {**chosen, "own_image": picture.name}  # it lies in the folder of the run; the page names no other
+    try:
+        return notebooks.run(learner(source), source.stem, chosen, [picture] if picture else [])
+    except LessonError as error:
+        raise SetupError(f"No handout was written. {_first_line(error)}") from None
 
 
-def _last_line(error: LessonError) -> str:
-    """What the cell said in the end, without its traceback."""
+def _first_line(error: LessonError) -> str:
+    """Which cell raised what, without its traceback."""
     return str(error).splitlines()[0]

@@ -30,8 +30,8 @@ def compose(source: Path) -> NotebookNode:
     return notebook
 
 
-def write_edition(source: Path, folder: Path = FOLDER) -> Path:
-    """Run the instructor's edition of `source` and write it into `folder`, in one step; returns the file.
+def write_edition(source: Path, folder: Path | None = None) -> Path:
+    """Run the instructor's edition of `source` and write it into `folder` (build/instructor); returns the file.
 
     Raises `SetupError` where a cell fails.
     """
@@ -39,6 +39,7 @@ def write_edition(source: Path, folder: Path = FOLDER) -> Path:
         notebook = notebooks.run(compose(source), source.stem)
     except LessonError as error:
         raise SetupError(f"{source.stem} was not written. {error}") from None
+    folder = folder or FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{source.stem}.ipynb"
     notebooks.write(notebook, path)

@@ -6,7 +6,6 @@ mistakes) and the predictions (each option with its reason) is taken from there,
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import nbformat
@@ -64,15 +63,6 @@ def number_of(source: Path) -> int:
 def title_of(notebook: NotebookNode) -> str:
     """The lesson's title: the heading on top."""
     return notebook.cells[0].source.splitlines()[0].lstrip("# ")
-
-
-def minutes_of(notebook: NotebookNode) -> int:
-    """How many minutes the lesson says that it takes."""
-    top = "\n".join(cell.source for cell in notebook.cells[:4])
-    found = re.search(r"\babout (\d+) minutes\b", top)
-    if not found:
-        raise ValueError(f"{title_of(notebook)} does not say `about … minutes` at its top")
-    return int(found.group(1))
 
 
 # ------------------------------------------------------------------------------------------- what the course declares

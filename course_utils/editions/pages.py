@@ -43,15 +43,13 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
 
 
 def _flatten(output: NotebookNode) -> dict[str, str]:
-    data = output.data
+    data, picture = output.data, _picture(output)
     words = data.get("text/plain", "")
-    if WIDGET_VIEW in data or output.metadata.get(WIDGET):
-        return {"text/html": f"<figure>{_picture(output)}<figcaption>{_lines(words)}</figcaption></figure>"}
+    if picture and (WIDGET_VIEW in data or output.metadata.get(WIDGET)):
+        return {"text/html": f"<figure>{picture}<figcaption>{_lines(words)}</figcaption></figure>"}
     if "text/html" in data:
         return {"text/html": data["text/html"]}
-    if picture := _picture(output):
-        return {"text/html": f"<figure>{picture}</figure>"}
-    return {"text/plain": words}
+    return {"text/html": f"<figure>{picture}</figure>"} if picture else {"text/plain": words}
 
 
 def _picture(output: NotebookNode) -> str:

@@ -2,8 +2,8 @@
 
 How a lesson is cut: each heading of level 1 or 2 begins a column of slides, each of level 3 a slide below. What a cell
 holds (paragraphs, code, outputs) is put on a slide until that is full, and goes on under the same heading. A prediction
-ends its slide, so that nobody reads the answer with the question. Set-up cells, checks and the bare list of references
-are left out; answer cells show the task, and the notes below the slide the answer.
+ends its slide, so that nobody reads the answer with the question. Imports, parameters and checks are left out;
+answer cells show the task, and the notes below the slide the answer.
 """
 
 from __future__ import annotations
@@ -307,8 +307,11 @@ def make_slides(notebook: NotebookNode, reveal: dict[str, str]) -> str:
     )
 
 
-def write_slides(source: Path, folder: Path = FOLDER) -> Path:
-    """Write the slides of the lesson `source` into `folder` and return the file. Raises `SetupError`."""
+def write_slides(source: Path, folder: Path | None = None) -> Path:
+    """Write the slides of the lesson `source` into `folder` (build/slides) and return the file.
+
+    Raises `SetupError` where reveal.js is not installed, or the lesson's notebook is out of date.
+    """
     reveal = read_reveal()
     page = make_slides(with_notes(source, read_built(source)), reveal)
-    return pages.write_page(page, folder / f"{source.stem}.slides.html")
+    return pages.write_page(page, (folder or FOLDER) / f"{source.stem}.slides.html")
