@@ -149,11 +149,15 @@ def _network(name: str) -> PictureNet:
 
 @dataclass(frozen=True)
 class _Found:
-    """What does not depend on the block: the pictures, their logits, Grad-CAM's map, the layer's height and width."""
+    """What does not depend on the block.
+
+    scenes, logits: of the source and of the target. tiles: (3, 3, H, W), both pictures and Grad-CAM's map of the
+    source. cells: the layer's height and width.
+    """
 
     scenes: tuple[Scene, Scene]
     logits: tuple[float, float]
-    heat: Tensor
+    tiles: Tensor
     cells: tuple[int, int]
 
 
@@ -166,7 +170,8 @@ def _compute(number: int, network: str, layer: str) -> _Found:
     with torch.no_grad():
         logits = model(images)[:, kind].tolist()
     heat = scale_to_unit(upsample(relu(grad_cam(model, images[:1], PATCH_LAYERS[-1], kind)), (SIZE, SIZE)))[0]
-    return _Found(pictures, tuple(logits), heat, tuple(output_of(model, layer, images[:1]).shape[2:]))
+    tiles = torch.stack([*map(draw_heat, images), draw_heat(images[0], heat)])
+    return _Found(pictures, tuple(logits), tiles, tuple(output_of(model, layer, images[:1]).shape[2:]))
 
 
 def _where_they_differ(pictures: tuple[Scene, Scene]) -> Tensor:
@@ -181,8 +186,7 @@ def _say(logit: float) -> str:
 
 def _draw_sheet(pair: Pair, found: _Found, region: Tensor, logits: tuple[float, float, float]) -> Tensor:
     large = region.repeat_interleave(2, 0).repeat_interleave(2, 1)
-    tiles = [outline(draw_heat(each.image), large, "cyan", width=2) for each in found.scenes]
-    tiles.append(outline(draw_heat(found.scenes[0].image, found.heat), large, "cyan", width=2))
+    tiles = outline(found.tiles, large.expand(3, -1, -1), "cyan", width=2)
     labels = [
         f"source: {pair.kind} {_say(logits[0])}",
         f"target: {_say(logits[1])}, patched: {_say(logits[2])}",

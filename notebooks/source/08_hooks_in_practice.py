@@ -414,7 +414,7 @@ check(dead_share)
 # is [1, 3], [1, 9], [1, 27] …
 
 # %%
-chain, x = make_chain(6), torch.tensor([[1.0, 0.0]])
+chain, x = make_chain(6), torch.tensor([[1.0, 0.0]], requires_grad=True)
 print("forward:", chain(x).tolist())
 chain(x).sum().backward()
 norms = [each.weight.grad.norm().item() for each in chain]
@@ -835,7 +835,7 @@ show(
 # and does it have to grow in later layers? Pairs 1 and 2 have a buoy, the others an exchanged thing.
 
 # %% tags=["explore"]
-from course_utils.explorers.patching import Patching
+from course_utils.explorers import Patching
 
 Patching(1, "misled", layer="features.6", row=7, column=1, size=3)
 
