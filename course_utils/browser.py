@@ -145,9 +145,13 @@ class LabPage:
         self.page.set_default_timeout(1000 * PATIENCE)
         self.outside: list[str] = []
         self.complaints: list[str] = []
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("pageerror", self._note)
         self.page.route(lambda address: not address.startswith(lab.address), self._refuse)
         self.load()
+
+    def _note(self, error: object) -> None:
+        if not str(error).startswith("Canceled future"):  # JupyterLab on a kernel that was ended before it answered
+            self.complaints.append(str(error))
 
     def _refuse(self, route: object) -> None:
         self.outside.append(route.request.url)
