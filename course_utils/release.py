@@ -76,7 +76,12 @@ def make_release(root: Path = ROOT, seeds: Sequence[int] = SEEDS) -> dict[str, b
     """Everything in the release, by its path in the course. Raises `SetupError` where it cannot be made."""
     if not has_answers():
         raise SetupError("This is a release already, without answers. Make one in the instructor's copy of the course.")
-    files = collect_files(root)
+    from course_utils.notebooks import LessonError
+
+    try:
+        files = collect_files(root)
+    except LessonError as error:
+        raise SetupError(str(error)) from None
     files |= record_results(seeds)
     refuse_answers(files)
     return files
@@ -325,4 +330,7 @@ def describe(files: Mapping[str, bytes]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except SetupError as error:
+        sys.exit(str(error))
