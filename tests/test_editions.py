@@ -587,10 +587,11 @@ def test_in_a_browser_the_speaker_view_has_the_notes(browser, tmp_path):
     page = context.new_page()
     page.goto(page_file.as_uri())
     page.wait_for_function("window.Reveal && Reveal.isReady()")
+    page.evaluate("Reveal.slide(1)")  # the plan stands with what the lesson is for
     with context.expect_page() as opened:
         page.keyboard.press("s")
     notes = opened.value.locator(".speaker-controls-notes .value")
-    notes.filter(has_text="Where did my gradient go?").wait_for(timeout=20_000)
+    notes.filter(has_text="Where did my gradient go?").wait_for(timeout=60_000)
     assert "chalk" in notes.inner_text()
     assert [url for url in requests if not url.startswith(("data:", page_file.as_uri(), "about:"))] == []
     context.close()
