@@ -69,7 +69,7 @@ class Patching(Explorer):
             style={"button_width": "90px", "description_width": "60px"},
         )
         self._layer = widgets.SelectionSlider(
-            description="Layer", options=PATCH_LAYERS, value=layer, style=label_width(60), layout=wide
+            description="Layer", options=PATCH_LAYERS, value=layer, style=label_width(60), layout={"width": "360px"}
         )
         self._row = make_slider("Row", 0, PLACES - 1, row)
         self._column = make_slider("Column", 0, PLACES - 1, column)
