@@ -136,12 +136,13 @@ class DaskCrew:
     def _collect(self, done: Iterator, numbers: dict[str, int], sizes: list[int]) -> Iterator[Result]:
         for future in done:
             number = numbers[future.key]
-            if future.status == "finished":
-                line, results = future.result()
+            try:
+                line, results = future.result()  # if its worker has been lost since, this waits for another one
+            except Exception as error:
+                results = [Ran(ended=f"no worker could run it: {error}")] * sizes[number]
+            else:
                 if line not in self.isolation:
                     self.isolation.append(line)
-            else:
-                results = [Ran(ended=f"no worker could run it: {future.exception()}")] * sizes[number]
             future.release()
             yield number, results
 
