@@ -19,6 +19,7 @@ from course_utils.carry import answer_ids, carry, digests, find_answers, text
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.collect import collect_answers
 from course_utils.grading.lessons import load_lessons
+from course_utils.grading.submissions import find_submissions
 from course_utils.renewal import BACKUPS, RECORD, remember, renew_lessons
 
 SKELETON = 'def {name}(x):\n    """{task}"""\n    ...'
@@ -552,6 +553,15 @@ def test_a_real_lesson_keeps_its_answers_to_the_letter(lesson, how):
         one["id"] for one in new["cells"]
     ], "every cell of the new edition is there, in its order"
     assert "a_name_of_old = 1" not in found or how.startswith("ids"), "the old edition's own cell is gone"
+
+
+def test_the_grader_passes_over_backups_in_a_work_folder_that_was_handed_in(tmp_path):
+    work = tmp_path / "anna"
+    (work / BACKUPS).mkdir(parents=True)
+    for path in (work / "01_tensor_hooks.ipynb", work / BACKUPS / "01_tensor_hooks.2026-01-02_0304.ipynb"):
+        write(path, OLD)
+    found = find_submissions(tmp_path, load_lessons())
+    assert [(one.student, one.name, one.reason) for one in found] == [("anna", "01_tensor_hooks", "")]
 
 
 @each_lesson

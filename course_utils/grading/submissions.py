@@ -26,6 +26,7 @@ from pathlib import Path
 
 from course_utils.answers import Unreadable
 from course_utils.grading.lessons import Lesson
+from course_utils.renewal import BACKUPS
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_FILES = 200_000
@@ -86,7 +87,7 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
         entry = Entry(("student", place.name), place)
         return [_to_submission(entry, lessons)]
     entries = list(_zip_entries(place) if place.is_file() else _folder_entries(place))
-    entries = _without_wrapping(entries)
+    entries = [entry for entry in _without_wrapping(entries) if BACKUPS not in entry.parts[1:-1]]
     found = [_to_submission(entry, lessons) for entry in entries if entry.is_notebook or entry.reason]
     with_notebook = {entry.parts[0] for entry in entries if len(entry.parts) > 1 and entry.is_notebook}
     with_reason = {entry.parts[0] for entry in entries if entry.reason}
