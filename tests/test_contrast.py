@@ -1,7 +1,7 @@
 """The colours of everything that the course shows as HTML or SVG, against JupyterLab's light and dark backgrounds.
 
-Nothing is listed by hand: the markup comes from the outputs and widgets saved in the lessons and from what a lesson can
-show besides, the themes' colours from the installed JupyterLab. Contrast is WCAG 2.2's: 4.5 for text, 3 for large text
+No colour is listed by hand: the markup comes from the outputs saved in the lessons and from what a lesson can show
+besides, the themes' colours from the installed JupyterLab. Contrast is WCAG 2.2's: 4.5 for text, 3 for large text
 and for shapes that tell something (success criteria 1.4.3 and 1.4.11).
 """
 
@@ -13,6 +13,7 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
+import ipywidgets as widgets
 import nbformat
 import pytest
 
@@ -219,13 +220,16 @@ def find_faint(markup: str, theme_name: str) -> list[str]:
 
 
 def in_lesson(path: Path) -> list[str]:
-    """All HTML and SVG saved in a lesson: in outputs, and in its widgets."""
+    """All HTML and SVG in the outputs saved in a lesson."""
     lesson = nbformat.read(path, as_version=4)
     outputs = [output for cell in lesson.cells for output in cell.get("outputs", ())]
-    found = [output.data[kind] for output in outputs for kind in KINDS if kind in output.get("data", {})]
-    state = lesson.metadata.get("widgets", {}).get("application/vnd.jupyter.widget-state+json", {}).get("state", {})
-    found += [each["state"].get("value", "") for each in state.values() if each.get("model_name") == "HTMLModel"]
-    return [markup for markup in found if "<" in markup]
+    return [output.data[kind] for output in outputs for kind in KINDS if kind in output.get("data", {})]
+
+
+def in_widgets(widget: widgets.Widget) -> str:
+    """All HTML that a widget and those inside it show."""
+    own = widget.value if isinstance(widget, widgets.HTML) else ""
+    return own + "".join(in_widgets(child) for child in getattr(widget, "children", ()))
 
 
 @cache
@@ -239,8 +243,15 @@ def besides() -> dict[str, str]:
     flow = explorers.GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "print")], step=3)
     hooks = explorers.ModelHooks("small net", hooks=[("relu", "forward hook", "replace by zero")])
     call = explorers.LifeOfACall("plain", hooks=[("forward hook", "relu"), ("forward pre-hook", "global")], step=9)
+    live = {name: getattr(explorers, name) for name in explorers.__all__}
+    live = {
+        name: kind for name, kind in live.items() if isinstance(kind, type) and issubclass(kind, explorers.Explorer)
+    }
+    del live["Explorer"]  # what the others are made from
     return {
         **stages,
+        **{name: in_widgets(kind().widget) for name, kind in live.items()},
+        "prediction": in_widgets(classroom.predict("gradient_of_square")._widget()),
         "hint": classroom.Note("Hint 1 of 3", ("a nudge",), "→")._repr_html_(),
         "solution": classroom.Note("One answer", symbol="→", code="return 1")._repr_html_(),
         "progress": classroom.Progress(((1, 1, 2, 0, 1), (2, 0, 2, 1, 1)), kept=False)._repr_html_(),

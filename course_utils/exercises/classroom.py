@@ -228,7 +228,9 @@ class PredictionView:
         choice.observe(on_choice, "value")
         commit.on_click(on_commit)
         reason.on_click(on_reason)
-        question = widgets.HTML(value=f"<div><strong>Predict:</strong> {code_spans(asked.question)}</div>")
+        question = widgets.HTML(
+            value=f'<div style="line-height:1.5"><strong>Predict:</strong> {code_spans(asked.question)}</div>'
+        )
         return widgets.VBox([question, choice, widgets.HBox([commit, reason]), reply])
 
 

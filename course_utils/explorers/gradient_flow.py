@@ -29,8 +29,8 @@ class GradientFlow(Explorer):
         order of registration; the actions are the keys of `course_utils.graphs.ACTIONS`.
     step: the step of backward to open at: 0 before backward, -1 after its last step.
 
-    By keyboard: Tab from control to control, arrow keys on the slider, Space for buttons and to open a list. (An arrow
-    key on a closed list belongs to JupyterLab, which moves to another cell.)
+    By keyboard: Tab from control to control, arrow keys on the slider and on lists, Space for buttons. (In a JupyterLab
+    that `make lab` did not open, Space opens a list first; an arrow key on a closed one moves to another cell.)
 
     Raises `GraphError` (a `ValueError`) when there is no such graph, hook or step.
     """

@@ -35,7 +35,8 @@ class ModelHooks(Explorer):
         kinds and effects of `course_utils.model_hooks`; the module is a dotted name, "" is the model itself.
 
     The hooks exist only while the picture is computed, on a model made for it. By keyboard: Tab from control to
-    control, Space for buttons and to open a list. Raises `PlacementError` (a `ValueError`) for what does not exist.
+    control, Space for buttons, arrow keys on lists (see `GradientFlow`). Raises `PlacementError` (a `ValueError`) for
+    what does not exist.
     """
 
     def __init__(self, model: str = "small net", hooks: Iterable[tuple[str, ...]] = ()) -> None:

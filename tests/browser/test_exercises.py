@@ -1,6 +1,7 @@
 """A learner in the start lesson: a prediction, a wrong answer, a hint, the right answer, the progress, another day."""
 
 import json
+from pathlib import Path
 
 import pytest
 from faults import find_faults
@@ -72,6 +73,14 @@ class Student:
         self.run_again()
         return self.read(number)
 
+    def take_pictures(self, folder: Path, cells: dict[str, int]) -> None:
+        """Take a picture of each of these cells in both themes, to be looked at."""
+        for dark in (True, False):
+            self.window.set_theme(dark)
+            for name, number in cells.items():
+                path = folder / f"exercise-{name}-{'dark' if dark else 'light'}.png"
+                self.window.cell(number).screenshot(path=path)
+
     def kept(self) -> dict:
         return json.loads((self.window.lab.work / "progress.json").read_text(encoding="utf-8"))
 
@@ -97,7 +106,7 @@ def test_a_prediction_by_mouse_then_by_keyboard(student):
     assert student.kept()["predictions"] == {"gradient_of_square": "6"}
 
 
-def test_a_wrong_answer_a_hint_the_right_answer(student):
+def test_a_wrong_answer_a_hint_the_right_answer(student, pictures):
     answer = student.find("answer")
     before = student.kept()["exercises"]["largest"]["attempts"]  # of the sample, which every run of the lesson checks
     student.type_into(answer, WRONG)
@@ -114,12 +123,14 @@ def test_a_wrong_answer_a_hint_the_right_answer(student):
     shown = student.ask_below(asked, "solution(largest, now=True)")
     assert "return tensor.max().item()" in student.read(shown)
     assert find_faults(student.page) == []
+    student.take_pictures(pictures, {"wrong": answer + 1, "hint": asked, "solution": shown})
 
     student.type_into(answer, RIGHT)
     student.run_again()
     assert "largest: passed (1 point)" in student.read(answer + 1)
     assert "1 of 1" in student.run_progress()
     assert find_faults(student.page) == []
+    student.take_pictures(pictures, {"passed": answer + 1})
 
 
 def test_answers_and_progress_are_there_after_a_reload_and_in_a_new_kernel(student):

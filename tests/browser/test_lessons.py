@@ -77,6 +77,15 @@ def test_axe_finds_nothing_in_what_the_course_shows(lesson, look, dark):
     assert find_faults(lesson.window.page) == []
 
 
+def test_axe_would_find_a_picture_without_words(lesson):
+    page = lesson.window.page
+    output = lesson.window.panel.locator(".jp-OutputArea-output").first
+    output.evaluate("each => { const img = document.createElement('img'); img.id = 'mute'; each.append(img); }")
+    found = find_faults(page)
+    page.evaluate("() => document.getElementById('mute').remove()")
+    assert found == ['image-alt: <img id="mute">']
+
+
 @pytest.mark.parametrize(("dark", "width"), LOOKS)
 def test_its_key_places_are_pictures_worth_looking_at(lesson, look, pictures, dark, width):
     """The explorer, a prediction, a check, and the first figure; in the start lesson the doctor and the progress."""
