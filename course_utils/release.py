@@ -278,14 +278,18 @@ def _passes(body: str, exercise: Exercise) -> bool:
 def record_results(seeds: Sequence[int]) -> dict[str, bytes]:
     """What the reference answers and the mistakes do on the inputs of `seeds`: one JSON file a lesson.
 
-    The order of the keys is kept: of several differences, the first one seen is the one that is told.
+    The order of the keys is kept: of several differences, the first one seen is the one that is told. Raises
+    `SetupError` where the answers do not do here what they should.
     """
     from course_utils.exercises.engine import exercises_of
-    from course_utils.exercises.recorded import record
+    from course_utils.exercises.recorded import NotRecorded, record
 
     files = {}
     for lesson in sorted({each.lesson for each in exercises_of()}):
-        results = record(exercises_of(lesson), seeds)
+        try:
+            results = record(exercises_of(lesson), seeds)
+        except NotRecorded as error:
+            raise SetupError(str(error)) from None
         name = f"course_utils/{ASSETS.name}/{recorded_path(lesson).name}"
         files[name] = (json.dumps(results, separators=(",", ":")) + "\n").encode()
     return files

@@ -217,6 +217,18 @@ def test_recorded_results_are_what_was_seen_and_check_draws_among_them(monkeypat
     assert classroom.check(exercise.reference).passed
 
 
+def test_results_that_would_tell_nothing_are_not_recorded(monkeypatch):
+    (exercise,) = exercises_of(0)
+    right = exercise.key(0)
+    late = [{**case, "raised": {"type": "TimeIsUp"}} for case in right[0]]
+    monkeypatch.setattr(type(exercise), "key", lambda self, seed: (late, right[1]))
+    with pytest.raises(NotRecorded, match="reference answer to largest did not come to an end"):
+        recorded.record([exercise], [0])
+    monkeypatch.setattr(type(exercise), "key", lambda self, seed: (right[0], {"No mistake at all.": right[0]}))
+    with pytest.raises(SetupError, match=r"largest was not recognised here, .* No mistake at all\."):
+        release.record_results([0])
+
+
 def test_in_a_release_the_instructor_has_the_answers(monkeypatch, tmp_path, fresh_records):
     as_release(monkeypatch, tmp_path)
     assert "your instructor has them" in str(classroom.solution(find("largest"), now=True))

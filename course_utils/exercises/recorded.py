@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from course_utils.edition import recorded_path
@@ -18,23 +19,41 @@ if TYPE_CHECKING:
     from course_utils.exercises.evidence import Evidence
 
 
+PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
+
+
 class NotRecorded(Exception):
     """There is no recorded result to compare with; the message says so to the learner."""
 
 
 def record(exercises: Sequence[Exercise], seeds: Sequence[int]) -> dict[str, Any]:
-    """The keys of `exercises` for every seed, ready for JSON. What answers print is not compared, and not kept."""
+    """The keys of `exercises` for every seed, ready for JSON. What answers print is not compared, and not kept.
+
+    Raises `NotRecorded` for a key by which a mistake would not be told: something did not work here as it should.
+    """
     import torch
 
     found: dict[str, Any] = {}
-    for exercise in exercises:
+    for exercise in (replace(each, limit=PATIENCE) for each in exercises):
         for seed in seeds:
             reference, mistakes = exercise.key(seed)
+            _examine(exercise.name, reference, mistakes)
             found.setdefault(exercise.name, {})[str(seed)] = {
                 "reference": _without_prints(reference),
                 "mistakes": [[message, _without_prints(cases)] for message, cases in mistakes.items()],
             }
     return {"torch": torch.__version__.split("+")[0], "seeds": list(seeds), "exercises": found}
+
+
+def _examine(name: str, reference: list[Evidence], mistakes: dict[str, list[Evidence]]) -> None:
+    """Raise `NotRecorded` if the reference came to no end, or a mistake is not told from it and from the others."""
+    from course_utils.exercises.judging import judge
+
+    if any(case["raised"] and case["raised"]["type"] == "TimeIsUp" for case in reference):
+        raise NotRecorded(f"The reference answer to {name} did not come to an end here, so nothing was recorded.")
+    for message, cases in mistakes.items():
+        if judge(name, cases, reference, mistakes).cause != message:
+            raise NotRecorded(f"A mistake in {name} was not recognised here, so nothing was recorded: {message}")
 
 
 def _without_prints(cases: Sequence[Evidence]) -> list[Evidence]:
