@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from course_utils.explorers.patching import Patching
-from course_utils.hooks import count_hooks
+from course_utils.hooks import UnknownLayerError, count_hooks
 from course_utils.localisation import grow
 from course_utils.networks import PictureNet, load_picture_net
 from course_utils.patch_pictures import (
@@ -99,6 +99,15 @@ def test_hooks_go_when_the_network_raises():
 def test_a_region_of_another_size_is_refused_in_words():
     with pytest.raises(ValueError, match=r"features.6 has 28 x 28 cells, the region \(14, 14\)"):
         patch(network(), "features.6", *pair(), torch.ones(14, 14, dtype=torch.bool))
+
+
+def test_a_layer_that_there_is_not_is_named_with_the_nearest():
+    for call in (
+        lambda: patch(network(), "features.61", *pair()),
+        lambda: output_of(network(), "features.61", pair()[0]),
+    ):
+        with pytest.raises(UnknownLayerError, match=r"'features.61' is not in PictureNet \(nearest: .*features.6"):
+            call()
 
 
 def test_the_share_of_the_way():

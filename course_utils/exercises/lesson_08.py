@@ -266,24 +266,6 @@ def _(model, x):
     return found[0] if found else None
 
 
-@first_bad_layer.accept
-def _(model, x):
-    with record(model, nn.Module) as seen:
-        model(x)
-    before = {}
-    handles = [
-        module.register_forward_pre_hook(lambda module, args, name=name: before.setdefault(name, args[0].clone()))
-        for name, module in model.named_modules()
-    ]
-    model(x)
-    for handle in handles:
-        handle.remove()
-    for call in seen.calls:
-        if before[call.layer].isfinite().all() and not call.output.isfinite().all():
-            return call.layer
-    return None
-
-
 def _search_forward(model, x, *, bad=None, blame_heirs=False, leaves=False, last=False, keep=False):
     """The reference with one thing changed: most of the mistakes below."""
     bad = bad or (lambda tensor: not torch.isfinite(tensor).all())
