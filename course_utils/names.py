@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import bisect
 import contextlib
+import functools
 import re
 import symtable
 import warnings
@@ -103,8 +104,17 @@ def _without_magics(source: str) -> str:
 def text_of(node: ast.stmt, source: str) -> str:
     """The text of a top-level statement of `source`, decorators included."""
     if isinstance(node, DEFINES):
-        return "\n".join(source.split("\n")[first_line(node) - 1 : node.end_lineno])
-    return ast.get_source_segment(source, node) or ast.unparse(node)
+        return "\n".join(_lines(source)[first_line(node) - 1 : node.end_lineno])
+    lines = _lines(source)[node.lineno - 1 : node.end_lineno]
+    lines[-1] = lines[-1].encode()[: node.end_col_offset].decode()
+    lines[0] = lines[0].encode()[node.col_offset :].decode()
+    return "\n".join(lines)
+
+
+@functools.lru_cache(maxsize=8)
+def _lines(source: str) -> list[str]:
+    """The lines of a cell, split once for all of its statements: there may be thousands, and `ast` splits for each."""
+    return source.split("\n")
 
 
 def first_line(node: DEFINES) -> int:

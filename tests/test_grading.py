@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import csv
 import json
@@ -16,7 +17,7 @@ from grading_samples import add_cell, as_version_3, hand_in, helpers_of, noteboo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_utils import notebooks
+from course_utils import names, notebooks
 from course_utils.answers import Unreadable, read_cells
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import exercises_of, find
@@ -28,6 +29,7 @@ from course_utils.grading.__main__ import main
 from course_utils.grading.canonical import canonical
 from course_utils.grading.collect import Answer, collect_answers
 from course_utils.grading.comparing import Comparer
+from course_utils.grading.crew import LocalCrew, choose_engine
 from course_utils.grading.forking import ForkEngine
 from course_utils.grading.grade import STOPPED, grade
 from course_utils.grading.judge import Item, Verdict, compare, judge_answer, judge_in_words
@@ -36,10 +38,10 @@ from course_utils.grading.lessons import Lesson, load_lessons
 from course_utils.grading.records import BadRecord, check_evidence, fits, read_record
 from course_utils.grading.report import COLUMNS, NOT_GRADED, Score, score, table, write_scores
 from course_utils.grading.resume import Memory
-from course_utils.grading.run import Key, Observed, make_key, make_task, read_ran, seed_for
+from course_utils.grading.run import Key, Observed, make_keys, make_task, read_ran, seed_for
 from course_utils.grading.submissions import MAX_BYTES, Submission, find_submissions, read_submission
 from course_utils.grading.tasks import Limits
-from course_utils.names import Names, read_cell, used_names
+from course_utils.names import Names, read_cell, text_of, used_names
 
 SEED = 20_261
 LESSONS = load_lessons()
@@ -159,6 +161,19 @@ def test_lines_for_ipython_do_no_harm_and_keep_the_line_numbers(source):
     wanted = [number for number, line in enumerate(source.split("\n"), start=1) if line.startswith("def")]
     assert [node.lineno for node in cell.tree.body if hasattr(node, "name")] == wanted
     assert needed(source, of="def answer():\n    return x\n")[0] == ["x = 3"]
+
+
+def test_the_text_of_a_statement_is_what_ast_says():
+    source = "é = 'ü'; x = '''a\nü b'''; y = 3\nif x:\n    z = 1\nelse:\n    z = (2,\n 3)  # no\nw: int = 4\n"
+    nodes = ast.parse(source).body
+    assert [text_of(node, source) for node in nodes] == [ast.get_source_segment(source, node) for node in nodes]
+
+
+def test_a_cell_is_split_once_for_all_its_statements():
+    """With thousands of statements in a cell, a submission could keep the grader busy for hours."""
+    before = names._lines.cache_info().misses
+    Names([read_cell("".join(f"x{number} = {number}\n" for number in range(1000)))])
+    assert names._lines.cache_info().misses == before + 1
 
 
 def test_a_cell_of_another_language_is_empty():
@@ -926,15 +941,43 @@ def test_evidence_that_breaks_the_judge_costs_one_verdict(keys, monkeypatch):
     assert (verdict.outcome, verdict.by_hand) == (None, True)
 
 
+@pytest.fixture
+def executed(monkeypatch):
+    """The notebooks that papermill is given for a key: how many exercises each has."""
+    from course_utils.grading import kernel
+
+    found, execute = [], kernel.execute
+
+    def noting(notebook, seeds, *arguments):
+        found.append(len(seeds))
+        return execute(notebook, seeds, *arguments)
+
+    monkeypatch.setattr(kernel, "execute", noting)
+    return found
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("lesson", LESSONS.values(), ids=lambda lesson: lesson.name)
-def test_every_lesson_has_a_key(lesson, keys):
-    """The answered edition, run as a submission is, does what the declared reference answers do in this process."""
-    found = make_key(lesson, SEED)
-    assert [key.reason for key in found.values()] == [""] * len(lesson.exercises)
+def test_every_exercise_has_a_key(keys, executed):
+    """The answered editions, run as submissions are, do what the declared reference answers do in this process."""
+    wanted = [(lesson, {exercise.name for exercise in lesson.exercises}) for lesson in LESSONS.values()]
+    with LocalCrew(choose_engine(), jobs=1, key=True) as crew:
+        found = make_keys(wanted, SEED, seat=crew.seat)
+    assert executed == [len(EXERCISES)], "one kernel for all"
+    assert found.keys() == keys.keys()
     for name, key in found.items():
+        assert not key.reason, name
         assert first_difference(key.evidence, keys[name].evidence, name) is None
         assert [message for message, _ in key.mistakes] == [mistake.message for mistake in find(name).mistakes]
+
+
+@pytest.mark.slow
+def test_a_kernel_that_is_lost_costs_no_key(keys, executed):
+    """Where the process in the seat is gone, an ordinary kernel makes the key."""
+    with LocalCrew(choose_engine(), jobs=1, key=True) as crew:
+        crew.seat.close()
+        found = make_keys([(START, {"largest"})], SEED, seat=crew.seat)
+    assert executed == [1, 1]
+    assert not found["largest"].reason
 
 
 # ----------------------------------------------------------------------------------------------- report and commands

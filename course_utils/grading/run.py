@@ -138,11 +138,6 @@ def make_keys(
     return found
 
 
-def make_key(lesson: Lesson, secret: int, limits: Limits | None = None) -> dict[str, Key]:
-    """The key of every exercise of one lesson."""
-    return make_keys([(lesson, {exercise.name for exercise in lesson.exercises})], secret, limits)
-
-
 def _recorded_key(exercise: Card | Exercise, secret: int) -> Key:
     evidence, mistakes = recorded_key(exercise.lesson, exercise.name, _seed_of(exercise, secret))
     return Key(tuple(evidence), tuple((message, tuple(cases)) for message, cases in mistakes.items()))
