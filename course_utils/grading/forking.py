@@ -19,7 +19,7 @@ from course_utils.grading.key_kernel import Seat
 from course_utils.grading.sandbox import PACKAGE
 from course_utils.grading.tasks import KILLED, LATE, MEBIBYTE, TOO_LONG, Limits, Ran, Task
 
-KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 START_SECONDS = 120  # to import torch, on a slow disk
 SPARE_SECONDS = 30  # for a host to end a child and to answer
 

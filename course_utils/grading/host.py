@@ -331,12 +331,12 @@ def _descendants() -> list[int]:
 
 
 def _anonymous_bytes(pid: int | str) -> int:
-    """Memory that a process has written to, as far as it has not given it back."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc", str(pid), "status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-    return 0
+    """Memory that a process has written to, as far as it has not given it back; shared memory counts for each."""
+    try:
+        lines = Path("/proc", str(pid), "status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
 
 
 def _folder_bytes(folder: str) -> int:

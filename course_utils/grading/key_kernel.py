@@ -29,10 +29,12 @@ class Seat:
         self.pid = 0
 
     def manager(self) -> AsyncKernelManager:
-        """A kernel manager that starts the kernel here; once only."""
+        """A kernel manager that starts the kernel here, once; its connection file is in Jupyter's runtime folder."""
         from jupyter_client import AsyncKernelManager
+        from jupyter_core.paths import jupyter_runtime_dir
 
-        manager = AsyncKernelManager(kernel_name="python3")
+        place = os.path.join(jupyter_runtime_dir(), "key.json")
+        manager = AsyncKernelManager(kernel_name="python3", connection_file=place)
         manager.provisioner = _provisioner_class()(kernel_id="key", kernel_spec=manager.kernel_spec, parent=manager)
         manager.provisioner.seat = self
         return manager

@@ -1,4 +1,4 @@
-"""The Linux calls that Python lacks (before 3.12), and nothing else: namespaces, mounts, Landlock, capabilities.
+"""The Linux calls that Python lacks (before 3.12), and nothing else: namespaces, mounts, Landlock, seccomp and such.
 
 Each function raises `OSError` with the kernel's own words where the platform refuses. What they are used for is in
 `sandbox`.
@@ -7,8 +7,11 @@ Each function raises `OSError` with the kernel's own words where the platform re
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import platform
 import struct
+from pathlib import Path
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWUTS = 0x0400_0000
@@ -126,3 +129,36 @@ def restrict(rules: dict[str, int], version: int) -> None:
         _call("syscall", ctypes.c_long(_RESTRICT_SELF), ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:
         os.close(ruleset)
+
+
+# ------------------------------------------------------------------------------------------------------------- seccomp
+
+# Numbers of system calls, by processor. No answer needs these: memory that belongs to no process, so that no limit
+# counts it, and mounts.
+_AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
+_SYSTEM_CALLS = {
+    "x86_64": {"memfd_create": 319, "memfd_secret": 447, "shmget": 29, "msgget": 68, "mount": 165, "fsopen": 430},
+    "aarch64": {"memfd_create": 279, "memfd_secret": 447, "shmget": 194, "msgget": 186, "mount": 40, "fsopen": 430},
+}
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_ALLOW, _REFUSE = 0x7FFF_0000, 0x0005_0000 | errno.EPERM
+_LOAD, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_FOREIGN = 0x4000_0000  # x86: system calls of another convention have numbers from here on
+
+
+def can_forbid_calls() -> bool:
+    """Whether `forbid_calls` knows this processor, and the kernel filters system calls."""
+    return platform.machine() in _AUDIT_ARCH and Path("/proc/sys/kernel/seccomp/actions_avail").exists()
+
+
+def forbid_calls() -> None:
+    """Refuse this process, for good, memory outside of processes, and mounts. `PR_SET_NO_NEW_PRIVS` must be set."""
+    numbers = sorted(_SYSTEM_CALLS[platform.machine()].values())
+    steps = [(_LOAD, 0, 0, 4), (_JUMP_IF_EQUAL, 0, len(numbers) + 3, _AUDIT_ARCH[platform.machine()])]
+    steps += [(_LOAD, 0, 0, 0), (_JUMP_IF_AT_LEAST, len(numbers) + 1, 0, _FOREIGN)]
+    steps += [(_JUMP_IF_EQUAL, len(numbers) - place, 0, number) for place, number in enumerate(numbers)]
+    steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    header = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(program)))
+    none = ctypes.c_ulong(0)
+    _call("prctl", _PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), header, none, none)

@@ -3,8 +3,8 @@
 Two steps. `enter` is taken once, by the process that will fork (see `host`): namespaces, and a root folder in which
 nothing is but Python, its packages without the course's answers, and the system's libraries, all read-only. `confine`
 is taken by each child before it meets an answer: a scratch folder with a size cap, resource limits, a user without
-rights, Landlock. What a platform refuses to `enter` is in the line of the report; what fails in `confine` although it
-was promised keeps the answer from running.
+rights, Landlock, seccomp. What a platform refuses to `enter` is in the line of the report; what fails in `confine`
+although it was promised keeps the answer from running.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Isolation:
 
     namespaces: bool = False
     landlock: int = 0
+    seccomp: bool = False
     user: int = 0  # the user id that children take; 0 if they keep the grader's
     root: bool = False
     lacking: list[str] = field(default_factory=list)
@@ -55,6 +56,8 @@ class Isolation:
             parts.append("a user without rights")
         if self.landlock:
             parts.append(f"Landlock {self.landlock}")
+        if self.seccomp:
+            parts.append("seccomp")
         lacking = f"; MISSING: {'; '.join(self.lacking)}" if self.lacking else ""
         return f"isolation: {', '.join(parts)}{lacking}"
 
@@ -86,6 +89,9 @@ def enter_namespaces() -> Isolation:
     found.landlock = linux.landlock_version()
     if not found.landlock:
         found.lacking.append("Landlock")
+    found.seccomp = linux.can_forbid_calls()
+    if not found.seccomp:
+        found.lacking.append("seccomp")
     return found
 
 
@@ -190,6 +196,8 @@ def confine(isolation: Isolation, limits: Limits, scratch: str, hidden: Sequence
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     if isolation.landlock:
         linux.restrict(_rules(isolation, scratch, hidden), isolation.landlock)
+    if isolation.seccomp:
+        linux.forbid_calls()
     if isolation.user:
         os.setgroups([])
         os.setresgid(isolation.user, isolation.user, isolation.user)

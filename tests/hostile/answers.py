@@ -153,10 +153,89 @@ ATTACKS = [
         words="OSError",
         alone=True,
     ),
+    attack(
+        "memory outside of any process",
+        f"""
+        kept = []
+        while len(kept) < 50:
+            kept.append(os.memfd_create(str(len(kept))))
+            os.write(kept[-1], bytes(20_000_000))
+        {RIGHT}
+        """,
+        words="PermissionError",
+        alone=True,
+    ),
+    attack(
+        "memory that processes share",
+        """
+        import mmap
+        for _ in range(6):
+            if os.fork() == 0:
+                kept = mmap.mmap(-1, 150_000_000)
+                for _ in range(30): kept.write(bytes(5_000_000))
+                time.sleep(60)
+        time.sleep(60)
+        """,
+        words="was stopped",
+        alone=True,
+    ),
+    attack(
+        "memory of the system",
+        f"""
+        if ctypes.CDLL(None, use_errno=True).shmget(0, 100_000_000, 0o1600) < 0:
+            raise OSError("no segment")
+        {RIGHT}
+        """,
+        words="no segment",
+        alone=True,
+    ),
+    attack(
+        "10,000 files",
+        f'for number in range(10_000): open(str(number), "w").close()\n{RIGHT}',
+        words="No space left",
+        alone=True,
+    ),
     attack("a value without end", "return [[[[0] * 1000] * 1000] * 1000] * 1000"),
     attack("a text of 500 MB", 'return "x" * 500_000_000', words="returned"),
     attack("recursion", f"return {EXERCISE}(tensor, factor)", words="RecursionError"),
+    attack("few frames", f"sys.setrecursionlimit(60)\n{RIGHT}", passes=True),
+    attack(
+        "a program without a file", 'os.execve(os.memfd_create("x"), ["x"], {})', words="PermissionError", alone=True
+    ),
+    attack("stops its parent", "os.killpg(os.getpgid(os.getppid()), signal.SIGSTOP)", words=LATE, alone=True),
+    attack(
+        "rings without end",
+        f"""
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        {WRONG}
+        """,
+        above="def ring(*_): raise KeyboardInterrupt",
+        words="KeyboardInterrupt",
+    ),
     # ---- forging
+    attack(
+        "writes at the end", f'import atexit\natexit.register(os.write, 3, b"{{}}")\n{RIGHT}', passes=True, alone=True
+    ),
+    attack("looks over the shoulder", f"sys.settrace(lambda *_: None)\n{RIGHT}", passes=True),
+    attack(
+        "empties what the observer has",
+        f"""
+        for one in gc.get_objects():
+            if isinstance(one, dict) and "returned" in one:
+                one.clear()
+        {WRONG}
+        """,
+    ),
+    attack(
+        "a tensor that agrees with all",
+        "return torch.zeros(2).as_subclass(Yes)",
+        above="""
+        class Yes(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, *_, **__): return True
+        """,
+    ),
     attack("patches comparisons", f"torch.equal = torch.allclose = lambda *_, **__: True\n{WRONG}", words="expected"),
     attack(
         "patches builtins",
@@ -253,7 +332,7 @@ ATTACKS = [
         from course_utils.exercises import lesson_01
         return lesson_01.{EXERCISE}.reference(tensor, factor)
         """,
-        words="NotImplementedError",
+        words="returned nothing",
     ),
     attack(
         "uses another right answer",

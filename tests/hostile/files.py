@@ -36,6 +36,8 @@ def write_files(folder: Path, name: str, notebook: NotebookNode, version_3: byte
         "f-other-language": (lambda path: path.write_bytes(_with_kernel(notebook, "ir", "R")), ""),
         "f-pipe": (os.mkfifo, "not a regular file"),
         "f-two-gigabytes": (lambda path: _write_sparse(path, 2 * 1024**3), "larger than"),
+        "f-utf-16": (lambda path: path.write_bytes(right.decode().encode("utf-16")), "UTF-8"),
+        "f-many-cells": (lambda path: path.write_bytes(_with_many_cells(notebook, 20_000)), ""),
         "f-version-3": (lambda path: path.write_bytes(version_3), ""),
         "f-version-99": (
             lambda path: path.write_bytes(right.replace(b'"nbformat": 4', b'"nbformat": 99')),
@@ -59,6 +61,12 @@ def _with(notebook: NotebookNode, source: str) -> bytes:
     """The notebook with one more code cell, at its end."""
     cell = {"cell_type": "code", "metadata": {}, "source": source, "outputs": [], "execution_count": None, "id": "more"}
     return json.dumps({**notebook, "cells": [*notebook["cells"], cell]}).encode()
+
+
+def _with_many_cells(notebook: NotebookNode, count: int) -> bytes:
+    empty = {"cell_type": "code", "metadata": {}, "source": "", "outputs": [], "execution_count": None}
+    more = [{**empty, "id": f"more-{number}"} for number in range(count)]
+    return json.dumps({**notebook, "cells": [*notebook["cells"], *more]}).encode()
 
 
 def _with_double_ids(notebook: NotebookNode) -> bytes:
