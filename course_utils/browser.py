@@ -228,6 +228,7 @@ class LabPage:
         """Press a key on a slider, and return the milliseconds from the key to the new picture of its explorer.
 
         Measured in the page, from the key's event to the picture's load event (of an SVG: to its place in the page).
+        Where the picture stays as it was, to the new sentence.
         """
         handle.evaluate(_START_WATCH)
         handle.press(key)
@@ -274,17 +275,20 @@ class LabPage:
 
 _START_WATCH = f"""handle => {{
     const panel = handle.closest('.jp-OutputArea-output');
-    const picture = panel.querySelector('img, svg[role="img"]').closest('.widget-html');
+    const [picture, words] = ['img, svg[role="img"]', '[role="status"]'].map(
+        each => panel.querySelector(each).closest('.widget-html'));
     window.courseMove = new Promise(resolve => {{
-        let start;
+        let start, loading = false;
         const finish = () => {{ observer.disconnect(); resolve(performance.now() - start); }};
         const observer = new MutationObserver(() => {{
             const image = picture.querySelector('img');
+            if (loading) return;  // the sentence came before the picture was loaded
             if (!image || image.complete) finish();
             else image.addEventListener('load', finish, {{once: true}});
+            loading = true;
         }});
         handle.addEventListener('keydown', () => {{ start = performance.now(); }}, {{capture: true, once: true}});
-        observer.observe(picture, {{childList: true, subtree: true}});
+        for (const part of [picture, words]) observer.observe(part, {{childList: true, subtree: true}});
         setTimeout(() => resolve(null), {1000 * PATIENCE});
     }});
 }}"""
