@@ -22,7 +22,7 @@ from hostile.answers import ATTACKS, EXERCISE
 from hostile.files import write_files
 
 SECRET = 4711
-LIMITS = Limits(exercise=6, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE)
+LIMITS = Limits(exercise=6, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
 LESSONS = load_lessons()
 LESSON = LESSONS["01_tensor_hooks"]
 RIGHT = {exercise.name: source_under_name(exercise.accepted[0], exercise.name) for exercise in LESSON.exercises}
