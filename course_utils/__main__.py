@@ -172,9 +172,13 @@ COMMANDS = {
 
 
 def list_commands() -> None:
-    """Print every command with its line, and the variables that its make target understands."""
+    """Print every command of this edition with its line, and the variables that its make target understands."""
+    from course_utils.edition import STUDENT_COMMANDS, has_answers
+
     print("make TARGET, or python -m course_utils TARGET:\n")
-    for name, command in COMMANDS.items():
+    here = COMMANDS if has_answers() else [name for name in COMMANDS if name in STUDENT_COMMANDS]
+    for name in here:
+        command = COMMANDS[name]
         variables = f"   [{command.variables}]" if command.variables else ""
         print(f"  {name:<11}{command.summary}{variables}")
     print("\nStart with: make lab")
@@ -219,7 +223,9 @@ def parse_options(name, arguments) -> tuple:
 def run_command(name, arguments) -> int:
     """Run one command with the environment's Python, making the environment first where it is missing."""
     from course_utils import setup
+    from course_utils.edition import refuse_in_release
 
+    refuse_in_release(name)
     options, rest = parse_options(name, arguments)
     if COMMANDS[name].examine:
         COMMANDS[name].examine(options, rest)

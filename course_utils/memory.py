@@ -58,6 +58,10 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self._memory = memory
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing here is compiled, and True makes the first operation import torch's compiler: 2 s
+
     def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)

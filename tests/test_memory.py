@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import torch
 from torch.profiler import ProfilerActivity, profile
 
@@ -95,3 +98,16 @@ def test_sparse_tensors_do_no_harm():
         sparse = torch.eye(3).to_sparse()
         assert sparse.sum().item() == 3
     assert memory.peak > 0
+
+
+def test_measuring_does_not_import_torchs_compiler():
+    """It takes seconds: more than the time limit of an answer may leave."""
+    code = (
+        "import sys, torch\n"
+        "from course_utils.memory import measure_memory\n"
+        "with measure_memory():\n"
+        "    torch.ones(5) * 2\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -141,5 +141,6 @@ def test_every_extra_exists(line):
 def test_every_file_and_folder_that_is_named_exists():
     named = [code for code in INLINE if re.fullmatch(r"(course_utils|notebooks|tests)(/[\w.]+)+/?", code)]
     assert named
-    missing = [code for code in named if not (ROOT / code).exists() and "NN" not in code]
+    to_be_made = ("NN", "_09", "09_")  # in how to add a lesson
+    missing = [code for code in named if not (ROOT / code).exists() and not any(part in code for part in to_be_made)]
     assert not missing

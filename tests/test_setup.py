@@ -94,8 +94,8 @@ def make_wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> 
 def make_course(folder: Path) -> Path:
     """Make a small course in `folder`: the real commands, one lesson, and a build that needs nothing."""
     (folder / "course_utils").mkdir(parents=True)
-    for name in ("__init__.py", "__main__.py", "setup.py", "work.py"):
-        shutil.copy(ROOT / "course_utils" / name, folder / "course_utils")
+    for module in (ROOT / "course_utils").glob("*.py"):
+        shutil.copy(module, folder / "course_utils")
     shutil.copy(ROOT / "Makefile", folder)
     (folder / "pyproject.toml").write_text(PYPROJECT)
     (folder / "backend.py").write_text(BACKEND)
