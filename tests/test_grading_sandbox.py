@@ -65,7 +65,23 @@ host.main()
     command = (sys.executable, "-c", program)
 
 
-@pytest.fixture(scope="module", params=[ForkEngine, InUserNamespace, WithoutNamespaces], ids=lambda kind: kind.__name__)
+class WithoutARoot(ForkEngine):
+    """As in a container that gives namespaces, but no file system and no /proc that belongs to them."""
+
+    program = """
+from course_utils.grading import host, sandbox
+def refuse(*_):
+    raise PermissionError(1, "Operation not permitted")
+sandbox._build_root = refuse
+host.main()
+"""
+    command = (sys.executable, "-c", program)
+
+
+ENGINES = [ForkEngine, InUserNamespace, WithoutNamespaces, WithoutARoot]
+
+
+@pytest.fixture(scope="module", params=ENGINES, ids=lambda kind: kind.__name__)
 def engine(request, outside):
     """What this platform has, and less."""
     if request.param is InUserNamespace and subprocess.run(["unshare", "-Ur", "true"], check=False).returncode:

@@ -275,7 +275,7 @@ class Host:
         others = _descendants()
         if len(others) > limits.processes + 1:  # one of them may be the keeper of the namespace
             return True
-        if sum(max(0, _anonymous_bytes(pid) - self._baseline) for pid in others) > limits.memory:
+        if sum(max(0, _anonymous_bytes(pid) - self._baseline) for pid in others.values()) > limits.memory:
             return True
         return not self._isolation.root and _folder_bytes(scratch) > limits.disk
 
@@ -316,18 +316,31 @@ def _chunks(fd: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _descendants() -> list[int]:
-    """All processes that this one, or one of its children, has started."""
+def _descendants() -> dict[int, int]:
+    """All processes that this one, or one of its children, has started: the number to signal it by -> that in /proc.
+
+    The two differ where the platform gave a namespace of processes, but no /proc that belongs to it.
+    """
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
                 stat = Path("/proc", name, "stat").read_bytes()
                 parents[int(name)] = int(stat[stat.rindex(b")") + 2 :].split()[1])
-    found = {os.getpid()}
+    me = int(os.readlink("/proc/self"))
+    found = {me}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    return sorted(found - {os.getpid()})
+    depth = len(_numbers(me)) - 1
+    return {numbers[depth]: pid for pid in sorted(found - {me}) if len(numbers := _numbers(pid)) > depth}
+
+
+def _numbers(pid: int) -> list[int]:
+    """A process's numbers, from the namespace that /proc shows to its own; none if it has ended."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc", str(pid), "status").read_text().splitlines()
+        return next([int(number) for number in line.split()[1:]] for line in lines if line.startswith("NSpid:"))
+    return []
 
 
 def _anonymous_bytes(pid: int | str) -> int:

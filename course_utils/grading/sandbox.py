@@ -276,7 +276,7 @@ def _rules(isolation: Isolation, scratch: str, hidden: Sequence[Path]) -> dict[s
     rules = dict.fromkeys(_spare([*HIDDEN, *hidden]), linux.READ)
     above = {str(parent) for path in HIDDEN for parent in path.parents} & set(readable())
     folders = dict.fromkeys(sorted(above), linux.READ_FOLDER)
-    own = {f"/proc/{os.getpid()}": linux.READ, "/dev/null": write_null, scratch: everything}
+    own = {os.path.realpath("/proc/self"): linux.READ, "/dev/null": write_null, scratch: everything}
     return folders | rules | own
 
 
