@@ -52,8 +52,10 @@ def run_tests(options, rest) -> int:
     from course_utils.setup import ROOT
 
     # The whole suite runs in a process for each core (up to 4: each takes 2 GB), a file at a time; a part of it in one.
+    # More threads than cores wait for each other: with two for each of two processes, lessons take four times as long.
     arguments = rest or ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
-    return subprocess.call([sys.executable, "-m", "pytest", *arguments], cwd=str(ROOT))
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    return subprocess.call([sys.executable, "-m", "pytest", *arguments], cwd=str(ROOT), env=environment)
 
 
 def run_check(options, rest) -> int:

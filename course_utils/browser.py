@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+BLANK = "about:blank"
 WIDE, NARROW = 1280, 800  # of a window, in pixels
 PATIENCE = 120  # seconds for anything that a slow machine may take its time for
 PICTURE = ROOT / "notebooks" / "images" / "explorer.png"
@@ -263,14 +264,22 @@ class LabPage:
         self.page.set_viewport_size({"width": pixels, "height": self.page.viewport_size["height"]})
 
     def shut_down(self) -> None:
-        """End the kernel of the notebook in front and close its tab, saving nothing."""
+        """End the kernel of the notebook in front, if there is one, and close its tab, saving nothing."""
+        if self.page.url == BLANK:
+            return
         self.page.evaluate(
             """async () => {
                 const panel = jupyterapp.shell.currentWidget;
+                if (!panel?.sessionContext) return;
                 await panel.sessionContext.shutdown();
                 panel.dispose();
             }"""
         )
+
+    def rest(self) -> None:
+        """Shut down, and show an empty page: JupyterLab keeps half a core busy even when nothing happens in it."""
+        self.shut_down()
+        self.page.goto(BLANK)
 
 
 _START_WATCH = f"""handle => {{

@@ -403,3 +403,14 @@ def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engin
     first, second = (json.loads(ran.record)["cases"] for ran in engine.run(tasks, LIMITS))
     assert {case["raised"]["type"] for case in first} == {"NotImplementedError"}
     assert "NotImplementedError" not in {case["raised"]["type"] for case in second if case["raised"]}
+
+
+def test_a_course_in_the_folder_for_temporary_files_is_seen_from_inside(monkeypatch):
+    """There the scratch folder would hide it."""
+    sandbox._scratch_place.cache_clear()
+    monkeypatch.setattr(sandbox, "readable", lambda: ["/usr", "/tmp/course/course_utils"])
+    assert sandbox._scratch_place() == "/scratch"
+    sandbox._scratch_place.cache_clear()
+    monkeypatch.setattr(sandbox, "readable", lambda: ["/usr", "/tmporary"])
+    assert sandbox._scratch_place() == "/tmp"
+    sandbox._scratch_place.cache_clear()

@@ -10,6 +10,7 @@ although it was promised keeps the answer from running.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import site
 import sys
@@ -27,7 +28,7 @@ SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/alternatives")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 BUILD_PLACE = "/sys"  # a folder that every Linux has, and of which nothing is needed in the new root
-SCRATCH = "/tmp"  # in a root of its own
+SCRATCH = ("/tmp", "/scratch")  # where an answer may write, in a root of its own: the first that nothing else is in
 FIRST_USER, USERS, LANES = 60_001, 5_000, 256  # user ids that no account has; a lane has one of its own
 
 
@@ -170,7 +171,7 @@ def _build_root(folder: str, hidden: Sequence[Path]) -> None:
             linux.mount("tmpfs", target, "tmpfs", linux.MS_RDONLY, "size=4k,mode=755")
         elif os.path.exists(target):
             linux.mount("/dev/null", target, flags=linux.MS_BIND)
-    for path in ("/proc", SCRATCH):
+    for path in ("/proc", _scratch_place()):
         os.mkdir(folder + path, 0o755)
     linux.mount("proc", f"{folder}/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     linux.mount("", folder, flags=linux.MS_REMOUNT | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
@@ -301,8 +302,15 @@ def _spare(hidden: Sequence[Path]) -> Iterator[str]:
 def make_scratch(isolation: Isolation) -> contextlib.AbstractContextManager[str]:
     """The folder in which an answer may write; empty, and gone after the block."""
     if isolation.root:
-        return contextlib.nullcontext(SCRATCH)
+        return contextlib.nullcontext(_scratch_place())
     return _temporary_folder(isolation.user)
+
+
+@functools.cache
+def _scratch_place() -> str:
+    """Where the scratch folder is in a root of its own: not where it would hide a course or a Python that lies there."""
+    needed = readable()
+    return next(place for place in SCRATCH if not any(path.startswith(place + "/") for path in needed))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ import pytest
 
 from course_utils import browser as driver
 
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+HERE = Path(__file__).parent
+NOTEBOOKS = HERE.parents[1] / "notebooks"
 LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 
@@ -54,6 +55,14 @@ def lesson(request, window):
     window.run_all()
     yield Lesson(request.param, window, window.read_cells())
     window.shut_down()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """After the last test here the window rests, for other tests may follow in this process."""
+    window = item.funcargs.get("window")
+    if window and (nextitem is None or HERE not in nextitem.path.parents):
+        window.rest()
 
 
 @pytest.fixture(scope="session")

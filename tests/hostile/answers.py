@@ -198,7 +198,8 @@ ATTACKS = [
     attack("a value without end", "return [[[[0] * 1000] * 1000] * 1000] * 1000"),
     attack("a text of 500 MB", 'return "x" * 500_000_000', words="returned"),
     attack("recursion", f"return {EXERCISE}(tensor, factor)", words="RecursionError"),
-    attack("few frames", f"sys.setrecursionlimit(60)\n{RIGHT}", passes=True),
+    # A kernel needs more frames than that to send its record, so there it costs the answer its points.
+    attack("few frames", f"sys.setrecursionlimit(60)\n{RIGHT}", passes=True, alone=True),
     attack(
         "a program without a file", 'os.execve(os.memfd_create("x"), ["x"], {})', words="PermissionError", alone=True
     ),
