@@ -308,7 +308,7 @@ def make_scratch(isolation: Isolation) -> contextlib.AbstractContextManager[str]
 
 @functools.cache
 def _scratch_place() -> str:
-    """Where the scratch folder is in a root of its own: not where it would hide a course or a Python that lies there."""
+    """Where the scratch folder is in a root of its own: not where it would hide a course or a Python."""
     needed = readable()
     return next(place for place in SCRATCH if not any(path.startswith(place + "/") for path in needed))
 
