@@ -169,6 +169,8 @@ class LabPage:
 
     def open(self, path: str) -> None:
         """Open the notebook `path` of the work folder in a tab of its own, and wait until its kernel is ready."""
+        if self.page.url == BLANK:
+            self.load()
         self._execute("docmanager:open", path=path)
         self._wait_for_kernel(path)
 

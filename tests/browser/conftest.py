@@ -61,7 +61,7 @@ def lesson(request, window):
 def pytest_runtest_teardown(item, nextitem):
     """After the last test here the window rests, for other tests may follow in this process."""
     window = item.funcargs.get("window")
-    if window and (nextitem is None or HERE not in nextitem.path.parents):
+    if window and nextitem is not None and HERE not in nextitem.path.parents:
         window.rest()
 
 
