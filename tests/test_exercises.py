@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +55,21 @@ def test_declaration_is_complete(name):
     assert exercise.points >= 1
     assert len(exercise.doc) > 40
     assert len(exercise.observe(exercise.reference, 0)) >= 2, "one case is a coincidence"
+
+
+@pytest.mark.slow
+def test_no_exercise_has_torch_import_sympy():
+    """Half a second, which each answer would pay anew when it is graded: `backward(gradient)` does that, say."""
+    code = (
+        "import sys\n"
+        "from course_utils.exercises.engine import exercises_of\n"
+        "for each in exercises_of():\n"
+        "    each.observe(each.reference, 0)\n"
+        "    if 'sympy' in sys.modules:\n"
+        "        sys.exit(each.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -915,8 +915,38 @@ def test_nbval_and_words_must_agree(keys, monkeypatch):
     assert "nbval finds evidence and key different" in failed.reason
 
 
+@pytest.mark.slow
+def test_many_items_are_compared_in_parts_and_stay_in_order(keys, monkeypatch):
+    started, start = [], Comparer.start
+
+    def noting(self, notebook):
+        started.append(len(nbformat.reads(notebook, as_version=4).cells) - 1)  # without the heading
+        start(self, notebook)
+
+    monkeypatch.setattr("course_utils.grading.judge.WORTH_A_PROCESS", 2)
+    monkeypatch.setattr("course_utils.grading.judge.cpu_count", lambda: 3)
+    monkeypatch.setattr(Comparer, "start", noting)
+    key = keys["largest"]
+    wrong = key.mistakes[0][1]
+    verdicts = final(*[(key.evidence if right else wrong, key) for right in (1, 0, 0, 1, 1, 0, 1)])
+    assert [verdict.outcome.passed for verdict in verdicts] == [True, False, False, True, True, False, True]
+    assert not any(verdict.by_hand for verdict in verdicts)
+    assert started == [2, 2, 3]
+
+
+def test_a_part_that_cannot_be_compared_costs_no_other_its_verdict(keys, monkeypatch):
+    monkeypatch.setattr("course_utils.grading.judge.WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("course_utils.grading.judge.cpu_count", lambda: 2)
+    answers = iter([([None], "no pytest"), ([True], "")])
+    monkeypatch.setattr(Comparer, "finish", lambda self, count: next(answers))
+    key = keys["largest"]
+    first, second = final((key.evidence, key), (key.evidence, key))
+    assert (first.by_hand, second.by_hand) == (True, False)
+    assert "no pytest" in first.reason
+
+
 def test_without_nbval_everything_is_looked_at_by_hand(keys, monkeypatch):
-    monkeypatch.setattr(Comparer, "compare", lambda self, count: ([None] * count, "no pytest"))
+    monkeypatch.setattr(Comparer, "finish", lambda self, count: ([None] * count, "no pytest"))
     (verdict,) = final((keys["largest"].evidence, keys["largest"]))
     assert verdict.by_hand
     assert "no pytest" in verdict.reason
@@ -926,7 +956,7 @@ def test_ctrl_c_while_judging_keeps_the_verdicts_in_words(keys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Comparer, "compare", interrupted)
+    monkeypatch.setattr(Comparer, "finish", interrupted)
     (verdict,) = final((keys["largest"].evidence, keys["largest"]))
     assert (verdict.outcome.passed, verdict.by_hand) == (True, True)
     assert "stopped" in verdict.reason
@@ -1139,6 +1169,14 @@ def test_one_submission_that_breaks_the_grader_costs_itself_only(tmp_path, monke
     rows = grade(find_submissions(tmp_path, LESSONS)).scores
     assert {row.reason for row in rows if row.student == "ann"} == {"it could not be graded: OSError: the disk is full"}
     assert {row.stage for row in rows if row.student == "bo"} == {"not attempted"}
+
+
+def test_a_verdict_notebook_that_cannot_be_written_costs_no_score(tmp_path, monkeypatch):
+    hand_in(tmp_path, "ann", START, notebook_with(START, {"largest": find("largest").source}))
+    monkeypatch.setattr("course_utils.grading.judge._compare_in_parts", lambda items, _: [(True, "")] * len(items))
+    result = grade(find_submissions(tmp_path, LESSONS), record=tmp_path / "no folder" / "verdicts.ipynb")
+    assert sum(row.points for row in result.scores) == find("largest").points
+    assert "verdict notebook cannot be written: No such file" in result.problem
 
 
 def test_a_lesson_without_exercises_has_a_row(tmp_path):

@@ -251,10 +251,10 @@ def _(rng):
 
     def once(handle):
         output = relu(x)
-        output.backward(arriving)
+        (output * arriving).sum().backward()
         guided, x.grad = x.grad, None
         handle.remove()
-        relu(x).backward(arriving)
+        (relu(x) * arriving).sum().backward()
         return {"the output": output, "x.grad": guided, "x.grad after handle.remove()": x.grad}
 
     yield Case({"relu": relu}, once, shown="a ReLU that is called once")
@@ -266,7 +266,7 @@ def _(rng):
 
     def twice(_):
         output = again(again(y) * weight + 1)
-        output.backward(rng.whole(4))
+        (output * rng.whole(4)).sum().backward()
         return {"the output": output, "x.grad": y.grad}
 
     yield Case({"relu": again}, twice, shown="a ReLU that is called twice")

@@ -727,7 +727,7 @@ def _go_back(model: nn.Sequential, x: Tensor, gradient: Tensor):
     """What the world does with the hooked network: a backward pass from `gradient`."""
 
     def then(returned):
-        model(x).backward(gradient)
+        (model(x) * gradient).sum().backward()
         values = {"the gradient of the input": x.grad.clone()}
         for name, parameter in model.named_parameters():
             values[f"{name}.grad"] = parameter.grad.clone()

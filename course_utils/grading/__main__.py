@@ -128,7 +128,7 @@ def _find(
 
 def grade_submissions(options: argparse.Namespace) -> int:
     """Grade, write the report and print the table."""
-    from course_utils.grading.comparing import VERDICTS, Comparer
+    from course_utils.grading.comparing import NOTEBOOK, Comparer
     from course_utils.grading.lean import import_lean
 
     # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
@@ -140,7 +140,7 @@ def grade_submissions(options: argparse.Namespace) -> int:
 
         lessons = _load_lessons(options.folder)
         submissions = _find(options.submissions, options.roster, lessons, _choose(lessons, options.lesson))
-        record = options.report / VERDICTS
+        record = options.report / NOTEBOOK
         try:
             options.report.mkdir(parents=True, exist_ok=True)
             record.unlink(missing_ok=True)

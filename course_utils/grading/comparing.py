@@ -7,9 +7,9 @@ student's code ever runs in either.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 from course_utils.grading.lean import import_lean
 
-VERDICTS = "verdicts.ipynb"
+NOTEBOOK = "verdicts.ipynb"
 RESULTS = "verdicts.xml"
 GO = b"go\n"
 PACKAGE_PLACE = Path(__file__).resolve().parents[2]
@@ -32,8 +32,7 @@ class Comparer:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="course-verdict-", ignore_cleanup_errors=True)
-        place = Path(self._folder.name)
-        self.path = place / VERDICTS
+        self._place = place = Path(self._folder.name)
         (place / "runtime").mkdir(mode=0o700)
         (place / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
@@ -62,35 +61,37 @@ class Comparer:
     def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def compare(self, count: int) -> tuple[list[bool | None], str]:
-        """Run nbval on the notebook at `path`: for each of its `count` code cells whether text and output are equal.
+    def start(self, notebook: str) -> None:
+        """Have nbval run the verdict notebook, given as its file's text; once only."""
+        (self._place / NOTEBOOK).write_text(notebook, encoding="utf-8")
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as word:  # if it has ended, `finish` says so
+            word.write(GO)
+        self._process.stdin = None
 
-        None, with a sentence, for a cell that was not compared. Once only.
+    def finish(self, count: int) -> tuple[list[bool | None], str]:
+        """Wait, and return for each of the notebook's `count` code cells whether text and output are equal.
+
+        None, with a sentence, for a cell that was not compared.
         """
-        try:
-            said = self._process.communicate(GO)[0].decode(errors="replace")
-        except ValueError as error:  # it was closed before
-            return [None] * count, str(error)
-        results = self.path.with_name(RESULTS)
+        said = self._process.communicate()[0].decode(errors="replace")
+        results = self._place / RESULTS
         if not results.exists():
             last = said.strip().splitlines()[-1:] or ["it said nothing"]
             return [None] * count, last[0]
         equal = _read_results(results)
         return [equal.get(number) for number in range(count)], "its cell was not compared"
 
-    def keep(self, place: Path) -> None:
-        """Leave a copy of the verdict notebook at `place`."""
-        shutil.copyfile(self.path, place)
-
     def close(self) -> None:
         """End the process, its kernel and its folder."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)  # so that it ends its kernel too
         try:
-            self._process.communicate(timeout=5)
-        except (subprocess.TimeoutExpired, ValueError):
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        for stream in filter(None, (self._process.stdin, self._process.stdout)):
+            stream.close()
         self._folder.cleanup()
 
 
@@ -117,8 +118,8 @@ def main() -> int:
     try:
         if sys.stdin.buffer.readline() != GO:
             return 0
-        options = ["-q", "--nbval", "--nbval-current-env", VERDICTS, "-p", "nbval.plugin", "-p", "no:cacheprovider"]
-        options += ["-c", "pytest.ini", "--noconftest", "--color=no", "--tb=no", "--no-header"]
+        options = ["-q", "--nbval", "--nbval-current-env", NOTEBOOK, "-p", "nbval.plugin", "-p", "no:cacheprovider"]
+        options += ["-c", "pytest.ini", "--noconftest", "--color=no", "--tb=no", "-rN", "--no-header"]
         return int(pytest.main([*options, f"--junitxml={RESULTS}", "--nbval-cell-timeout=60"]))
     finally:
         if kernel.is_alive():

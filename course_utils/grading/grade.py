@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import nbformat
+
 from course_utils.answers import Unreadable, read_cells
 from course_utils.exercises.outcome import Outcome
 from course_utils.grading.collect import Answer, collect_answers
 from course_utils.grading.crew import LocalCrew, Result, choose_engine
-from course_utils.grading.judge import Item, Judged, Verdict, compare, judge_answer
+from course_utils.grading.judge import Item, Judged, Verdict, compare, judge_answer, make_verdict_notebook
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import Score, printable, score
 from course_utils.grading.resume import Memory
@@ -127,8 +129,13 @@ def grade(
         elif each.is_waiting and each.answers:
             grading.judge(each, [])
     items = [Item(each.submission.student, each.submission.name, one) for each in work for one in each.judged]
-    verdicts = iter(zip(compare(items, record, comparer), (item.judged for item in items), strict=True))
+    verdicts = iter(zip(compare(items, comparer), (item.judged for item in items), strict=True))
     rows = [row for each in work for row in _rows(each, verdicts)]
+    try:
+        if record and any(item.judged.expected for item in items):
+            nbformat.write(make_verdict_notebook(items), record)
+    except OSError as error:
+        grading.problem = f"the verdict notebook cannot be written: {error.strerror}"
     try:
         memory.finish(crew.isolation, complete=not stopped)
     except OSError as error:

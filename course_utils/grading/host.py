@@ -72,6 +72,8 @@ def _be_silent() -> None:
 
 def _import() -> None:
     """Import what is the same for the key and for the answers; no exercise yet."""
+    import resource  # noqa: F401
+
     import torch
     import torch.nested._internal.nested_tensor  # else each answer's first backward imports it
 
@@ -116,6 +118,7 @@ def _load() -> None:
     import gc
 
     from course_utils.exercises import engine
+    from course_utils.grading import linux
     from course_utils.grading.bare import load_bare_lessons
     from course_utils.grading.driver import observe_answer
 
@@ -127,6 +130,7 @@ def _load() -> None:
         raise RuntimeError(f"the process that forks has {threads} threads; its children would hang")
     gc.collect()
     gc.freeze()
+    linux.join_pages()
 
 
 def _of_lane(isolation: Isolation, number: int) -> Isolation:

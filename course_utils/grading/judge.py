@@ -1,7 +1,8 @@
 """Step 3: compare evidence with the key, where no student's code ever ran.
 
 One *verdict notebook* for everything that is judged together: a cell for each student and exercise prints the recorded
-evidence, and the output stored beside it is what the key prints. `pytest --nbval` runs it and compares. The words
+evidence, and the output stored beside it is what the key prints. `pytest --nbval` runs it and compares (of a large
+class, each core does its share of the cells, in a notebook and a kernel of its own). The words
 (which stage, what differs, the likely cause) come from `judging.judge`, which reads the same evidence. If the two
 disagree on who passed, a person has to look. The notebook is kept beside the scores as a record that anyone can run
 again.
@@ -9,11 +10,13 @@ again.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import nbformat
+from joblib import cpu_count
 
 from course_utils import notebooks
 from course_utils.exercises.judging import judge
@@ -22,6 +25,8 @@ from course_utils.grading.canonical import canonical
 from course_utils.grading.comparing import Comparer
 from course_utils.grading.records import fits
 from course_utils.grading.run import Key, Observed
+
+WORTH_A_PROCESS = 100  # cells: to compare so many takes about as long as to start a process for them
 
 
 @dataclass(frozen=True)
@@ -86,26 +91,40 @@ def judge_in_words(observed: Observed, key: Key) -> Verdict:
     return Verdict(outcome, reason=observed.reason)
 
 
-def compare(items: Sequence[Item], record: Path | None = None, comparer: Comparer | None = None) -> list[Verdict]:
-    """The final verdict on each item: nbval compares the texts. The verdict notebook is left at `record`, if any.
+def compare(items: Sequence[Item], comparer: Comparer | None = None) -> list[Verdict]:
+    """The final verdict on each item: nbval compares the texts.
 
-    `comparer` is the process that will do it, if it has been started already.
+    `comparer` is the process that will do it, or the first of them, if it has been started already.
     """
     verdicts = [item.judged.verdict for item in items]
     compared = [number for number, item in enumerate(items) if item.judged.expected]
     if not compared:
         return verdicts
-    with comparer or Comparer() as waiting:
-        nbformat.write(make_verdict_notebook([items[number] for number in compared]), waiting.path)
-        try:
-            agreed, problem = waiting.compare(len(compared))
-        except KeyboardInterrupt:  # the answers have been run: what they did is worth keeping
-            agreed, problem = [None] * len(compared), "the grading was stopped before it had compared them"
-        if record:
-            waiting.keep(record)
-    for number, equal in zip(compared, agreed, strict=True):
+    found = _compare_in_parts([items[number] for number in compared], comparer)
+    for number, (equal, problem) in zip(compared, found, strict=True):
         verdicts[number] = _cross_check(verdicts[number], equal, problem)
     return verdicts
+
+
+def _compare_in_parts(items: Sequence[Item], comparer: Comparer | None) -> list[tuple[bool | None, str]]:
+    """Whether nbval finds each item equal, or None with a sentence. Many items are shared among the cores."""
+    count = max(1, min(cpu_count(), len(items) // WORTH_A_PROCESS))
+    edges = [len(items) * number // count for number in range(count + 1)]
+    parts = [items[first:last] for first, last in itertools.pairwise(edges)]
+    with ExitStack() as stack:
+        comparers = [stack.enter_context(comparer or Comparer())]
+        found: list[tuple[bool | None, str]] = []
+        try:
+            comparers += [stack.enter_context(Comparer()) for _ in parts[1:]]
+            for one, part in zip(comparers, parts, strict=True):
+                one.start(nbformat.writes(make_verdict_notebook(part)))
+            for one, part in zip(comparers, parts, strict=True):
+                agreed, problem = one.finish(len(part))
+                found += [(equal, problem) for equal in agreed]
+        except KeyboardInterrupt:  # the answers have been run: what they did is worth keeping
+            lacking = len(items) - len(found)
+            found += [(None, "the grading was stopped before it had compared them")] * lacking
+    return found
 
 
 def _cross_check(verdict: Verdict, equal: bool | None, problem: str) -> Verdict:
@@ -120,10 +139,10 @@ def _cross_check(verdict: Verdict, equal: bool | None, problem: str) -> Verdict:
 
 
 def make_verdict_notebook(items: Sequence[Item]) -> nbformat.NotebookNode:
-    """A cell for each item that prints its evidence, with the key's text as its stored output."""
+    """A cell for each item with evidence, which it prints, with the key's text as its stored output."""
     cells = []
     heading = ("", "")
-    for count, item in enumerate(items, start=1):
+    for count, item in enumerate((item for item in items if item.judged.expected), start=1):
         if heading != (item.student, item.lesson):
             heading = (item.student, item.lesson)
             cells.append(nbformat.v4.new_markdown_cell(f"## {item.student} · {item.lesson}"))

@@ -27,6 +27,9 @@ MNT_DETACH = 2
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 
+HUGE_PAGE = 2 << 20  # bytes
+_MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -81,6 +84,25 @@ def drop_capabilities() -> None:
     """Give up every privilege that this process has in its user namespace."""
     header = struct.pack("Ii", 0x2008_0522, 0)
     _call("capset", header, bytes(24))
+
+
+def join_pages() -> int:
+    """Put what this process has written into huge pages, and return how many; for a process that will fork often.
+
+    A fork copies an entry for each page, and the end of the child gives each back: with torch in memory, most of what
+    a short child costs. Kernels that cannot (before Linux 6.1) leave the pages as they are, and the answer is 0.
+    """
+    joined = 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, rights, _, _, _, *name = line.split()
+        if rights != "rw-p" or name not in ([], ["[heap]"]):
+            continue
+        start, end = (int(address, 16) for address in addresses.split("-"))
+        for place in range(-(-start // HUGE_PAGE) * HUGE_PAGE, end - HUGE_PAGE + 1, HUGE_PAGE):
+            page = ctypes.c_void_p(place), ctypes.c_size_t(HUGE_PAGE)
+            _libc.madvise(*page, _MADV_HUGEPAGE)
+            joined += _libc.madvise(*page, _MADV_COLLAPSE) == 0
+    return joined
 
 
 # ------------------------------------------------------------------------------------------------------------ Landlock
