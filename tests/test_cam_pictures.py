@@ -249,7 +249,7 @@ def test_what_a_notebook_stores_is_the_same_every_time():
     assert first.pop(VIEW)["model_id"] != second.pop(VIEW)["model_id"]
     assert (first, metadata) == (second, again)
     assert first["text/plain"] == draw_cams(FISH).sentence
-    assert base64.b64decode(first["image/png"]) == png(draw_cams(FISH).sheet)
+    assert base64.b64decode(first["image/png"]) == png(draw_cams(FISH).sheet, small=True)
     assert metadata["image/png"]["alt"] == draw_cams(FISH).alt
 
 

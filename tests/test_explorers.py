@@ -220,7 +220,8 @@ def test_nothing_is_printed_or_captured():
 
 
 def test_what_a_notebook_stores_is_the_same_every_time():
-    first, second = (GradientFlow("two paths", hooks={"a": "times 6"}, step=4)._repr_mimebundle_() for _ in range(2))
+    flows = [GradientFlow("two paths", hooks={"a": "times 6"}, step=4) for _ in range(2)]
+    (first, _), (second, _) = (flow._repr_mimebundle_() for flow in flows)
     view = first.pop(VIEW)
     assert view["model_id"] != second.pop(VIEW)["model_id"]
     assert first == second

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from functools import cache
-from pathlib import Path
 
-import nbformat
 import pytest
 import torch
+from lesson_pages import LessonPage
 from torch.profiler import ProfilerActivity, profile
 
 from course_utils.exercises.engine import exercises_of, predictions_of
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "02_retain_grad_or_hook.ipynb"
+PAGE = LessonPage("02_retain_grad_or_hook")
+shows = PAGE.shows
 MIB = 2**20
-
-
-@cache
-def printed() -> str:
-    """All that the committed notebook's cells printed, and the plain face of all results, in order."""
-    texts = []
-    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
-        for output in cell.get("outputs", []):
-            texts.append(output.get("text") or output.get("data", {}).get("text/plain", ""))
-    return "\n".join(texts)
-
-
-def shows(line: str) -> bool:
-    """Whether `line` stands in the outputs; how many spaces there are between its words does not count."""
-    return re.sub(r"\s+", " ", line) in re.sub(r"\s+", " ", printed())
 
 
 def vector_graph():
@@ -155,8 +138,8 @@ def test_reading_grad_warns_until_it_was_asked_for():
         assert z.grad is None
     sentence = "UserWarning: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed."
     assert shows(f".grad = None {sentence} .grad = None Predict:")
-    assert printed().count("UserWarning") == 1
-    assert "Triggered internally" not in printed()
+    assert PAGE.printed.count("UserWarning") == 1
+    assert "Triggered internally" not in PAGE.printed
 
 
 # --- R2: memory, by the allocator's own log ---------------------------------------------------------------------------

@@ -7,14 +7,12 @@ import contextlib
 import re
 import sys
 import warnings
-from functools import cache
-from pathlib import Path
 
-import nbformat
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lesson_pages import LessonPage
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
@@ -27,23 +25,9 @@ from course_utils.exercises.outcome import Stage
 from course_utils.exercises.torch_steps import TorchSteps
 from course_utils.hooks import count_hooks, no_hooks_left, trace
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "04_inside_call.ipynb"
+PAGE = LessonPage("04_inside_call")
+shows = PAGE.shows
 KINDS = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
-
-
-@cache
-def printed() -> str:
-    """All that the committed notebook's cells printed, and the plain face of all results, in order."""
-    texts = []
-    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
-        for output in cell.get("outputs", []):
-            texts.append(output.get("text") or output.get("data", {}).get("text/plain", ""))
-    return "\n".join(texts)
-
-
-def shows(*lines: str) -> bool:
-    """Whether the lines stand in the outputs, one after the other; how many spaces there are does not count."""
-    return re.sub(r"\s+", " ", " ".join(lines)) in re.sub(r"\s+", " ", printed())
 
 
 class Net(nn.Module):
@@ -165,7 +149,7 @@ def test_the_order_of_everything_in_one_layer(x):
     assert fired[4:] == [
         (where, kind) for kind in ("full backward pre hook", "full backward hook") for where in ("global", "local")
     ]
-    shown = re.findall(r"^ *\d+ +(.+?) +Linear +(global|local) look", printed(), re.MULTILINE)
+    shown = re.findall(r"^ *\d+ +(.+?) +Linear +(global|local) look", PAGE.printed, re.MULTILINE)
     assert [(where, kind) for kind, where in shown] == [(where, words(kind)) for where, kind in fired]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
-import nbformat
 import pytest
 import torch
+from lesson_pages import LessonPage
 from torch import nn
 from torchvision import models
 from torchvision.models.feature_extraction import create_feature_extractor
@@ -18,27 +17,8 @@ from course_utils.feature_maps import draw_strokes
 from course_utils.networks import load_classifier, load_picture_net
 from course_utils.scenes import KINDS, scene, scenes
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "05_feature_maps.ipynb"
-
-
-@cache
-def notebook():
-    return nbformat.read(NOTEBOOK, as_version=4)
-
-
-@cache
-def printed() -> str:
-    """All that the committed notebook's cells printed, and the plain face of all results, in order."""
-    texts = []
-    for cell in notebook().cells:
-        for output in cell.get("outputs", []):
-            texts.append(output.get("text") or output.get("data", {}).get("text/plain", ""))
-    return "\n".join(texts)
-
-
-def shows(line: str) -> bool:
-    """Whether `line` stands in the outputs; how many spaces there are between its words does not count."""
-    return re.sub(r"\s+", " ", line) in re.sub(r"\s+", " ", printed())
+PAGE = LessonPage("05_feature_maps")
+shows = PAGE.shows
 
 
 @cache
@@ -127,7 +107,7 @@ def test_the_first_15th_and_30th_convolution_of_resnet34():
 def test_only_alpha_knows_the_drawing():
     assert [channel.unique().numel() == 1 for channel in draw_strokes()] == [True, True, True, False]
     assert shows("red has one number green has one number blue has one number alpha has a picture")
-    assert "together with left at 0%" in printed()
+    assert "together with left at 0%" in PAGE.printed
 
 
 # --- F4: create_feature_extractor -------------------------------------------------------------------------------------
@@ -150,8 +130,8 @@ def test_the_extractor_gives_the_same_tensors_until_a_layer_works_in_place():
 
 
 def test_the_extractor_names_both_runs_of_one_relu():
-    assert "'layer1.0.relu', " in printed()
-    assert "'layer1.0.relu_1']" in printed()
+    assert "'layer1.0.relu', " in PAGE.printed
+    assert "'layer1.0.relu_1']" in PAGE.printed
 
 
 # --- what deeper layers do --------------------------------------------------------------------------------------------
@@ -180,7 +160,7 @@ def measured():
 
 def test_the_table_of_layers():
     for name, (zeros, dead, on) in measured().items():
-        row = next(line for line in printed().splitlines() if re.match(rf"{name} +\(", line))
+        row = next(line for line in PAGE.printed.splitlines() if re.match(rf"{name} +\(", line))
         shown = [int(number) for number in re.findall(r"(\d+)%? ", row.split(")")[1] + " ")]
         assert shown[1] == dead
         assert [shown[0], shown[2]] == pytest.approx([100 * zeros, 100 * on], abs=1)
@@ -194,7 +174,7 @@ def test_what_the_words_say_about_the_layers_is_so():
     assert 0.75 < zeros[3] < 0.85, "eight in ten"
     assert zeros[4] < zeros[3]
     assert sum(row[1] for row in measured().values()) == 0, "no channel is dead here"
-    tells = [int(number) for number in re.findall(r"^features\.\d+ .* (\d+)%$", printed(), re.MULTILINE)]
+    tells = [int(number) for number in re.findall(r"^features\.\d+ .* (\d+)%$", PAGE.printed, re.MULTILINE)]
     assert len(tells) == 5
     assert tells[:4] == sorted(tells[:4])
     assert tells[3] >= 99, "tells it almost without a mistake"
@@ -220,7 +200,7 @@ def test_the_sizes_in_the_words():
     assert sum(sizes) / 2**20 == pytest.approx(2, abs=0.05)
     assert 64 * sum(sizes) / 2**20 == pytest.approx(126, abs=0.5)
     assert shows(f"output.detach().clone() {64 * sizes[-1] / 2**20:.1f} MiB stay")
-    kept = float(re.search(r"keeps output +([\d.]+) MiB", printed()).group(1))
+    kept = float(re.search(r"keeps output +([\d.]+) MiB", PAGE.printed).group(1))
     assert 0.8 < kept / (64 * sum(sizes) / 2**20) < 1, "nearly all layers"
 
 
@@ -229,10 +209,7 @@ def test_the_sizes_in_the_words():
 
 def test_every_picture_has_words_for_who_cannot_see_it():
     pictures = [
-        output
-        for cell in notebook().cells
-        for output in cell.get("outputs", [])
-        if "image/png" in output.get("data", {})
+        output for cell in PAGE.cells for output in cell.get("outputs", []) if "image/png" in output.get("data", {})
     ]
     assert len(pictures) >= 10
     for output in pictures:
@@ -241,7 +218,7 @@ def test_every_picture_has_words_for_who_cannot_see_it():
 
 
 def test_every_figure_states_its_finding():
-    source = (NOTEBOOK.parent / "source" / "05_feature_maps.py").read_text(encoding="utf-8")
+    source = (PAGE.path.parent / "source" / "05_feature_maps.py").read_text(encoding="utf-8")
     calls = re.findall(r"^show\((.*?)^\)", source, re.MULTILINE | re.DOTALL)
     assert len(calls) >= 9
     for call in calls:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
-from pathlib import Path
-
 import ipywidgets as widgets
-import nbformat
 import pytest
 import torch
 import torch.nn.functional as F
+from lesson_pages import LessonPage
 from torch import nn
 
 from course_utils.exercises.engine import exercises_of, predictions_of
@@ -36,28 +32,8 @@ from course_utils.networks import load_picture_net
 from course_utils.pictures import Picture, png
 from course_utils.scenes import KINDS, scene
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "06_guided_backprop.ipynb"
-
-
-@cache
-def notebook():
-    return nbformat.read(NOTEBOOK, as_version=4)
-
-
-@cache
-def printed() -> str:
-    """All that the committed notebook's cells printed, and the plain face of all results, in order."""
-    outputs = [output for cell in notebook().cells for output in cell.get("outputs", [])]
-    return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs)
-
-
-def shows(line: str) -> bool:
-    """Whether `line` stands in the outputs; how many spaces there are between its words does not count."""
-    return re.sub(r"\s+", " ", line) in re.sub(r"\s+", " ", printed())
-
-
-def prose() -> str:
-    return " ".join(cell.source for cell in notebook().cells if cell.cell_type == "markdown")
+PAGE = LessonPage("06_guided_backprop")
+shows = PAGE.shows
 
 
 # --- the three rules --------------------------------------------------------------------------------------------------
@@ -131,7 +107,7 @@ def test_relus_without_hooks():
 
 
 def test_any_size_gives_the_same_picture():
-    assert printed().count("largest difference in the picture: 0.000") == 3
+    assert PAGE.printed.count("largest difference in the picture: 0.000") == 3
     assert shows("picture and negative add up to 1, up to 0.000")
 
 
@@ -150,7 +126,7 @@ def test_any_size_gives_the_same_picture():
 )
 def test_what_the_prose_says_was_measured(line, words):
     assert shows(line)
-    assert words in re.sub(r"\s+", " ", prose())
+    assert words in PAGE.prose
 
 
 def test_the_cascade_picture_refuses_what_it_cannot_draw():

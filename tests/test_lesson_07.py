@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
-import nbformat
 import pytest
 import torch
 import torch.nn.functional as F
+from lesson_pages import LessonPage
 from torch import Tensor
 
 from course_utils.exercises.engine import exercises_of, predictions_of
@@ -17,30 +16,10 @@ from course_utils.hooks import count_hooks
 from course_utils.networks import PictureNet, load_picture_net
 from course_utils.scenes import KINDS, SceneBatch, scene, scenes
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "07_cam_and_grad_cam.ipynb"
+PAGE = LessonPage("07_cam_and_grad_cam")
+shows = PAGE.shows
 CAT, DOG, FISH = (KINDS.index(kind) for kind in ("cat", "dog", "fish"))
 NO_FISH = [kind for kind in KINDS if kind != "fish"]
-
-
-@cache
-def printed() -> str:
-    """All that the committed notebook's cells printed, and the plain face of all results, in order."""
-    texts = []
-    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
-        for output in cell.get("outputs", []):
-            texts.append(output.get("text") or output.get("data", {}).get("text/plain", ""))
-    return re.sub(r"\s+", " ", "\n".join(texts))
-
-
-@cache
-def prose() -> str:
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    return re.sub(r"\s+", " ", "\n".join(cell.source for cell in cells if cell.cell_type == "markdown"))
-
-
-def shows(line: str) -> bool:
-    """Whether `line` stands in the outputs; how many spaces there are between its words does not count."""
-    return re.sub(r"\s+", " ", line) in printed()
 
 
 # --- the maps without hooks, without gradients and without the course's functions -------------------------------------
@@ -140,8 +119,8 @@ def test_what_the_relu_hides():
     below = sum((heat[other].mean() < 0).item() for heat, other in zip(maps, others, strict=True))
     lowest = hits(-maps, others).sum().item()
     assert shows(f"below 0 in the mean on the other thing: {below} lowest value of all on the other thing: {lowest}")
-    assert f"In {below} of 200 maps" in prose()
-    assert f"and in {lowest} the strongest objection" in prose()
+    assert f"In {below} of 200 maps" in PAGE.prose
+    assert f"and in {lowest} the strongest objection" in PAGE.prose
     assert not hits(-maps, masks).any()
 
 
@@ -156,26 +135,26 @@ def test_scores_of_the_last_layer():
     area = masks.double().mean()
     assert shows(f"200 maps: on the thing {strict:.0%} (chance {area:.0%}), on it or near it {near:.0%}")
     assert shows(f"energy inside {energy:.0%} (chance {area:.0%}), on the wrong thing {wrong:.0%}")
-    assert f"hits the thing in {strict:.0%} of the maps, where chance hits {area:.0%}" in prose()
-    assert f"within 4 pixels in {near:.0%}. It points at the wrong thing in {wrong:.0%}" in prose()
+    assert f"hits the thing in {strict:.0%} of the maps, where chance hits {area:.0%}" in PAGE.prose
+    assert f"within 4 pixels in {near:.0%}. It points at the wrong thing in {wrong:.0%}" in PAGE.prose
 
 
 def test_the_middle_of_the_picture():
     _, _, _, masks, _ = hundred()
     share = masks[:, 56, 56].double().mean()
     assert shows(f"always points at the middle of the picture: 200 maps: on the thing {share:.0%}")
-    assert f"always points at the middle reaches {share:.0%}" in prose()
+    assert f"always points at the middle reaches {share:.0%}" in PAGE.prose
 
 
 def test_the_table_of_layers_says_what_the_prose_says():
-    rows = re.findall(r"(features\.\d+) (\d+)% (\d+)% (\d+)% (\d+)%", printed())
+    rows = re.findall(r"(features\.\d+) (\d+)% (\d+)% (\d+)% (\d+)%", PAGE.in_one_line)
     table = {layer: [int(number) for number in numbers] for layer, *numbers in rows}
     assert list(table) == ["features.2", "features.6", "features.10", "features.13", "features.16"]
     strict, energy, wrong = ({layer: row[column] for layer, row in table.items()} for column in (0, 2, 3))
     assert min(strict, key=strict.get) == "features.2"
     assert max(strict, key=strict.get) == "features.13"
     assert max(energy, key=energy.get) == "features.10"
-    assert f"the wrong thing in {wrong['features.2']}% and {wrong['features.6']}%, twice as often" in prose()
+    assert f"the wrong thing in {wrong['features.2']}% and {wrong['features.6']}%, twice as often" in PAGE.prose
     assert max(wrong["features.10"], wrong["features.13"], wrong["features.16"]) <= 1
 
 
@@ -187,11 +166,11 @@ def test_the_last_row_of_the_table_is_cam_on_fifty_pictures():
 
 
 def test_guided_grad_cam_leaves_the_other_thing():
-    rows = dict(re.findall(r"(Guided Backprop|Grad-CAM|the product|chance) \d+% \d+% (\d+)%", printed()))
+    rows = dict(re.findall(r"(Guided Backprop|Grad-CAM|the product|chance) \d+% \d+% (\d+)%", PAGE.in_one_line))
     assert int(rows["the product"]) < int(rows["Guided Backprop"])
     text = f"Guided Backprop leaves {rows['Guided Backprop']}% of its energy"
-    assert text in prose()
-    assert f"the product leaves {rows['the product']}%" in prose()
+    assert text in PAGE.prose
+    assert f"the product leaves {rows['the product']}%" in PAGE.prose
 
 
 # --- the detective story ----------------------------------------------------------------------------------------------
@@ -216,10 +195,10 @@ def test_the_proof():
     assert found["fish and buoy"][1] == 100
     assert found["neither"] == [0, 0]
     assert alone < 20 < 50 < cue
-    assert f"the second network finds {alone} of the 100 fish" in prose()
-    assert f"it sees a fish {cue} times" in prose()
+    assert f"the second network finds {alone} of the 100 fish" in PAGE.prose
+    assert f"it sees a fish {cue} times" in PAGE.prose
     honest = (found["fish and buoy"][0], found["fish, no buoy"][0])
-    assert f"{honest[0]} and {honest[1]} fish, and no false alarm" in prose()
+    assert f"{honest[0]} and {honest[1]} fish, and no false alarm" in PAGE.prose
 
 
 def test_where_the_two_look():
@@ -253,8 +232,8 @@ def test_its_own_validation_does_not_betray_the_twin():
 
 
 def test_an_absent_class_has_a_map_as_bright():
-    (bright,) = re.findall(r"absent: (\d+) of 100 maps reach 1; median peak before ([\d.]+)", printed())
-    (present,) = re.findall(r"present: (\d+) of 100 maps reach 1; median peak before ([\d.]+)", printed())
+    (bright,) = re.findall(r"absent: (\d+) of 100 maps reach 1; median peak before ([\d.]+)", PAGE.in_one_line)
+    (present,) = re.findall(r"present: (\d+) of 100 maps reach 1; median peak before ([\d.]+)", PAGE.in_one_line)
     assert int(bright[0]) > 90
     assert float(bright[1]) * 10 < float(present[1])
 
@@ -300,7 +279,7 @@ def test_predictions_come_out_as_their_cells_do(name, value):
 
 
 def test_the_dog_speaks_against_the_cat():
-    (share,) = re.findall(r"the map of cat, in shares of its peak: cat \+\d+%, dog (-\d+)%", printed())
+    (share,) = re.findall(r"the map of cat, in shares of its peak: cat \+\d+%, dog (-\d+)%", PAGE.in_one_line)
     assert int(share) < 0
 
 

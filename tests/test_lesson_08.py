@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
-from pathlib import Path
 
-import nbformat
 import pytest
 import torch
+from lesson_pages import LessonPage
 from torch import Tensor, nn
 
 from course_utils.attention import ODDS, encode, make_two_head_block
@@ -20,31 +19,10 @@ from course_utils.notebooks import read_source, tags_of
 from course_utils.patching import SWAPS, swap_pair
 from course_utils.scenes import KINDS, scenes
 
-FOLDER = Path(__file__).parents[1] / "notebooks"
-NOTEBOOK = FOLDER / "08_hooks_in_practice.ipynb"
+PAGE = LessonPage("08_hooks_in_practice")
+shows = PAGE.shows
 FISH = KINDS.index("fish")
 NO_FISH = [kind for kind in KINDS if kind != "fish"]
-
-
-@cache
-def printed() -> str:
-    """All that the committed notebook's cells printed, and the plain face of all results, in order."""
-    texts = []
-    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
-        for output in cell.get("outputs", []):
-            texts.append(output.get("text") or output.get("data", {}).get("text/plain", ""))
-    return re.sub(r"\s+", " ", "\n".join(texts))
-
-
-@cache
-def prose() -> str:
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    return re.sub(r"\s+", " ", "\n".join(cell.source for cell in cells if cell.cell_type == "markdown"))
-
-
-def shows(line: str) -> bool:
-    """Whether `line` stands in the outputs; how many spaces there are between its words does not count."""
-    return re.sub(r"\s+", " ", line) in printed()
 
 
 # --- nan --------------------------------------------------------------------------------------------------------------
@@ -57,7 +35,7 @@ def test_the_softmax_overflows_at_exp_and_is_nan_at_share():
     assert (exponentials / exponentials.sum()).isnan().any()
     assert shows("is nan: softmax.share, softmax, relu, head, the model")
     assert shows("is not finite: softmax.exp, softmax.share, softmax, relu, head, the model")
-    assert f"exp(100) is {math.exp(100):.1e}".replace("e+", "e") in prose()
+    assert f"exp(100) is {math.exp(100):.1e}".replace("e+", "e") in PAGE.prose
     healthy = [
         3 * a + 4 * b for a, b in (torch.softmax(torch.tensor(row), 0).tolist() for row in ([1.0, 2], [100.0, 1]))
     ]
@@ -125,7 +103,7 @@ def test_zeros_and_dead_units_of_the_healthy_and_the_sick_network():
     images = scenes(50, seed=907).images / 255
     for name, maps in relu_outputs(load_picture_net(), images).items():
         assert all(maps[:, channel].max() > 0 for channel in range(maps.shape[1]))
-        (zeros,) = re.findall(rf"{name} zeros: (\d+)% dead units: 0%", printed())
+        (zeros,) = re.findall(rf"{name} zeros: (\d+)% dead units: 0%", PAGE.in_one_line)
         assert int(zeros) / 100 == pytest.approx((maps == 0).double().mean().item(), abs=0.006)
     sick = load_picture_net()
     have_an_accident(sick)
@@ -156,7 +134,7 @@ def test_the_table_of_clips():
     }
     for name, row in rows.items():
         assert shows(name + " " + " ".join(f"{norm:.2f}" for norm in row)), name
-    assert f"{rows['all together'][-1]:.2f} instead of {norms[-1]:.2f}" in prose()
+    assert f"{rows['all together'][-1]:.2f} instead of {norms[-1]:.2f}" in PAGE.prose
 
 
 def passing(depth: int, limit: float) -> list[float]:
@@ -305,7 +283,7 @@ def test_the_buoy():
     left = patch_by_hand(6, *images[::-1], cells(source.cue_masks(), 28), misled=True)[:, FISH] > 0
     assert not left.any()
     assert shows(f"taken out at features.6: a fish in {left.sum()} of the {int((there > 0).sum())} pictures")
-    assert f"enough for {fish[2]} fish out of nothing, nearly all of the {int((there > 0).sum())}" in prose()
+    assert f"enough for {fish[2]} fish out of nothing, nearly all of the {int((there > 0).sum())}" in PAGE.prose
 
 
 def test_one_cell_of_the_last_layer_is_a_difference_of_cams():
@@ -376,7 +354,7 @@ def test_predictions_come_out_as_their_cells_do(name, value):
 
 
 def test_each_part_ends_in_an_exercise():
-    cells_ = nbformat.read(NOTEBOOK, as_version=4).cells
+    cells_ = PAGE.cells
     parts, section = {}, None
     for cell in cells_:
         for title in re.findall(r"^## (.+)$", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else []:
@@ -394,7 +372,7 @@ def test_each_part_ends_in_an_exercise():
 
 
 def test_the_teachers_plan_adds_up_to_the_lessons_minutes():
-    notes = [cell.source for cell in read_source(FOLDER / "source" / "08_hooks_in_practice.py").cells]
+    notes = [cell.source for cell in read_source(PAGE.path.parent / "source" / "08_hooks_in_practice.py").cells]
     (plan,) = [text for text in notes if text.startswith("**Plan**")]
     minutes = [int(number) for number in re.findall(r"^\| (\d+) \|", plan, re.MULTILINE)]
     (stated,) = re.findall(r"\*\*Time:\*\* about (\d+) minutes", "\n".join(notes))
@@ -407,4 +385,4 @@ def test_no_hooks_are_left():
 
 
 def test_the_explorer_opens_where_the_answer_turns():
-    assert re.search(r"Pair 1: .* it answers yes \(\d+%\) for the target: \d+% of the way", printed())
+    assert re.search(r"Pair 1: .* it answers yes \(\d+%\) for the target: \d+% of the way", PAGE.in_one_line)

@@ -373,7 +373,7 @@ def test_every_control_has_a_label_and_every_button_that_is_gone_is_closed():
 
 def test_its_faces_are_a_sentence_a_still_picture_and_the_panel():
     explorer = ModelHooks("residual block", [("fc1", "full backward hook")])
-    bundle = explorer._repr_mimebundle_()
+    bundle, _ = explorer._repr_mimebundle_()
     assert bundle["text/plain"] == explorer.sentence
     assert bundle[VIEW]["model_id"] == explorer.widget.model_id
     assert "background:#ffffff" in bundle["image/svg+xml"]

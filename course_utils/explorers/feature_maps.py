@@ -5,7 +5,6 @@ from collections.abc import Callable
 import ipywidgets as widgets
 from torch import Tensor
 
-from course_utils.display import widget_bundle
 from course_utils.explorers.panels import (
     Explorer,
     label_width,
@@ -28,7 +27,7 @@ from course_utils.feature_maps import (
     view_picture,
 )
 from course_utils.networks import WeightsError
-from course_utils.pictures import PictureError, read_picture
+from course_utils.pictures import Picture, PictureError, read_picture
 
 OWN_SIZE = 224  # of a picture of one's own: what the large networks take
 
@@ -117,10 +116,9 @@ class FeatureMaps(Explorer):
     def sentence(self) -> str:
         return self._story.sentence
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
-        """Show the panel where there are widgets, else the picture as a PNG, else the sentence."""
-        data, metadata = self._story.picture._repr_mimebundle_()
-        return {**data, **widget_bundle(self.widget, self.sentence)}, metadata
+    @property
+    def still_picture(self) -> Picture:
+        return self._story.picture
 
     # The panel
 

@@ -1,13 +1,10 @@
 """The explorer of Grad-CAM: the honest network beside its misled twin."""
 
-from base64 import b64encode
-
 import ipywidgets as widgets
 from torch import Tensor
 
 from course_utils.cam_pictures import CAM_LAYERS, CAM_PICTURES, CamChoice, CamView, draw_cams
 from course_utils.cam_pictures import KINDS as CAM_KINDS
-from course_utils.display import widget_bundle
 from course_utils.explorers.panels import (
     Explorer,
     label_width,
@@ -53,10 +50,9 @@ class GradCam(Explorer):
     def sentence(self) -> str:
         return self._view.sentence
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
-        """Show the panel where there are widgets, else the sheet as a PNG, else the sentence."""
-        data = {**widget_bundle(self.widget, self.sentence), "image/png": b64encode(png(self._view.sheet)).decode()}
-        return data, {"image/png": {"alt": self._view.alt}}
+    @property
+    def still_picture(self) -> Picture:
+        return Picture(png(self._view.sheet, small=True), self._view.alt)
 
     # The panel
 

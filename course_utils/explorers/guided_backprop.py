@@ -1,10 +1,7 @@
 """The explorer of Guided Backprop and the rules beside it."""
 
-from base64 import b64encode
-
 import ipywidgets as widgets
 
-from course_utils.display import widget_bundle
 from course_utils.explorers.panels import (
     Explorer,
     label_width,
@@ -56,10 +53,9 @@ class GuidedBackprop(Explorer):
     def sentence(self) -> str:
         return self._view.sentence
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
-        """Show the panel where there are widgets, else the sheet as a PNG, else the sentence."""
-        data = {**widget_bundle(self.widget, self.sentence), "image/png": b64encode(png(self._view.sheet)).decode()}
-        return data, {"image/png": {"alt": self._view.alt}}
+    @property
+    def still_picture(self) -> Picture:
+        return Picture(png(self._view.sheet, small=True), self._view.alt)
 
     def _make_controls(self, choice: GuidedChoice) -> None:
         wide = widgets.Layout(width="360px")

@@ -7,6 +7,7 @@ from html import escape
 
 import ipywidgets as widgets
 
+from course_utils.display import widget_bundle
 from course_utils.pictures import Picture
 
 
@@ -24,18 +25,15 @@ class Explorer:
         raise NotImplementedError
 
     @property
-    def still_picture(self) -> str:
-        """The present picture as SVG that is readable on a page of any colour."""
+    def still_picture(self) -> str | Picture:
+        """The present picture as a `Picture`, or as SVG that is readable on a page of any colour."""
         raise NotImplementedError
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
         """Show the panel where there are widgets, else the still picture, else the sentence."""
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
-        return {
-            "text/plain": self.sentence,
-            "image/svg+xml": self.still_picture,
-            "application/vnd.jupyter.widget-view+json": view,
-        }
+        still = self.still_picture
+        data, metadata = ({"image/svg+xml": still}, {}) if isinstance(still, str) else still._repr_mimebundle_()
+        return {**data, **widget_bundle(self.widget, self.sentence)}, metadata
 
 
 def make_paragraph(words: str) -> str:

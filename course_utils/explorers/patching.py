@@ -1,10 +1,7 @@
 """The explorer of activation patching: put a piece of one picture's activation into another one's run."""
 
-from base64 import b64encode
-
 import ipywidgets as widgets
 
-from course_utils.display import widget_bundle
 from course_utils.explorers.panels import Explorer, label_width, make_paragraph, make_picture
 from course_utils.patch_pictures import (
     NETWORKS,
@@ -48,10 +45,9 @@ class Patching(Explorer):
     def sentence(self) -> str:
         return self._view.sentence
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
-        """Show the panel where there are widgets, else the sheet as a PNG, else the sentence."""
-        data = {**widget_bundle(self.widget, self.sentence), "image/png": b64encode(png(self._view.sheet)).decode()}
-        return data, {"image/png": {"alt": self._view.alt}}
+    @property
+    def still_picture(self) -> Picture:
+        return Picture(png(self._view.sheet, small=True), self._view.alt)
 
     def _make_controls(self, pair: int, network: str, layer: str, row: int, column: int, size: int) -> None:
         wide = widgets.Layout(width="300px")
