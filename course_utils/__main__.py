@@ -51,9 +51,10 @@ def run_lab(options, rest) -> int:
 def run_tests(options, rest) -> int:
     from course_utils.setup import ROOT
 
-    # The whole suite runs in a process for each core (up to 4: each takes 2 GB), a file at a time; a part of it in one.
+    # The whole suite runs in a process for each core (up to 4: each takes 2 GB), a file at a time, the long ones with a
+    # browser first; a part of it runs in one.
     # More threads than cores wait for each other: with two for each of two processes, lessons take four times as long.
-    arguments = rest or ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
+    arguments = rest or ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     return subprocess.call([sys.executable, "-m", "pytest", *arguments], cwd=str(ROOT), env=environment)
 

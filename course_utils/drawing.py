@@ -98,8 +98,19 @@ def ellipse(x: float, y: float, rx: float, ry: float | None = None, angle: float
     """An ellipse (or circle) around (x, y), turned by `angle` degrees."""
     ry = rx if ry is None else ry
     cos, sin = turn(angle)
-    around = [turn(step * 360 / corners) for step in range(corners)]
-    return np.array([(x + rx * c * cos - ry * s * sin, y + rx * c * sin + ry * s * cos) for c, s in around])
+    across, down = _circle(corners)
+    shape = np.empty((corners, 2))
+    shape[:, 0] = x + rx * across * cos - ry * down * sin
+    shape[:, 1] = y + rx * across * sin + ry * down * cos
+    return shape
+
+
+@lru_cache(maxsize=64)
+def _circle(corners: int) -> np.ndarray:
+    """Cosines and sines of as many directions, (2, corners)."""
+    directions = np.array([turn(step * 360 / corners) for step in range(corners)]).T
+    directions.flags.writeable = False
+    return directions
 
 
 @lru_cache(maxsize=512)
@@ -121,7 +132,8 @@ def box(left: float, top: float, right: float, bottom: float) -> np.ndarray:
 
 def smooth(points: Points) -> np.ndarray:
     """A closed curve through all points (Catmull-Rom); a point given twice, or "x,y!" in text, becomes a corner."""
-    return _curve(np.roll(polygon(points), 1, axis=0), closed=True)
+    path = polygon(points)
+    return _curve(np.concatenate([path[-1:], path[:-1]]), closed=True)
 
 
 def move(shape: np.ndarray, x: float = 0.0, y: float = 0.0, size: float = 1.0, flip: int = 1) -> np.ndarray:
@@ -146,8 +158,10 @@ def line(points: Points, width: float, end_width: float | None = None) -> np.nda
 
 def _curve(path: np.ndarray, closed: bool, steps: int = 5) -> np.ndarray:
     count = len(path)
-    segments = np.arange(count if closed else count - 3)[:, None]
-    before, start, end, after = (path[(segments + step) % count] for step in range(4))
+    if closed:
+        path = np.concatenate([path, path[:3]])  # which has at least three points
+    segments = count if closed else count - 3
+    before, start, end, after = (path[step : step + segments, None] for step in range(4))
     t = (np.arange(steps) / steps)[None, :, None]
     curve = start + 0.5 * t * (
         (end - before) + t * ((2 * before - 5 * start + 4 * end - after) + t * (3 * (start - end) + after - before))
@@ -253,29 +267,32 @@ def paint(
 ) -> Sprite:
     """Paint parts over one another: mirrored, stretched sideways, turned by `angle` degrees, one unit = `scale` pixels.
 
-    `light` points to where the light comes from. `window` (left, top, right, bottom, in pixels) cuts the drawing.
+    `light` points to where the light comes from. `window` (left, top, right, bottom, in pixels) cuts the drawing. The
+    sprite is as large as what is painted.
     """
     cos, sin = turn(angle)
-    counts = [len(part.points) for part in parts]
+    counts = np.array([len(part.points) for part in parts])
     x, y = np.concatenate([part.points for part in parts]).T
     x = x * (-stretch if mirror else stretch)
     shift = np.repeat([part.shift for part in parts], counts)
     across, down = x * cos - y * sin + shift * light[0], x * sin + y * cos + shift * light[1]
     corners = np.rint(np.stack([across, down], axis=1) * (scale * _UNIT)).astype(np.int64)
-    shapes = np.split(corners, np.cumsum(counts)[:-1])
-    boxes = np.array([[*shape.min(0) // _UNIT, *-(-shape.max(0) // _UNIT)] for shape in shapes])
+    ends = np.cumsum(counts)
+    shapes = [corners[end - count : end] for end, count in zip(ends.tolist(), counts.tolist(), strict=True)]
+    lowest, highest = (least.reduceat(corners, ends - counts) for least in (np.minimum, np.maximum))
+    boxes = np.concatenate([lowest // _UNIT, -(-highest // _UNIT)], axis=1)
     for number, part in enumerate(parts):
         if part.inside is not None:
             boxes[number] = boxes[part.inside]
-    if window is None:
-        window = (*boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist())
-    left, top, right, bottom = window
-    boxes[:, 0::2] = boxes[:, 0::2].clip(left, right)
-    boxes[:, 1::2] = boxes[:, 1::2].clip(top, bottom)
+    if window is not None:
+        boxes[:, 0::2] = boxes[:, 0::2].clip(window[0], window[2])
+        boxes[:, 1::2] = boxes[:, 1::2].clip(window[1], window[3])
+    left, top, right, bottom = *boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist()
 
     canvas = np.zeros((4, bottom - top, right - left), dtype=np.float32)
+    colours = np.array([[*part.colour, 1.0] for part in parts], dtype=np.float32)[:, :, None, None]
     covered = [share.astype(np.float32) / np.float32(_FULL) for share in cover(shapes, boxes)]
-    for part, share, (x0, y0, x1, y1) in zip(parts, covered, boxes.tolist(), strict=True):
+    for part, colour, share, (x0, y0, x1, y1) in zip(parts, colours, covered, boxes.tolist(), strict=True):
         if part.shift:
             share = 1 - share
         if part.inside is not None:
@@ -283,5 +300,5 @@ def paint(
         if part.alpha < 1:
             share = share * np.float32(part.alpha)
         region = canvas[:, y0 - top : y1 - top, x0 - left : x1 - left]
-        region += (np.array([*part.colour, 1.0], dtype=np.float32)[:, None, None] - region) * share
+        region += (colour - region) * share
     return Sprite(canvas[:3], canvas[3], left, top)

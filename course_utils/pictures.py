@@ -200,8 +200,6 @@ def grid(
     scale: how often each pixel is repeated, to see small maps pixel by pixel.
     Raises ValueError for no pictures, unequal shapes, or not as many labels as pictures.
     """
-    from torchvision.utils import make_grid
-
     tiles = [_in_three_channels(tile) for tile in pictures]
     shapes = sorted({tuple(tile.shape) for tile in tiles})
     if len(shapes) != 1 or len(shapes[0]) != 3:
@@ -214,12 +212,15 @@ def grid(
     if labels is not None:
         strips = [_draw_text([label], stacked.shape[-1]) for label in labels]
         stacked = torch.cat([stacked, torch.stack(strips)], dim=-2)
-    # make_grid fills the space around the pictures with one number for all channels, and PAPER has three. It returns
-    # one picture without any space.
-    sheet = make_grid(stacked, nrow=columns, padding=padding, pad_value=torch.nan)
-    if len(stacked) == 1:
-        sheet = F.pad(stacked[0], (padding,) * 4, value=torch.nan)
-    return torch.where(sheet.isnan(), torch.tensor(PAPER, dtype=torch.float32)[:, None, None] / 255, sheet)
+    height, width = (side + padding for side in stacked.shape[-2:])
+    columns = min(columns, len(tiles))
+    rows = -(-len(tiles) // columns)
+    paper = torch.tensor(PAPER, dtype=torch.float32)[:, None, None] / 255
+    sheet = paper.repeat(1, rows * height + padding, columns * width + padding)
+    for number, tile in enumerate(stacked):
+        top, left = (number // columns) * height + padding, (number % columns) * width + padding
+        sheet[:, top : top + tile.shape[-2], left : left + tile.shape[-1]] = tile
+    return sheet
 
 
 def _in_three_channels(image: Tensor) -> Tensor:
@@ -256,14 +257,14 @@ def _font() -> Any:
 def png(image: Tensor, small: bool = False) -> bytes:
     """Encode a picture (3, H, W) or a grey map (H, W) as PNG: 2 ms for 224 x 224.
 
-    small: take several times as long for fewer bytes, for a picture that is stored in a notebook.
+    small: take twice as long for an eighth fewer bytes, for a picture that is stored in a notebook.
     """
     image = as_floats(_in_three_channels(image))
     if image.dim() != 3:
         raise ValueError(f"one PNG holds one picture (3, H, W), got {tuple(image.shape)}: grid() joins several")
     pixels = (image * 255).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG", compress_level=9 if small else 1)
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=6 if small else 1)
     return buffer.getvalue()
 
 

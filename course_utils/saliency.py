@@ -139,7 +139,7 @@ class Run:
         def pull_back(row: Tensor) -> Tensor | None:
             return torch.autograd.grad(self._logits, self._leaf, row, retain_graph=True, allow_unused=True)[0]
 
-        if len(rows) > 1:
+        if len(rows) > 2:  # a batch of two is no faster than one after the other
             try:
                 return torch.vmap(pull_back)(torch.stack(rows))
             except (RuntimeError, ValueError):  # an operation that cannot be batched, or one of the reasons below

@@ -14,6 +14,8 @@ import difflib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -200,34 +202,71 @@ def _compose(
     kinds: Sequence[str], seed: int, size: int, background: str | None, cue: str | None
 ) -> tuple[np.ndarray, np.ndarray, str, str]:
     """Paint one picture: (3, size, size) uint8, its owners (size, size) uint8, the background's and the mood's name."""
-    dice = Dice(seed)
-    dice.split()  # chooses the kinds in `scenes`
-    setting_dice, light_dice, place_dice, cue_dice, first_dice, second_dice = (dice.split() for _ in range(6))
-
-    mood = light_dice.pick([*MOODS[:1], *MOODS])  # day twice as often
-    light = light_dice.pick([(-0.8, -0.6), (-0.6, -0.8), (0.6, -0.8), (0.8, -0.6)])
-    sprites = [
-        _draw_thing(kind, thing_dice, light, size, alone=len(kinds) == 1)
-        for kind, thing_dice in zip(kinds, (first_dice, second_dice), strict=False)
-    ]
-    sprites = _place_things(kinds, sprites, place_dice, size)
-
-    chosen = setting_dice.pick(BACKGROUNDS)
-    background = background or chosen
-    canvas = _paint_setting(background, setting_dice, mood, size)
-    for kind, sprite in zip(kinds, sprites, strict=True):
-        _ground(canvas, sprite, THINGS[kind].stands, background, light, size)
+    draw = _draw_world if size <= SIZE else _draw_world.__wrapped__  # large ones would take much memory
+    world = draw(tuple(kinds), seed, size, background)
+    canvas = world.canvas.copy()
     owners = np.full((size, size), NOTHING, dtype=np.uint8)
     if cue is not None:
-        sprite = _place_cue(cue, _draw_cue(cue, cue_dice, light, size), sprites, cue_dice, size)
+        dice = _throw(seed).cue
+        sprite = _place_cue(cue, _draw_cue(cue, dice, world.light, size), world.sprites, dice, size)
         if _CUES[cue].stands:
-            _ground(canvas, sprite, True, background, light, size)
+            _ground(canvas, sprite, True, world.background, world.light, size)
         _put(canvas, owners, sprite, CUE)
-    for number in sorted(range(len(kinds)), key=lambda n: sprites[n].top + sprites[n].alpha.shape[0]):
-        _put(canvas, owners, sprites[number], KINDS.index(kinds[number]) + 1)
+    for number in sorted(range(len(kinds)), key=lambda n: world.sprites[n].top + world.sprites[n].alpha.shape[0]):
+        _put(canvas, owners, world.sprites[number], KINDS.index(kinds[number]) + 1)
 
-    tint = np.array(mood.tint, dtype=np.float32)[:, None, None]
-    return np.rint(canvas * tint * np.float32(255)).astype(np.uint8), owners, background, mood.name
+    tint = np.array(world.mood.tint, dtype=np.float32)[:, None, None]
+    pixels = np.rint(canvas * tint * np.float32(255)).astype(np.uint8)
+    return pixels, owners, world.background, world.mood.name
+
+
+class _AllDice(NamedTuple):
+    """Dice for each of the choices in a picture, so that one does not change with another."""
+
+    setting: Dice
+    light: Dice
+    place: Dice
+    cue: Dice
+    things: tuple[Dice, Dice]
+
+
+def _throw(seed: int) -> _AllDice:
+    dice = Dice(seed)
+    dice.split()  # chooses the kinds in `scenes`
+    setting, light, place, cue, *things = (dice.split() for _ in range(6))
+    return _AllDice(setting, light, place, cue, tuple(things))
+
+
+class _World(NamedTuple):
+    """A picture but for what is put into it: the background with the things' shadows, and the things."""
+
+    canvas: np.ndarray  # (3, size, size) float32
+    sprites: tuple[Sprite, ...]
+    light: tuple[float, float]
+    background: str
+    mood: Mood
+
+
+@lru_cache(maxsize=128)  # a batch is often drawn twice, with a cue and without
+def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | None) -> _World:
+    """What a picture has with a cue and without; for all who ask, so that nobody may write to it."""
+    dice = _throw(seed)
+    mood = dice.light.pick([*MOODS[:1], *MOODS])  # day twice as often
+    light = dice.light.pick([(-0.8, -0.6), (-0.6, -0.8), (0.6, -0.8), (0.8, -0.6)])
+    sprites = [
+        _draw_thing(kind, thing_dice, light, size, alone=len(kinds) == 1)
+        for kind, thing_dice in zip(kinds, dice.things, strict=False)
+    ]
+    sprites = _place_things(kinds, sprites, dice.place, size)
+
+    chosen = dice.setting.pick(BACKGROUNDS)
+    background = background or chosen
+    canvas = _paint_setting(background, dice.setting, mood, size)
+    for kind, sprite in zip(kinds, sprites, strict=True):
+        _ground(canvas, sprite, THINGS[kind].stands, background, light, size)
+    for array in (canvas, *(part for sprite in sprites for part in (sprite.colour, sprite.alpha))):
+        array.flags.writeable = False
+    return _World(canvas, tuple(sprites), light, background, mood)
 
 
 def _draw_thing(kind: str, dice: Dice, light: tuple[float, float], size: int, alone: bool) -> Sprite:
@@ -314,9 +353,9 @@ def _paint_setting(background: str, dice: Dice, mood: Mood, size: int) -> np.nda
     SETTINGS[background](pencil, dice, mood)
     down = (np.arange(size, dtype=np.float32) / np.float32(size))[None, :, None]
     high, low = (np.array(colour, dtype=np.float32)[:, None, None] for colour in (mood.high, mood.low))
-    layer = paint(pencil.parts, scale=size, window=(0, 0, size, size))
-    tint = np.array(mood.tint, dtype=np.float32)[:, None, None]  # twice on the background, so that the things stand out
-    return ((high + (low - high) * down) * (1 - layer.alpha) + layer.colour) * tint
+    canvas = np.repeat(high + (low - high) * down, size, axis=2)
+    _put(canvas, None, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
+    return canvas * np.array(mood.tint, dtype=np.float32)[:, None, None]  # and again on all, so that things stand out
 
 
 def _ground(

@@ -5,6 +5,24 @@ import os
 import pytest
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Where tests run in several processes, a file's tests with a browser stay with those of the other such files.
+
+    Then there is one JupyterLab, in which each lesson is opened once.
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneBrowser(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "browser" if "/browser/" in file else file
+
+    return OneBrowser(config, log)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def keep_no_progress():
     """Nobody's progress is read or written by a test, in this process or in one that it starts."""

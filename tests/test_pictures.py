@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 import struct
 import subprocess
 import sys
@@ -233,6 +234,19 @@ def test_a_grid_puts_pictures_in_rows():
     paper = torch.tensor(module.PAPER) / 255
     for row, column in [(0, 0), (3, 3), (6, 6), (4, 4), (1, 3)]:  # around, between, and the place left over
         same(sheet[:, row, column], paper)
+
+
+@pytest.mark.parametrize(("count", "columns", "padding"), [(1, 1, 4), (5, 3, 4), (4, 2, 0), (3, 7, 2), (6, None, 1)])
+def test_a_grid_is_laid_out_as_torchvisions(count, columns, padding):
+    from torchvision.utils import make_grid
+
+    pictures = torch.rand(count, 3, 5, 7, generator=torch.Generator().manual_seed(count))
+    nrow = columns or math.ceil(math.sqrt(count))
+    wanted = make_grid(pictures, nrow=nrow, padding=padding, pad_value=torch.nan)
+    if count == 1:  # of one picture it returns the picture alone
+        wanted = torch.nn.functional.pad(pictures[0], [padding] * 4, value=torch.nan)
+    paper = torch.tensor(module.PAPER)[:, None, None] / 255
+    assert torch.equal(grid(pictures, columns, padding), torch.where(wanted.isnan(), paper, wanted))
 
 
 def test_a_grid_of_one_has_its_padding_too():

@@ -92,6 +92,7 @@ class Measured:
 def measure(tool: str, submissions: int, command: Sequence[str | Path], folder: Path) -> Measured:
     """Run a command in `folder` and note its time and the largest memory of all its processes."""
     environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "COURSE_PROGRESS": "off"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # who starts Python many times does not have it compile anew
     environment["PATH"] = os.pathsep.join([str(Path(command[0]).parent), environment["PATH"]])
     start = time.perf_counter()
     process = subprocess.Popen(
