@@ -151,7 +151,7 @@ class LabPage:
         self.load()
 
     def _note(self, error: object) -> None:
-        if not str(error).startswith("Canceled future"):  # JupyterLab on a kernel that was ended before it answered
+        if "Canceled future" not in str(error):  # JupyterLab on a kernel that was ended before it answered
             self.complaints.append(str(error))
 
     def _refuse(self, route: object) -> None:

@@ -1,8 +1,18 @@
 """What all tests share: they keep no progress, and the seconds that lessons took are shown at the end."""
 
 import os
+import signal
 
 import pytest
+
+
+def pytest_configure():
+    """Let tests interrupt what they start, also where this process was started in the background.
+
+    A shell without job control has such processes ignore Ctrl-C, and so would all that they start.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
