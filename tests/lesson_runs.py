@@ -52,23 +52,16 @@ def run_nbval(path: Path, folder: Path, environment: dict[str, str] | None = Non
 
 @dataclass(frozen=True)
 class TwoRuns:
-    """A lesson run twice in one kernel: both outcomes, tidied, and the state of torch before, between and after.
-
-    `between` is the outcome of another edition, if one was run there.
-    """
+    """A lesson run twice in one kernel: both outcomes, tidied, and the state of torch before, between and after."""
 
     first: NotebookNode
     second: NotebookNode
     states: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
     seconds: float  # of the first run
-    between: NotebookNode | None = None
 
 
-def run_twice(lesson: NotebookNode, folder: Path, between: NotebookNode | None = None) -> TwoRuns:
-    """Run every code cell of `lesson`, and then all of them again in the same kernel, in the empty `folder`.
-
-    `between` is another edition of the lesson, to be run after the first time.
-    """
+def run_twice(lesson: NotebookNode, folder: Path) -> TwoRuns:
+    """Run every code cell of `lesson`, and then all of them again in the same kernel, in the empty `folder`."""
     client = NotebookClient(
         copy.deepcopy(lesson),
         kernel_name=notebooks.KERNELSPEC["name"],
@@ -83,10 +76,9 @@ def run_twice(lesson: NotebookNode, folder: Path, between: NotebookNode | None =
         first = _run_all(client, lesson)
         seconds = time.perf_counter() - start
         states.append(_torch_state(client))
-        other = _run_all(client, between) if between else None
         second = _run_all(client, lesson)
         states.append(_torch_state(client))
-    return TwoRuns(first, second, tuple(states), seconds, other)
+    return TwoRuns(first, second, tuple(states), seconds)
 
 
 def _run_all(client: NotebookClient, lesson: NotebookNode) -> NotebookNode:
