@@ -131,7 +131,7 @@ def box(left: float, top: float, right: float, bottom: float) -> np.ndarray:
 
 
 def smooth(points: Points) -> np.ndarray:
-    """A closed curve through all points (Catmull-Rom); a point given twice, or "x,y!" in text, becomes a corner."""
+    """A closed curve through three points or more (Catmull-Rom); one given twice, or "x,y!" in text, is a corner."""
     path = polygon(points)
     return _curve(np.concatenate([path[-1:], path[:-1]]), closed=True)
 
@@ -159,7 +159,7 @@ def line(points: Points, width: float, end_width: float | None = None) -> np.nda
 def _curve(path: np.ndarray, closed: bool, steps: int = 5) -> np.ndarray:
     count = len(path)
     if closed:
-        path = np.concatenate([path, path[:3]])  # which has at least three points
+        path = np.concatenate([path, path[:3]])
     segments = count if closed else count - 3
     before, start, end, after = (path[step : step + segments, None] for step in range(4))
     t = (np.arange(steps) / steps)[None, :, None]

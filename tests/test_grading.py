@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import csv
+import errno
 import json
 import os
 import re
@@ -960,6 +961,16 @@ def test_ctrl_c_while_judging_keeps_the_verdicts_in_words(keys, monkeypatch):
     (verdict,) = final((keys["largest"].evidence, keys["largest"]))
     assert (verdict.outcome.passed, verdict.by_hand) == (True, True)
     assert "stopped" in verdict.reason
+
+
+def test_a_full_disk_while_judging_keeps_the_verdicts_in_words(keys, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Comparer, "start", refuse)
+    (verdict,) = final((keys["largest"].evidence, keys["largest"]))
+    assert (verdict.outcome.passed, verdict.by_hand) == (True, True)
+    assert "No space left" in verdict.reason
 
 
 def test_evidence_that_breaks_the_judge_costs_one_verdict(keys, monkeypatch):

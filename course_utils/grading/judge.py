@@ -1,11 +1,10 @@
 """Step 3: compare evidence with the key, where no student's code ever ran.
 
 One *verdict notebook* for everything that is judged together: a cell for each student and exercise prints the recorded
-evidence, and the output stored beside it is what the key prints. `pytest --nbval` runs it and compares (of a large
-class, each core does its share of the cells, in a notebook and a kernel of its own). The words
-(which stage, what differs, the likely cause) come from `judging.judge`, which reads the same evidence. If the two
-disagree on who passed, a person has to look. The notebook is kept beside the scores as a record that anyone can run
-again.
+evidence, and the output stored beside it is what the key prints. `pytest --nbval` runs it and compares; of a large
+class, each core does its share of the cells, in a notebook and a kernel of its own. The words (which stage, what
+differs, the likely cause) come from `judging.judge`, which reads the same evidence. If the two disagree on who passed,
+a person has to look. The notebook is kept beside the scores as a record that anyone can run again.
 """
 
 from __future__ import annotations
@@ -121,9 +120,11 @@ def _compare_in_parts(items: Sequence[Item], comparer: Comparer | None) -> list[
             for one, part in zip(comparers, parts, strict=True):
                 agreed, problem = one.finish(len(part))
                 found += [(equal, problem) for equal in agreed]
-        except KeyboardInterrupt:  # the answers have been run: what they did is worth keeping
-            lacking = len(items) - len(found)
-            found += [(None, "the grading was stopped before it had compared them")] * lacking
+        # The answers have been run: what they did is worth keeping, whatever happens now.
+        except KeyboardInterrupt:
+            found += [(None, "the grading was stopped before it had compared them")] * (len(items) - len(found))
+        except OSError as error:  # no room for a notebook, no further process
+            found += [(None, f"it could not be started: {error.strerror}")] * (len(items) - len(found))
     return found
 
 
