@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 OLDEST_PYTHON = (3, 10)  # as in pyproject.toml and setup.py, which an older Python cannot read
+STUDENT_COMMANDS = ("lab", "check", "doctor", "setup", "help")  # what a release for students has
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 
 
@@ -20,7 +21,7 @@ class Command:
     """One command: the sentence that lists it, the options it takes, and the function that does it.
 
     `run(options, rest)` gets the parsed options and the arguments that none of them took. `examine(options, rest)`
-    comes before a set-up that may take minutes, and raises `SetupError` for what could not work after it.
+    comes before a set-up that may take minutes, and raises `CourseError` for what could not work after it.
     """
 
     def __init__(self, run, summary, variables="", options=(), examine=None) -> None:
@@ -37,19 +38,19 @@ def run_setup(options, rest) -> int:
 
 
 def examine_lab(options, rest) -> None:
-    from course_utils.work import choose_port
+    from course_utils.lab.jupyter import choose_port
 
     options.port = choose_port(options.port)
 
 
 def run_lab(options, rest) -> int:
-    from course_utils.work import open_lab
+    from course_utils.lab.jupyter import open_lab
 
     return open_lab(options.port, rest)
 
 
 def run_tests(options, rest) -> int:
-    from course_utils.setup import ROOT
+    from course_utils.root import ROOT
 
     # The whole suite runs in a process for each core (up to 4: each takes 2 GB), a file at a time, the long ones with a
     # browser first; a part of it runs in one.
@@ -61,24 +62,24 @@ def run_tests(options, rest) -> int:
 
 def run_check(options, rest) -> int:
     from course_utils.grading.__main__ import main as grade
-    from course_utils.work import WORK
+    from course_utils.lab.jupyter import WORK
 
     lesson = ["--lesson", options.lesson] if options.lesson else []
     return grade(["--check", str(WORK), *lesson, *rest]) or 0
 
 
 def build_notebooks(options, rest) -> int:
-    from course_utils import lesson_map
-    from course_utils.notebooks import main as build
+    from course_utils.authoring import readme
+    from course_utils.authoring.build import main as build
 
-    return build(rest) or lesson_map.main(rest)
+    return build(rest) or readme.main(rest)
 
 
 def run_editions(command):
     """Return a function that writes the answered edition or the slides, of one lesson or of all."""
 
     def run(options, rest) -> int:
-        from course_utils.editions import main as make
+        from course_utils.authoring.commands import main as make
 
         lessons = [options.lesson] if options.lesson else []
         return make([command, *lessons, *rest])
@@ -87,23 +88,23 @@ def run_editions(command):
 
 
 def run_handout(options, rest) -> int:
-    from course_utils.editions import main as make
+    from course_utils.authoring.commands import main as make
 
     given = {"lesson": options.lesson, "network": options.network, "image": options.image}
     return make(["handout", *(f"--{name}={value}" for name, value in given.items() if value), *rest])
 
 
 def run_release(options, rest) -> int:
-    from course_utils.release import main as release
+    from course_utils.authoring.release import main as release
 
     return release(rest)
 
 
 def examine_grade(options, rest) -> None:
-    from course_utils.setup import SetupError
+    from course_utils.root import CourseError
 
     if not options.submissions:
-        raise SetupError("Say which folder to grade:  make grade SUBMISSIONS=folder")
+        raise CourseError("Say which folder to grade:  make grade SUBMISSIONS=folder")
 
 
 def run_grade(options, rest) -> int:
@@ -118,28 +119,28 @@ def run_grade(options, rest) -> int:
 
 
 def run_training(options, rest) -> int:
-    from course_utils.networks import main as train
+    from course_utils.authoring.train import main as train
 
     return train(["--train", *rest])
 
 
 def run_bench(options, rest) -> int:
-    from course_utils.bench import main as bench
+    from tests.bench.bench import main as bench
 
     return bench(rest)
 
 
 def run_doctor(options, rest) -> int:
-    from course_utils.doctor import main as diagnose
+    from course_utils.lab.doctor import main as diagnose
 
     return diagnose()
 
 
 def refuse_arguments(options, rest) -> None:
-    from course_utils.setup import SetupError
+    from course_utils.root import CourseError
 
     if rest:
-        raise SetupError(f"This command takes no such arguments: {' '.join(rest)}")
+        raise CourseError(f"This command takes no such arguments: {' '.join(rest)}")
 
 
 COMMANDS = {
@@ -178,7 +179,7 @@ COMMANDS = {
 
 def list_commands() -> None:
     """Print every command of this edition with its line, and the variables that its make target understands."""
-    from course_utils.edition import STUDENT_COMMANDS, has_answers
+    from course_utils.root import has_answers
 
     print("make TARGET, or python -m course_utils TARGET:\n")
     here = COMMANDS if has_answers() else [name for name in COMMANDS if name in STUDENT_COMMANDS]
@@ -227,10 +228,14 @@ def parse_options(name, arguments) -> tuple:
 
 def run_command(name, arguments) -> int:
     """Run one command with the environment's Python, making the environment first where it is missing."""
-    from course_utils import setup
-    from course_utils.edition import refuse_in_release
+    from course_utils.lab import setup
+    from course_utils.root import CourseError, has_answers
 
-    refuse_in_release(name)
+    if name not in STUDENT_COMMANDS and not has_answers():
+        raise CourseError(
+            f"`{name}` needs the whole course, and this is the students' release, without answers and tests. "
+            f"Here you have: {', '.join(command for command in STUDENT_COMMANDS if command != 'help')}."
+        )
     options, rest = parse_options(name, arguments)
     if COMMANDS[name].examine:
         COMMANDS[name].examine(options, rest)
@@ -259,11 +264,12 @@ def main(arguments=None) -> int:
         print(f"There is no command {name!r}. {hint}", file=sys.stderr)
         return 2
 
-    from course_utils.setup import DISK_FULL, SetupError
+    from course_utils.lab.setup import DISK_FULL
+    from course_utils.root import CourseError
 
     try:
         return run_command(name, arguments[1:])
-    except SetupError as error:
+    except CourseError as error:
         print(error, file=sys.stderr)
     except KeyboardInterrupt:
         print("\nStopped. The same command goes on from here.", file=sys.stderr)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import nbformat
 
-from course_utils import notebooks
+from course_utils.authoring import source
+from course_utils.grading.definitions import definitions_in, read_cell, used_names
 from course_utils.grading.lessons import Lesson
-from course_utils.names import definitions_in, read_cell, used_names
 
 
 def source_under_name(function: Callable, name: str) -> str:
@@ -61,7 +61,7 @@ def helpers_of(function: Callable) -> str:
 
 def notebook_with(lesson: Lesson, answers: Mapping[str, str]) -> nbformat.NotebookNode:
     """The learner's notebook of the lesson with these answers in their cells."""
-    return notebooks.put_answers(notebooks.learner(lesson.path), answers, lesson.name)
+    return source.put_answers(source.learner(lesson.path), answers, lesson.name)
 
 
 def add_cell(notebook: nbformat.NotebookNode, source: str, at: int = 1) -> None:

@@ -6,14 +6,14 @@ from functools import cached_property
 import nbformat
 from nbformat import NotebookNode
 
-from course_utils import notebooks
+from course_utils.authoring import source
 
 
 class LessonPage:
     """The lesson of one name, such as "01_tensor_hooks"; read once."""
 
     def __init__(self, name: str) -> None:
-        self.path = notebooks.FOLDER / f"{name}.ipynb"
+        self.path = source.FOLDER / f"{name}.ipynb"
 
     @cached_property
     def cells(self) -> list[NotebookNode]:

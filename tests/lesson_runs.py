@@ -14,7 +14,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-from course_utils import notebooks
+from course_utils.authoring import build, source
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ def run_nbval(path: Path, folder: Path, environment: dict[str, str] | None = Non
     notebook = folder / "lesson" / path.name
     notebook.write_bytes(path.read_bytes())
     results = folder / "results.xml"
-    environment = {**notebooks.kernel_environment(folder), **(environment or {})}
+    environment = {**build.kernel_environment(folder), **(environment or {})}
     environment |= {
         "PYTHONPATH": str(Path(__file__).parent),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTEST_ADDOPTS": "",
     }
     plugins = ["-p", "nbval.plugin", "-p", "nbval_pictures", "-p", "no:cacheprovider"]
-    options = ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={notebooks.CELL_SECONDS}", "--color=no", "-q"]
+    options = ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={build.CELL_SECONDS}", "--color=no", "-q"]
     command = [sys.executable, "-m", "pytest", *plugins, *options, f"--junitxml={results}", str(notebook)]
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if not results.exists():
@@ -64,13 +64,13 @@ def run_twice(lesson: NotebookNode, folder: Path) -> TwoRuns:
     """Run every code cell of `lesson`, and then all of them again in the same kernel, in the empty `folder`."""
     client = NotebookClient(
         copy.deepcopy(lesson),
-        kernel_name=notebooks.KERNELSPEC["name"],
-        timeout=notebooks.CELL_SECONDS,
+        kernel_name=source.KERNELSPEC["name"],
+        timeout=build.CELL_SECONDS,
         resources={"metadata": {"path": str(folder)}},
         extra_arguments=["--IPKernelApp.log_level=40"],
     )
     client.reset_execution_trackers()
-    with client.setup_kernel(env=notebooks.kernel_environment(folder)):
+    with client.setup_kernel(env=build.kernel_environment(folder)):
         start = time.perf_counter()  # before torch is imported: that is a part of what the reader waits for
         states = [_torch_state(client)]
         first = _run_all(client, lesson)
@@ -86,7 +86,7 @@ def _run_all(client: NotebookClient, lesson: NotebookNode) -> NotebookNode:
     for index, cell in enumerate(client.nb.cells):
         client.execute_cell(cell, index)
     client.set_widgets_metadata()
-    return notebooks.tidy(client.nb, lesson)
+    return build.tidy(client.nb, lesson)
 
 
 def find_leftovers(runs: TwoRuns) -> list[str]:

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from course_utils import notebooks
+from course_utils.authoring import source
 from course_utils.exercises import engine
 
 
@@ -38,9 +38,9 @@ def read_answers(folder: Path) -> dict[str, engine.Exercise]:
 def skeletons() -> dict[str, object]:
     """The answers as the lessons' answer cells come."""
     found = {}
-    for path in notebooks.sources():
-        for name, cell in notebooks.answer_cells(notebooks.learner(path)).items():
-            lesson = sys.modules[f"course_utils.exercises.lesson_{path.stem[:2]}"]
+    for path in source.sources():
+        for name, cell in source.answer_cells(source.learner(path)).items():
+            lesson = sys.modules[f"course_utils.lessons.lesson_{path.stem[:2]}"]
             namespace = dict(vars(lesson))
             exec(compile(cell.source, "<cell>", "exec"), namespace)
             found[name] = namespace[name]

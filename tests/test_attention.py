@@ -8,8 +8,14 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 import torch
 
-from course_utils.attention import HEADS, ODDS, draw_attention, encode, make_two_head_block
-from course_utils.hooks import count_hooks
+from course_utils.hooks.inventory import count_hooks
+from course_utils.vision.attention import draw_attention
+from course_utils.vision.toys import (
+    HEADS,
+    ODDS,
+    encode,
+    make_two_head_block,
+)
 
 SENTENCES = [["the", "cat", "saw", "the", "dog"], ["a", "b"], ["la", "la", "la", "land"]]
 

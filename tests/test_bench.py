@@ -5,10 +5,18 @@ import json
 import pytest
 import torch
 
-from course_utils import bench
-from course_utils.bench import Row, bare_grad_cam, bare_tiny_grad_cam, compare, one_thread, table, time_call
-from course_utils.grading import bench as grading
-from course_utils.grading.bench import Measured
+from tests.bench import bench
+from tests.bench import graders as graders_module
+from tests.bench.bench import (
+    Row,
+    bare_grad_cam,
+    bare_tiny_grad_cam,
+    compare,
+    one_thread,
+    table,
+    time_call,
+)
+from tests.bench.graders import Measured
 
 
 @pytest.mark.parametrize(
@@ -44,8 +52,8 @@ def test_lower_limits_compute_the_same_maps_as_the_package():
     """A lower limit that computed something else would be a limit of nothing."""
     from torchvision.models import resnet18
 
-    from course_utils.networks import load_picture_net
-    from course_utils.saliency import grad_cam
+    from course_utils.vision.networks import load_picture_net
+    from course_utils.vision.saliency import grad_cam
 
     torch.manual_seed(0)
     model, images = resnet18(weights=None).eval(), torch.rand(1, 3, 64, 64)
@@ -91,7 +99,7 @@ def test_95_percent_of_the_moves_are_not_slower():
 
 
 def test_without_a_browser_there_is_a_row_that_says_so(monkeypatch):
-    monkeypatch.setattr("course_utils.browser.say_what_is_missing", lambda: "there is no Chromium")
+    monkeypatch.setattr("tests.browser.lab_page.say_what_is_missing", lambda: "there is no Chromium")
     (row,) = bench.measure_sliders(5)
     assert (row.measured, row.note) == (None, "there is no Chromium")
 
@@ -105,20 +113,20 @@ def graders(monkeypatch):
             return Measured(tool, count, skipped="otter-grader cannot be installed here")
         return Measured(tool, count, (1 + count / 2) * (10 if tool == "nbgrader" else 1), 100)
 
-    for tool in grading.TOOLS:
-        monkeypatch.setitem(grading.RUNNERS, tool, lambda count, folder, tool=tool: run(tool, count))
-    monkeypatch.setattr(grading, "measure_child", lambda: 11.0)
+    for tool in graders_module.TOOLS:
+        monkeypatch.setitem(graders_module.RUNNERS, tool, lambda count, folder, tool=tool: run(tool, count))
+    monkeypatch.setattr(graders_module, "measure_child", lambda: 11.0)
 
 
 def test_each_grader_is_measured_right_after_ours(graders):
-    found = list(grading.measure_all([10], [1000]))
+    found = list(graders_module.measure_all([10], [1000]))
     assert [(one.tool, one.submissions) for one in found] == [
         *[("ours", 10), ("nbval", 10), ("ours", 10), ("nbgrader", 10), ("ours", 10), ("otter", 10)],
         ("ours", 1000),
     ]
     assert [one.ours for one in found] == [0.0, 6.0, 0.0, 6.0, 0.0, 6.0, 0.0]
-    assert "not measured: otter-grader cannot" in grading.line(found[5])
-    assert grading.line(found[3]).endswith(" 10.0")
+    assert "not measured: otter-grader cannot" in graders_module.line(found[5])
+    assert graders_module.line(found[3]).endswith(" 10.0")
 
 
 def test_rows_of_the_graders_have_the_budgets(graders):
@@ -131,7 +139,7 @@ def test_rows_of_the_graders_have_the_budgets(graders):
 
 
 def test_right_answers_that_did_not_pass_are_no_measurement(tmp_path):
-    row = {"exercise": grading.NAMES[0], "stage": "passed", "look_by_hand": False}
+    row = {"exercise": graders_module.NAMES[0], "stage": "passed", "look_by_hand": False}
     (tmp_path / "scores.json").write_text(json.dumps({"scores": [row, row | {"stage": "raised"}]}))
-    found = grading._check_scores(Measured("ours", 1, 1.0), tmp_path)
+    found = graders_module._check_scores(Measured("ours", 1, 1.0), tmp_path)
     assert found.skipped == "2 right answers did not pass"

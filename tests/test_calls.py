@@ -10,8 +10,17 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from course_utils.calls import HOOK_KINDS, PartNotFoundError, hooks_fired, life_of_a_call, read_parts, show_values
-from course_utils.hooks import UnknownLayerError, count_hooks, no_hooks_left, trace
+from course_utils.hooks.call import (
+    HOOK_KINDS,
+    PartNotFoundError,
+    hooks_fired,
+    life_of_a_call,
+    read_parts,
+    show_values,
+)
+from course_utils.hooks.inventory import count_hooks, no_hooks_left
+from course_utils.hooks.record import UnknownLayerError
+from course_utils.hooks.trace import trace
 
 NAMES = [
     "dispatch",

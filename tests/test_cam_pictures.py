@@ -7,13 +7,24 @@ import ipywidgets as widgets
 import pytest
 import torch
 
-from course_utils import cam_pictures
-from course_utils.cam_pictures import CAM_LAYERS, CAM_PICTURES, NETWORKS, CamChoice, CamError, draw_cams, draw_heat
-from course_utils.explorers import GradCam, make_picture
-from course_utils.networks import load_picture_net
-from course_utils.pictures import Picture, png
-from course_utils.saliency import grad_cam, relu, scale_to_unit, upsample
-from course_utils.scenes import KINDS, SIZE, scene
+from course_utils.explorers import GradCam, cam_pictures, make_picture
+from course_utils.explorers.cam_pictures import (
+    CAM_LAYERS,
+    CAM_PICTURES,
+    NETWORKS,
+    CamChoice,
+    CamError,
+    draw_cams,
+)
+from course_utils.scenes.scene import KINDS, SIZE, scene
+from course_utils.vision.networks import load_picture_net
+from course_utils.vision.pictures import Picture, draw_heat, png
+from course_utils.vision.saliency import (
+    grad_cam,
+    relu,
+    scale_to_unit,
+    upsample,
+)
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 FISH = CamChoice(2, "fish", buoy=True)

@@ -13,14 +13,26 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from course_utils import notebooks, renewal
-from course_utils.answers import code_cells
-from course_utils.carry import answer_ids, carry, digests, find_answers, text
+from course_utils.authoring import source as lesson_source
 from course_utils.exercises.engine import exercises_of
+from course_utils.grading.answers import code_cells
 from course_utils.grading.collect import collect_answers
 from course_utils.grading.lessons import load_lessons
 from course_utils.grading.submissions import find_submissions
-from course_utils.renewal import BACKUPS, RECORD, remember, renew_lessons
+from course_utils.lab import update
+from course_utils.lab.carry import (
+    answer_ids,
+    carry,
+    digests,
+    find_answers,
+    text,
+)
+from course_utils.lab.update import (
+    BACKUPS,
+    RECORD,
+    remember,
+    renew_lessons,
+)
 
 SKELETON = 'def {name}(x):\n    """{task}"""\n    ...'
 ANSWER = 'def {name}(x):\n    """{task}"""\n    return x + {number}'
@@ -349,7 +361,7 @@ def test_a_copy_with_answers_is_renewed_and_the_old_file_kept_byte_for_byte(cour
 
 def test_no_backup_is_ever_overwritten(course, monkeypatch):
     lesson, mine = course
-    monkeypatch.setattr(renewal.time, "strftime", lambda _: "2030-01-02_0304")
+    monkeypatch.setattr(update.time, "strftime", lambda _: "2030-01-02_0304")
     written = []
     for number in range(2, 6):
         write(mine, notebook(TITLE, answered("f", number)))
@@ -449,8 +461,8 @@ def test_interrupted_at_any_write_nothing_is_lost_and_the_next_run_goes_on(cours
         return run
 
     with monkeypatch.context() as patch:
-        patch.setattr(renewal, "_write", interruptible(renewal._write))
-        patch.setattr(renewal.os, "replace", interruptible(os.replace))
+        patch.setattr(update, "_write", interruptible(update._write))
+        patch.setattr(update.os, "replace", interruptible(os.replace))
         try:
             renew_lessons([lesson], mine.parent)
             assert step >= 6, "a renewal writes three files, in two steps each"
@@ -469,7 +481,7 @@ def test_interrupted_at_any_write_nothing_is_lost_and_the_next_run_goes_on(cours
 def test_while_no_edition_is_new_nothing_heavy_is_imported(course):
     lesson, mine = course
     code = (
-        "import pathlib, sys; from course_utils.renewal import renew_lessons; "
+        "import pathlib, sys; from course_utils.lab.update import renew_lessons; "
         f"renew_lessons([pathlib.Path({str(lesson)!r})], pathlib.Path({str(mine.parent)!r})); "
         "print([name for name in ('torch', 'nbformat', 'jupytext', 'IPython') if name in sys.modules])"
     )
@@ -482,12 +494,12 @@ def test_while_no_edition_is_new_nothing_heavy_is_imported(course):
 
 # ---------------------------------------------------------------------------------------------------- the real lessons
 
-LESSONS = notebooks.sources()
+LESSONS = lesson_source.sources()
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 
 
 def read_edition(lesson) -> dict:
-    return json.loads((notebooks.FOLDER / f"{lesson.stem}.ipynb").read_text(encoding="utf-8"))
+    return json.loads((lesson_source.FOLDER / f"{lesson.stem}.ipynb").read_text(encoding="utf-8"))
 
 
 def earlier_edition(new: dict, rng: random.Random) -> dict:
@@ -511,7 +523,7 @@ def work_on(old: dict, answers: dict[str, str], how: str, rng: random.Random) ->
     mine = copy.deepcopy(old)
     for one in mine["cells"]:
         if "answer" in one["metadata"].get("tags", []):
-            one["source"] = answers[notebooks.defined_name(text(one))].splitlines(keepends=True)
+            one["source"] = answers[lesson_source.defined_name(text(one))].splitlines(keepends=True)
     for number in range(4):
         kind = ("code", "markdown")[number % 2]
         mine["cells"].insert(rng.randrange(len(mine["cells"])), cell(f"own-{number}", f"# own cell {number}", kind))

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from course_utils.charts import BAR_WIDTH, WIDTH, bars
+from course_utils.vision.charts import BAR_WIDTH, WIDTH, bars
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from course_utils import __main__ as cli
-from course_utils import setup
+from course_utils.lab import setup
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from course_utils.diagnosis import make_chain, make_distance_net, make_one_unit, make_overflow_net
-from course_utils.hooks import count_hooks
+from course_utils.hooks.inventory import count_hooks
+from course_utils.vision.toys import (
+    make_chain,
+    make_distance_net,
+    make_one_unit,
+    make_overflow_net,
+)
 
 
 def test_the_softmax_by_the_formula_is_right_while_exp_is_finite():

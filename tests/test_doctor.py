@@ -13,9 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from course_utils import doctor as module
-from course_utils.doctor import Diagnosis, Finding, diagnose, doctor
-from course_utils.work import MARKER
+from course_utils.lab import doctor as module
+from course_utils.lab.doctor import (
+    Diagnosis,
+    Finding,
+    diagnose,
+    doctor,
+)
+from course_utils.lab.jupyter import MARKER
 
 FINE = """\
 ok    Python is new enough

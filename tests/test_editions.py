@@ -14,13 +14,15 @@ import nbformat
 import pytest
 from PIL import Image
 
-from course_utils import editions, notebooks
-from course_utils.editions import handouts, instructor, lessons, pages, slides
+from course_utils.authoring import commands, editions, handouts, instructor, slides
+from course_utils.authoring import page as pages
+from course_utils.authoring import source as lesson_source
+from course_utils.authoring.build import WIDGET, WIDGET_VIEW
+from course_utils.authoring.source import called_with, tags_of
 from course_utils.exercises.engine import exercises_of, find_prediction, predictions_of
-from course_utils.notebooks import WIDGET, WIDGET_VIEW, called_with, tags_of
-from course_utils.setup import SetupError
+from course_utils.root import CourseError
 
-LESSONS = notebooks.sources()
+LESSONS = lesson_source.sources()
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 needs_formulas = pytest.mark.skipif(
     not find_spec("latex2mathml"),
@@ -38,15 +40,15 @@ def source_of(number: str) -> Path:
 
 @cache
 def built(lesson: Path):
-    return nbformat.read(notebooks.FOLDER / f"{lesson.stem}.ipynb", as_version=4)
+    return nbformat.read(lesson_source.FOLDER / f"{lesson.stem}.ipynb", as_version=4)
 
 
 def notes_of(lesson: Path) -> list[str]:
-    return [cell.source for cell in notebooks.read_source(lesson).cells if "instructor" in tags_of(cell)]
+    return [cell.source for cell in lesson_source.read_source(lesson).cells if "instructor" in tags_of(cell)]
 
 
 def headings_of(lesson: Path) -> list[str]:
-    text = "\n".join(cell.source for cell in notebooks.learner(lesson).cells if cell.cell_type == "markdown")
+    text = "\n".join(cell.source for cell in lesson_source.learner(lesson).cells if cell.cell_type == "markdown")
     return re.findall(r"^## (.+?) *$", text, re.MULTILINE)
 
 
@@ -63,7 +65,7 @@ def plan_rows(lesson: Path) -> list[list[str]]:
 
 def minutes_of(lesson: Path) -> int:
     """How many minutes the lesson says that it takes."""
-    return int(re.search(r"\babout (\d+) minutes\b", notebooks.learner(lesson).cells[0].source).group(1))
+    return int(re.search(r"\babout (\d+) minutes\b", lesson_source.learner(lesson).cells[0].source).group(1))
 
 
 @each_lesson
@@ -80,7 +82,7 @@ def test_the_plan_has_every_section_in_order(lesson):
 
 @each_lesson
 def test_the_plan_gives_the_exercises_the_time_that_the_lesson_says(lesson):
-    top = notebooks.learner(lesson).cells[0].source
+    top = lesson_source.learner(lesson).cells[0].source
     said = re.search(r"(\d+) for\s+the exercises", top)
     if said:
         rows = [row for row in plan_rows(lesson) if re.match(r"(the e|E)xercises|Your call against", row[1])]
@@ -94,8 +96,8 @@ def test_every_misconception_comes_with_the_question_that_shows_it(lesson):
     for paragraph in paragraphs:
         if not paragraph.startswith("**Misconceptions, by exercise:**"):
             assert re.search(r'\*\*Ask\b[^*]*\*\*\s+"', paragraph), paragraph
-    assert len(paragraphs) >= (2 if lessons.number_of(lesson) == 0 else 6)
-    if lessons.number_of(lesson):
+    assert len(paragraphs) >= (2 if editions.number_of(lesson) == 0 else 6)
+    if editions.number_of(lesson):
         assert len(re.findall(r"\*\*(?:For discussion|Discussion|Question for the room)", text)) >= 3
 
 
@@ -103,7 +105,7 @@ def test_every_misconception_comes_with_the_question_that_shows_it(lesson):
 def test_nobody_teaches_longer_than_twenty_minutes_without_a_note(lesson):
     minutes = {section: int(row[0]) for row in plan_rows(lesson) for section in row[1].split(" · ")[:1]}
     waited = 0
-    for cell in notebooks.read_source(lesson).cells[1:]:
+    for cell in lesson_source.read_source(lesson).cells[1:]:
         if "instructor" in tags_of(cell) and not cell.source.startswith("**Plan**"):
             waited = 0
         for heading in re.findall(r"^## (.+?) *$", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else []:
@@ -113,8 +115,8 @@ def test_nobody_teaches_longer_than_twenty_minutes_without_a_note(lesson):
 
 @each_lesson
 def test_the_appendix_has_what_the_lesson_declares(lesson):
-    number = lessons.number_of(lesson)
-    text = lessons.write_appendix(number).replace(r"\$", "$")
+    number = editions.number_of(lesson)
+    text = editions.write_appendix(number).replace(r"\$", "$")
     for exercise in exercises_of(number):
         for mistake in exercise.mistakes:
             assert " ".join(mistake.message.split()) in text
@@ -127,13 +129,13 @@ def test_the_appendix_has_what_the_lesson_declares(lesson):
 
 @each_lesson
 def test_the_instructors_edition_has_answers_notes_and_an_appendix(lesson):
-    edition, learner = instructor.compose(lesson), notebooks.learner(lesson)
-    answers = notebooks.answer_cells(edition, lesson.stem)
-    for exercise in exercises_of(lessons.number_of(lesson)):
+    edition, learner = instructor.compose(lesson), lesson_source.learner(lesson)
+    answers = lesson_source.answer_cells(edition, lesson.stem)
+    for exercise in exercises_of(editions.number_of(lesson)):
         assert answers[exercise.name].source == exercise.source.rstrip("\n")
     texts = "\n".join(cell.source for cell in edition.cells)
     assert all(note in texts for note in notes_of(lesson))
-    assert edition.cells[-1].source == lessons.write_appendix(lessons.number_of(lesson))
+    assert edition.cells[-1].source == editions.write_appendix(editions.number_of(lesson))
     assert len(edition.cells) == len(learner.cells) + len(notes_of(lesson)) + 1
     nbformat.validate(edition)
 
@@ -344,7 +346,7 @@ def test_pieces_are_measured_by_what_they_show():
 
 @each_lesson
 def test_slides_have_all_of_a_lesson_and_its_notes(lesson):
-    whole = pages.flatten_outputs(lessons.with_notes(lesson, built(lesson)))
+    whole = pages.flatten_outputs(editions.with_notes(lesson, built(lesson)))
     found = slides.lay_out(slides.cut(whole))
     shown = [piece.cell for slide in found for piece in slide.pieces]
     words = "".join(cell.source for cell in shown if cell.cell_type == "markdown")
@@ -360,7 +362,7 @@ def test_slides_have_all_of_a_lesson_and_its_notes(lesson):
     )  # the start's own check is among those left out
     notes = "\n".join(note for slide in found for note in slide.notes)
     assert all(note in notes for note in notes_of(lesson))
-    for exercise in exercises_of(lessons.number_of(lesson)):
+    for exercise in exercises_of(editions.number_of(lesson)):
         assert exercise.source.strip() in notes
         assert exercise.source.strip() not in [cell.source.strip() for cell in shown]
     too_tall = [slide.heading for slide in found if slide.height > slides.ROOM and len(slide.pieces) > 2]
@@ -371,12 +373,12 @@ def test_slides_have_all_of_a_lesson_and_its_notes(lesson):
 @needs_formulas
 def test_slides_are_one_page_that_loads_nothing():
     lesson = source_of("07")
-    page = slides.make_slides(lessons.with_notes(lesson, built(lesson)), slides.read_reveal())
+    page = slides.make_slides(editions.with_notes(lesson, built(lesson)), slides.read_reveal())
     assert pages.find_requests(page) == []
     reader = Reader(page)
     assert reader.wordless == []
     assert {"section", "aside", "math"} <= reader.tags
-    found = slides.lay_out(slides.cut(pages.flatten_outputs(lessons.with_notes(lesson, built(lesson)))))
+    found = slides.lay_out(slides.cut(pages.flatten_outputs(editions.with_notes(lesson, built(lesson)))))
     columns = sum(slide.level in (1, 2) for slide in found)
     assert page.count("<section") == len(found) + columns
     assert page.count('<aside class="notes">') == sum(bool(slide.notes) for slide in found)
@@ -385,7 +387,7 @@ def test_slides_are_one_page_that_loads_nothing():
 
 def test_without_reveal_a_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SetupError, match=r"pyreveal.* is missing. Install it once with: .* -m pip install"):
+    with pytest.raises(CourseError, match=r"pyreveal.* is missing. Install it once with: .* -m pip install"):
         slides.read_reveal()
 
 
@@ -417,8 +419,8 @@ def build_folders(tmp_path, monkeypatch):
     ],
 )
 def test_what_cannot_be_made_is_a_sentence_and_leaves_no_file(build_folders, arguments, sentence):
-    with pytest.raises(SetupError, match=sentence) as caught:
-        editions.main(arguments)
+    with pytest.raises(CourseError, match=sentence) as caught:
+        commands.main(arguments)
     assert "\n" not in str(caught.value)
     assert list(build_folders.iterdir()) == []
 
@@ -426,14 +428,14 @@ def test_what_cannot_be_made_is_a_sentence_and_leaves_no_file(build_folders, arg
 def test_a_file_that_is_no_picture_is_refused(build_folders, tmp_path_factory):
     text_file = tmp_path_factory.mktemp("own") / "photo.jpg"
     text_file.write_text("not a picture")
-    with pytest.raises(SetupError, match=r"photo\.jpg is damaged, or no picture"):
-        editions.main(["handout", "--lesson", "07", "--image", str(text_file)])
+    with pytest.raises(CourseError, match=r"photo\.jpg is damaged, or no picture"):
+        commands.main(["handout", "--lesson", "07", "--image", str(text_file)])
     assert list(build_folders.iterdir()) == []
 
 
 @needs_formulas
 def test_a_handout_without_wishes_is_the_lesson_as_it_was_built(build_folders, capsys):
-    assert editions.main(["handout", "--lesson", "03"]) == 0
+    assert commands.main(["handout", "--lesson", "03"]) == 0
     (path,) = build_folders.iterdir()
     assert path.name == "03_module_hooks.html"
     assert "the lesson as a page, as it was built." in capsys.readouterr().out
@@ -454,12 +456,14 @@ def test_a_notebook_that_is_out_of_date_is_not_made_into_slides(tmp_path):
     (tmp_path / "source").mkdir()
     path = tmp_path / "source" / "91_new.py"
     path.write_text("# %% [markdown]\n# # New\n")
-    with pytest.raises(SetupError, match=r"91_new.ipynb was not built yet.*make notebooks ARGS=91"):
-        lessons.read_built(path, tmp_path)
+    with pytest.raises(CourseError, match=r"91_new.ipynb was not built yet.*make notebooks ARGS=91"):
+        editions.read_built(path, tmp_path)
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    program = "import sys, course_utils.editions; print({'nbconvert', 'torch', 'nbformat'} & set(sys.modules))"
+    program = (
+        "import sys, course_utils.authoring.commands; print({'nbconvert', 'torch', 'nbformat'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -469,7 +473,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 @pytest.mark.slow
 def test_the_instructors_edition_runs_and_passes_its_checks(build_folders, capsys):
-    assert editions.main(["instructor", "01"]) == 0
+    assert commands.main(["instructor", "01"]) == 0
     (path,) = build_folders.iterdir()
     assert path.name == "01_tensor_hooks.ipynb"
     notebook = nbformat.read(path, as_version=4)
@@ -495,7 +499,7 @@ def photo(tmp_path_factory):
 @pytest.mark.parametrize("number", ["05", "06", "07"])
 def test_a_handout_shows_the_chosen_network_and_picture(build_folders, photo, number):
     network = "picture_net_misled"
-    assert editions.main(["handout", "--lesson", number, "--network", network, "--image", str(photo)]) == 0
+    assert commands.main(["handout", "--lesson", number, "--network", network, "--image", str(photo)]) == 0
     (path,) = build_folders.iterdir()
     assert path.name.startswith(f"{number}_")
     assert path.name.endswith(f"-{network}-my_photo.html")
@@ -519,7 +523,7 @@ def test_a_handout_with_a_real_network_and_a_real_photo(build_folders, monkeypat
         pytest.skip("no SqueezeNet 1.1 weights: COURSE_REAL_NETWORK names a folder that has hub/checkpoints and photos")
     monkeypatch.setenv("TORCH_HOME", str(folder))
     image = folder / "photos" / "cat_dog.png"
-    assert editions.main(["handout", "--lesson", "07", "--network", "squeezenet1_1", "--image", str(image)]) == 0
+    assert commands.main(["handout", "--lesson", "07", "--network", "squeezenet1_1", "--image", str(image)]) == 0
     (path,) = build_folders.iterdir()
     section = path.read_text(encoding="utf-8").split('id="Your-network,-your-picture"')[1]
     assert "squeezenet1_1 has weights trained on ImageNet (IMAGENET1K_V1)." in section
@@ -549,7 +553,7 @@ def browser():
 @each_lesson
 def test_in_a_browser_slides_ask_for_nothing_and_fit(browser, lesson, tmp_path):
     page_file = tmp_path / "slides.html"
-    page_file.write_text(slides.make_slides(lessons.with_notes(lesson, built(lesson)), slides.read_reveal()))
+    page_file.write_text(slides.make_slides(editions.with_notes(lesson, built(lesson)), slides.read_reveal()))
     context = browser.new_context(viewport={"width": 1280, "height": 720}, offline=True)
     requests, errors = [], []
     context.on("request", lambda request: requests.append(request.url))
@@ -580,7 +584,7 @@ def test_in_a_browser_slides_ask_for_nothing_and_fit(browser, lesson, tmp_path):
 def test_in_a_browser_the_speaker_view_has_the_notes(browser, tmp_path):
     lesson = source_of("01")
     page_file = tmp_path / "slides.html"
-    page_file.write_text(slides.make_slides(lessons.with_notes(lesson, built(lesson)), slides.read_reveal()))
+    page_file.write_text(slides.make_slides(editions.with_notes(lesson, built(lesson)), slides.read_reveal()))
     context = browser.new_context(offline=True)
     requests = []
     context.on("request", lambda request: requests.append(request.url))

@@ -14,13 +14,31 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.exercises import check, classroom, engine, evidence, hint, predict, progress, solution, why
+from course_utils.exercises import (
+    check,
+    classroom,
+    engine,
+    evidence,
+    hint,
+    predict,
+    progress,
+    solution,
+    why,
+)
 from course_utils.exercises import progress as progress_dashboard
 from course_utils.exercises.cases import Case, Numbers
-from course_utils.exercises.engine import Exercise, exercise, find, find_prediction, is_blank, source_of
+from course_utils.exercises.engine import (
+    Exercise,
+    exercise,
+    find,
+    find_prediction,
+    is_blank,
+    source_of,
+)
 from course_utils.exercises.judging import first_difference
-from course_utils.exercises.outcome import Outcome, Stage, card, code_spans
+from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
+from course_utils.show import card, code_spans
 
 saved = classroom.saved
 

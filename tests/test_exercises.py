@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from course_utils import notebooks
+from course_utils.authoring import source
 from course_utils.exercises.engine import exercises_of, predictions_of, source_of
 from course_utils.exercises.outcome import Stage
 
@@ -109,9 +109,9 @@ def names_of(source):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_reference_needs_only_names_that_its_lesson_has(name):
     """`solution()` shows the reference; pasted into the answer cell, it has to run there."""
-    lesson = next(path for path in notebooks.sources() if int(path.stem[:2]) == EXERCISES[name].lesson)
+    lesson = next(path for path in source.sources() if int(path.stem[:2]) == EXERCISES[name].lesson)
     known = set(dir(builtins))
-    for cell in notebooks.learner(lesson).cells:
+    for cell in source.learner(lesson).cells:
         if cell.cell_type == "code":
             known |= names_of(cell.source)[1]
     read, bound = names_of(EXERCISES[name].source)

@@ -3,10 +3,20 @@
 import ipywidgets as widgets
 import pytest
 
-from course_utils.explorers import GradientFlow, make_paragraph, make_problem, make_table
+from course_utils.explorers import (
+    GradientFlow,
+    make_paragraph,
+    make_problem,
+    make_table,
+)
 from course_utils.explorers.gradient_flow import OWN
-from course_utils.gradient_stories import backward_story
-from course_utils.graphs import EXAMPLES, GraphError, example, parse
+from course_utils.explorers.graph import (
+    EXAMPLES,
+    GraphError,
+    example,
+    parse,
+)
+from course_utils.explorers.stories import backward_story
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 

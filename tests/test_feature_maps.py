@@ -15,28 +15,29 @@ import torch
 from PIL import Image
 from torch import nn
 
-from course_utils import feature_maps
-from course_utils.explorers import FeatureMaps, make_problem
-from course_utils.feature_maps import (
+from course_utils.explorers import FeatureMaps, feature_views, make_problem
+from course_utils.explorers.feature_views import (
     NETWORKS,
     PICTURES,
     MapError,
-    draw_strokes,
-    find_strongest,
-    follow_things,
-    light_up,
     load_network,
-    make_edge_net,
     numbered_scene,
-    put_on_white,
-    share_on,
     tell_channel,
     view_numbered,
     view_picture,
 )
-from course_utils.hooks import count_hooks
-from course_utils.networks import WeightsError, load_picture_net
-from course_utils.scenes import KINDS, scene, scenes
+from course_utils.hooks.inventory import count_hooks
+from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.vision import toys
+from course_utils.vision.networks import WeightsError, load_picture_net
+from course_utils.vision.pictures import (
+    draw_strokes,
+    find_strongest,
+    light_up,
+    put_on_white,
+)
+from course_utils.vision.scores import follow_things, share_on
+from course_utils.vision.toys import make_edge_net
 
 # --- one convolution and a drawing ------------------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ def test_convolutions_before_an_in_place_relu_keep_their_negative_numbers():
 
 
 def test_a_picture_of_ones_own_has_no_truth():
-    views = view_picture(feature_maps.EDGES, torch.rand(3, 224, 224))
+    views = view_picture(toys.EDGES, torch.rand(3, 224, 224))
     assert views.masks == {}
     story = tell_channel(views, "1")
     assert "your own picture" in story.sentence
@@ -158,7 +159,7 @@ def test_unknown_networks_and_layers_and_channels_are_named():
 def test_the_sentence_about_weights_names_no_folder(monkeypatch):
     found = load_network("alexnet")
     told = dataclasses.replace(found, note="alexnet has random weights: no trained ones are in /home/me/.cache")
-    monkeypatch.setattr(feature_maps, "load_network", lambda network: told)
+    monkeypatch.setattr(feature_views, "load_network", lambda network: told)
     story = tell_channel(view_picture("alexnet", scene("cat", seed=1)), "features.0")
     assert story.sentence.endswith("alexnet has random weights.")
 
@@ -209,7 +210,7 @@ def test_the_picture_shows_the_map():
     spot[0, 2, 3] = 5.0
     story = tell_channel(dataclasses.replace(views, layers={"spot": spot}), "spot", 0)
     image = Image.open(io.BytesIO(story.picture.data)).convert("L")
-    gap, panel = feature_maps.GAP, feature_maps.PANEL
+    gap, panel = feature_views.GAP, feature_views.PANEL
     left = 2 * gap + panel  # of the second panel
     cell = panel / 14
 
@@ -453,7 +454,7 @@ class Canvas(widgets.Box):
 def pad(monkeypatch):
     """An explorer of the edge kernels with its drawing pad open."""
     monkeypatch.setitem(sys.modules, "ipycanvas", SimpleNamespace(Canvas=Canvas))
-    explorer = FeatureMaps(feature_maps.EDGES)
+    explorer = FeatureMaps(toys.EDGES)
     control(explorer, widgets.Button, "Draw one").click()
     return explorer
 
@@ -467,7 +468,7 @@ def test_a_drawing_is_shown_as_it_grows(pad):
     canvas.play(("mouse_up", 168, 112), ("mouse_move", 0, 0))
     assert canvas.drawn == [(56, 112, 112, 112), (112, 112, 168, 112)]
     image = put_on_white(draw_strokes([((25, 50), (50, 50), (75, 50))], size=224))
-    assert pad.sentence == tell_channel(view_picture(feature_maps.EDGES, image), "1", 3).sentence
+    assert pad.sentence == tell_channel(view_picture(toys.EDGES, image), "1", 3).sentence
 
 
 def test_an_empty_square_gives_nothing_at_all(pad):
@@ -505,7 +506,7 @@ def test_without_ipycanvas_drawing_is_a_sentence(monkeypatch):
 
 
 def test_ones_own_picture_from_the_start():
-    explorer = FeatureMaps(feature_maps.EDGES, picture=put_on_white(draw_strokes()))
+    explorer = FeatureMaps(toys.EDGES, picture=put_on_white(draw_strokes()))
     assert "your own picture" in explorer.sentence
     assert control(explorer, widgets.IntSlider, "Picture").disabled
 

@@ -18,31 +18,67 @@ from grading_samples import add_cell, as_version_3, hand_in, helpers_of, noteboo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_utils import names, notebooks
-from course_utils.answers import Unreadable, read_cells
+from course_utils.authoring import source
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.exercises.judging import first_difference
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.grading import driver
+from course_utils.grading import definitions
 from course_utils.grading import report as reports
 from course_utils.grading.__main__ import main
+from course_utils.grading.answers import Unreadable, read_cells
 from course_utils.grading.canonical import canonical
 from course_utils.grading.collect import Answer, collect_answers
 from course_utils.grading.comparing import Comparer
-from course_utils.grading.crew import LocalCrew, choose_engine
-from course_utils.grading.forking import ForkEngine
+from course_utils.grading.definitions import (
+    Names,
+    read_cell,
+    text_of,
+    used_names,
+)
 from course_utils.grading.grade import STOPPED, grade
-from course_utils.grading.judge import Item, Verdict, compare, judge_answer, judge_in_words
-from course_utils.grading.kernel import KernelEngine, make_notebook
+from course_utils.grading.judge import (
+    Item,
+    Verdict,
+    compare,
+    judge_answer,
+    judge_in_words,
+)
 from course_utils.grading.lessons import Lesson, load_lessons
-from course_utils.grading.records import BadRecord, check_evidence, fits, read_record
-from course_utils.grading.report import COLUMNS, NOT_GRADED, Score, score, table, write_scores
+from course_utils.grading.records import (
+    BadRecord,
+    check_evidence,
+    fits,
+    read_record,
+)
+from course_utils.grading.report import (
+    COLUMNS,
+    NOT_GRADED,
+    Score,
+    score,
+    table,
+    write_scores,
+)
 from course_utils.grading.resume import Memory
-from course_utils.grading.run import Key, Observed, make_keys, make_task, read_ran, seed_for
-from course_utils.grading.submissions import MAX_BYTES, Submission, find_submissions, read_submission
-from course_utils.grading.tasks import Limits
-from course_utils.names import Names, read_cell, text_of, used_names
+from course_utils.grading.run import (
+    Key,
+    Observed,
+    make_keys,
+    make_task,
+    read_ran,
+    seed_for,
+)
+from course_utils.grading.sandbox import driver
+from course_utils.grading.sandbox.crew import LocalCrew, choose_engine
+from course_utils.grading.sandbox.fork import ForkEngine
+from course_utils.grading.sandbox.kernel import KernelEngine, make_notebook
+from course_utils.grading.sandbox.tasks import Limits
+from course_utils.grading.submissions import (
+    MAX_BYTES,
+    Submission,
+    find_submissions,
+    read_submission,
+)
 
 SEED = 20_261
 LESSONS = load_lessons()
@@ -172,9 +208,9 @@ def test_the_text_of_a_statement_is_what_ast_says():
 
 def test_a_cell_is_split_once_for_all_its_statements():
     """With thousands of statements in a cell, a submission could keep the grader busy for hours."""
-    before = names._lines.cache_info().misses
+    before = definitions._lines.cache_info().misses
     Names([read_cell("".join(f"x{number} = {number}\n" for number in range(1000)))])
-    assert names._lines.cache_info().misses == before + 1
+    assert definitions._lines.cache_info().misses == before + 1
 
 
 def test_a_cell_of_another_language_is_empty():
@@ -262,7 +298,7 @@ def test_every_file_in_the_folder_gets_a_row(tmp_path):
         outside,
     ):
         path.mkdir(parents=True)
-    blank = nbformat.writes(notebooks.learner(LESSON.path))
+    blank = nbformat.writes(source.learner(LESSON.path))
     (outside / "secret.ipynb").write_text(blank)
     (folder / "ann" / "01_tensor_hooks.ipynb").write_text(blank)
     (folder / "ann" / "01_tensor_hook (1).ipynb").write_text(blank)
@@ -350,7 +386,7 @@ def test_lost_ids_and_tags_and_old_versions_change_nothing():
 
 
 def test_a_skeleton_and_a_missing_answer_are_not_attempted():
-    blank = collect_answers(read_cells(nbformat.writes(notebooks.learner(LESSON.path)).encode()), LESSON)
+    blank = collect_answers(read_cells(nbformat.writes(source.learner(LESSON.path)).encode()), LESSON)
     assert {answer.outcome.stage for answer in blank} == {Stage.NOT_ATTEMPTED}
     missing = only(collect_answers(read_cells(raw_notebook("x = 1")), LESSON))
     assert "no function called `scale_gradient`" in missing.outcome.sentence
@@ -676,7 +712,7 @@ def graded(tmp_path_factory):
         exercise.name: source_under_name(exercise.mistakes[0].function, exercise.name) for exercise in LESSON.exercises
     }
     right = nbformat.reads(LESSON.answered_notebook(), as_version=4)
-    hand_in(folder, "blank", LESSON, notebooks.learner(LESSON.path))
+    hand_in(folder, "blank", LESSON, source.learner(LESSON.path))
     hand_in(folder, "mistaken", LESSON, notebook_with(LESSON, mistaken))
     path = hand_in(folder, "right", LESSON, right)
     hand_in(folder, "rough", LESSON, rough_notebook())
@@ -857,7 +893,7 @@ def test_a_forged_record_beside_the_true_one_is_looked_at_by_hand(engine):
 
 
 def test_a_kernel_that_does_not_start_is_nobodys_fault(monkeypatch):
-    monkeypatch.setitem(notebooks.KERNELSPEC, "name", "no-such-kernel")
+    monkeypatch.setitem(source.KERNELSPEC, "name", "no-such-kernel")
     (observed,) = run_answers(KernelEngine(), [answer_to("largest", "def largest(t): return 1")])
     assert observed.outcome is None
     assert "NoSuchKernel" in observed.reason
@@ -985,7 +1021,7 @@ def test_evidence_that_breaks_the_judge_costs_one_verdict(keys, monkeypatch):
 @pytest.fixture
 def executed(monkeypatch):
     """The notebooks that papermill is given for a key: how many exercises each has."""
-    from course_utils.grading import kernel
+    from course_utils.grading.sandbox import kernel
 
     found, execute = [], kernel.execute
 
@@ -1111,7 +1147,7 @@ def test_help_says_what_the_exit_status_means(capsys):
 
 
 def test_a_report_that_cannot_be_written_is_said_before_the_work(tmp_path, capsys):
-    hand_in(tmp_path / "class", "ann", LESSON, notebooks.learner(LESSON.path))
+    hand_in(tmp_path / "class", "ann", LESSON, source.learner(LESSON.path))
     (tmp_path / "taken").write_text("")
     assert main([str(tmp_path / "class"), "--report", str(tmp_path / "taken")]) == 2
     assert "cannot be written" in capsys.readouterr().err
@@ -1133,8 +1169,8 @@ def test_a_learners_own_score_by_the_same_rule(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_grading_a_folder_writes_the_report(tmp_path, capsys):
-    hand_in(tmp_path / "class", "ann", LESSON, notebooks.learner(LESSON.path))
-    hand_in(tmp_path / "class", "ann", START, notebooks.learner(START.path))
+    hand_in(tmp_path / "class", "ann", LESSON, source.learner(LESSON.path))
+    hand_in(tmp_path / "class", "ann", START, source.learner(START.path))
     report = tmp_path / "report"
     assert main([str(tmp_path / "class"), "--report", str(report), "--lesson", "01"]) == 0
     assert "ann      0 of" in capsys.readouterr().out
@@ -1146,7 +1182,7 @@ def test_grading_a_folder_writes_the_report(tmp_path, capsys):
 
 def test_ctrl_c_keeps_what_is_done(tmp_path):
     for student in ("ann", "bo", "cy"):
-        hand_in(tmp_path, student, LESSON, notebooks.learner(LESSON.path))
+        hand_in(tmp_path, student, LESSON, source.learner(LESSON.path))
 
     found = find_submissions(tmp_path, LESSONS)
 
@@ -1167,7 +1203,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
 
 def test_one_submission_that_breaks_the_grader_costs_itself_only(tmp_path, monkeypatch):
     for student in ("ann", "bo"):
-        hand_in(tmp_path, student, LESSON, notebooks.learner(LESSON.path))
+        hand_in(tmp_path, student, LESSON, source.learner(LESSON.path))
     read = iter([OSError("the disk is full"), []])
 
     def fail_first(*_):
@@ -1191,7 +1227,7 @@ def test_a_verdict_notebook_that_cannot_be_written_costs_no_score(tmp_path, monk
 
 
 def test_a_lesson_without_exercises_has_a_row(tmp_path):
-    hand_in(tmp_path, "ann", LESSON, notebooks.learner(LESSON.path))
+    hand_in(tmp_path, "ann", LESSON, source.learner(LESSON.path))
     empty = {LESSON.name: Lesson(LESSON.path, ())}
     (row,) = grade(find_submissions(tmp_path, empty)).scores
     assert (row.reason, row.look_by_hand) == ("this lesson has no exercises", False)

@@ -12,9 +12,9 @@ import pytest
 from grading_samples import hand_in, notebook_with
 
 from course_utils.grading.__main__ import main
-from course_utils.grading.crew import DaskCrew
 from course_utils.grading.grade import grade
 from course_utils.grading.lessons import load_lessons
+from course_utils.grading.sandbox.crew import DaskCrew
 from course_utils.grading.submissions import find_submissions
 
 dask = pytest.importorskip("dask", reason="Dask is missing: pip install 'course-utils[cluster]'")
@@ -49,7 +49,7 @@ def hosts_below(pid):
     found = []
     for child in psutil.Process(pid).children(recursive=True):
         try:
-            if "course_utils.grading.host" in child.cmdline():
+            if "course_utils.grading.sandbox.host" in child.cmdline():
                 found.append(child.pid)
         except psutil.Error:
             continue

@@ -17,13 +17,18 @@ from grading_samples import helpers_of, notebook_with, source_under_name
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from course_utils.answers import read_cells
 from course_utils.exercises.engine import exercises_of, find
+from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import collect_answers
-from course_utils.grading.forking import ForkEngine
 from course_utils.grading.judge import judge_in_words
 from course_utils.grading.lessons import load_lessons
-from course_utils.grading.run import Key, make_task, read_ran, seed_for
+from course_utils.grading.run import (
+    Key,
+    make_task,
+    read_ran,
+    seed_for,
+)
+from course_utils.grading.sandbox.fork import ForkEngine
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,14 +15,19 @@ import nbformat
 import pytest
 from grading_samples import hand_in, notebook_with, source_under_name
 
-from course_utils import notebooks
+from course_utils.authoring import source
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading.__main__ import main
 from course_utils.grading.lessons import load_lessons, read_cards
 from course_utils.grading.pages import file_names, write_pages
 from course_utils.grading.report import Score
 from course_utils.grading.resume import FOLDER, Memory
-from course_utils.grading.submissions import NOT_HANDED_IN, NOT_ON_ROSTER, find_submissions, read_roster
+from course_utils.grading.submissions import (
+    NOT_HANDED_IN,
+    NOT_ON_ROSTER,
+    find_submissions,
+    read_roster,
+)
 from course_utils.grading.weights import marks, read_scores
 
 LESSONS = load_lessons()
@@ -34,7 +39,7 @@ WRONG = "def largest(tensor):\n    return tensor.max()\n"
 
 @pytest.fixture
 def blank():
-    return nbformat.writes(notebooks.learner(START.path))
+    return nbformat.writes(source.learner(START.path))
 
 
 def put(folder, *places, text):
@@ -174,7 +179,7 @@ def test_every_name_on_the_roster_has_rows(tmp_path, blank, capsys):
 
 @pytest.mark.slow
 def test_what_was_graded_is_not_run_again_unless_the_file_changed(tmp_path, monkeypatch, capsys):
-    from course_utils.grading.crew import LocalCrew
+    from course_utils.grading.sandbox.crew import LocalCrew
 
     ran = []
     run = LocalCrew.run

@@ -26,16 +26,21 @@ from hostile.classroom import (
 
 from course_utils.exercises.engine import find
 from course_utils.grading.collect import Answer
-from course_utils.grading.forking import ForkEngine
 from course_utils.grading.grade import grade
 from course_utils.grading.judge import judge_in_words
-from course_utils.grading.kernel import KernelEngine
 from course_utils.grading.pages import write_pages
 from course_utils.grading.report import NOT_GRADED, write_scores
-from course_utils.grading.run import Key, make_task, read_ran, seed_for
-from course_utils.grading.sandbox import FIRST_USER, USERS
+from course_utils.grading.run import (
+    Key,
+    make_task,
+    read_ran,
+    seed_for,
+)
+from course_utils.grading.sandbox.fork import ForkEngine
+from course_utils.grading.sandbox.kernel import KernelEngine
+from course_utils.grading.sandbox.tasks import MEBIBYTE
+from course_utils.grading.sandbox.walls import FIRST_USER, USERS
 from course_utils.grading.submissions import find_submissions
-from course_utils.grading.tasks import MEBIBYTE
 
 pytestmark = [
     pytest.mark.slow,

@@ -17,12 +17,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from course_utils.exercises import bare
 from course_utils.exercises.engine import exercises_of, find
-from course_utils.grading import bare, linux, sandbox
-from course_utils.grading.forking import ForkEngine, HostProcess
-from course_utils.grading.kernel import KernelEngine
-from course_utils.grading.sandbox import Isolation
-from course_utils.grading.tasks import MEBIBYTE, Limits, Task
+from course_utils.grading.sandbox import linux, walls
+from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
+from course_utils.grading.sandbox.kernel import KernelEngine
+from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits, Task
+from course_utils.grading.sandbox.walls import Isolation
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")
 SECRET = "the-key-of-this-test"
@@ -148,7 +149,7 @@ def test_no_file_of_the_grader_can_be_read(engine, outside):
 
 
 def test_the_answers_source_and_the_learners_notebooks_cannot_be_read(engine):
-    package = Path(sandbox.PACKAGE)
+    package = Path(walls.PACKAGE)
     body = """
     for place in paths:
         attempt(lambda: open(place).read(100))
@@ -347,7 +348,7 @@ def test_without_namespaces_landlock_hides_the_answers(outside):
             scratch = outside / "scratch"
             scratch.mkdir()
             isolation = Isolation(landlock=linux.landlock_version())
-            sandbox.confine(isolation, LIMITS, str(scratch), [outside / "report"])
+            walls.confine(isolation, LIMITS, str(scratch), [outside / "report"])
             for path in (bare.LESSONS / "lesson_01.py", outside / "report" / "run.json", outside / "new"):
                 try:
                     path.open("w" if path.name == "new" else "r").close()
@@ -396,7 +397,7 @@ def test_bare_exercises_have_the_same_cases(engine):
 
 def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engine):
     """Lesson 04's `MiniSteps` does five steps that are exercises too; where one is graded, it is not there."""
-    support = "from course_utils.exercises.lesson_04 import MiniSteps\n"
+    support = "from course_utils.lessons.lesson_04 import MiniSteps\n"
     borrowed = "def run_pre_hooks(module, hooks, args):\n    return MiniSteps.run_pre_hooks(module, hooks, args)\n"
     call = "class MiniModule(MiniSteps):\n    def __call__(self, *args):\n        return self.run_pre_hooks({}, args)\n"
     tasks = [Task("run_pre_hooks", support, borrowed, 5), Task("MiniModule", support, call, 5)]
@@ -407,11 +408,11 @@ def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engin
 
 def test_a_course_in_the_folder_for_temporary_files_is_seen_from_inside(monkeypatch):
     """There the scratch folder would hide it."""
-    first, second = sandbox.SCRATCH
-    place = sandbox._scratch_place.__wrapped__
-    monkeypatch.setattr(sandbox, "readable", lambda: ["/usr", f"{first}/course/course_utils"])
+    first, second = walls.SCRATCH
+    place = walls._scratch_place.__wrapped__
+    monkeypatch.setattr(walls, "readable", lambda: ["/usr", f"{first}/course/course_utils"])
     assert place() == second
-    monkeypatch.setattr(sandbox, "readable", lambda: ["/usr", f"{first}orary"])
+    monkeypatch.setattr(walls, "readable", lambda: ["/usr", f"{first}orary"])
     assert place() == first
 
 

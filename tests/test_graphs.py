@@ -9,9 +9,17 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from course_utils.gradient_flow import ACTIONS, read_hooks, run_backward
-from course_utils.gradient_stories import backward_story
-from course_utils.graphs import EXAMPLES, MAX_NODES, GraphError, example, format_number, format_tensor, parse
+from course_utils.explorers.backward import ACTIONS, read_hooks, run_backward
+from course_utils.explorers.graph import (
+    EXAMPLES,
+    MAX_NODES,
+    GraphError,
+    example,
+    format_number,
+    format_tensor,
+    parse,
+)
+from course_utils.explorers.stories import backward_story
 
 CHAIN = "b=w*2;c=b*2;d=c*2;e=d*2;f=e*2;g=f*2;h=g*2;i=h*w;j=i*2;k=j*b;l=k*w"
 OWN = {

@@ -14,19 +14,21 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from course_utils import hooks
-from course_utils.hooks import (
+from course_utils.hooks import inventory
+from course_utils.hooks import record as record_module
+from course_utils.hooks.inventory import (
     HooksLeftError,
-    NothingRecordedError,
-    UnknownLayerError,
     count_hooks,
-    find_layers,
     list_hooks,
     no_hooks_left,
-    record,
-    trace,
-    tracing,
 )
+from course_utils.hooks.record import (
+    NothingRecordedError,
+    UnknownLayerError,
+    find_layers,
+    record,
+)
+from course_utils.hooks.trace import trace, tracing
 
 
 @pytest.fixture(autouse=True)
@@ -382,15 +384,15 @@ def test_structured_outputs(kind, detach):
     expected = STRUCTURES[kind](x)
     with record(model, "0", gradients=True, detach=detach) as seen:
         output = model(x)
-        sum((5 * t).sum() for t in hooks.tensors_in(output) if t.requires_grad).backward()
+        sum((5 * t).sum() for t in record_module.tensors_in(output) if t.requires_grad).backward()
     kept, gradient = seen["0"].output, seen["0"].gradient
     assert type(kept) is type(output) is type(gradient) is type(expected)
-    assert hooks.shapes_in(kept) == hooks.shapes_in(expected)
-    for ours, theirs in zip(hooks.tensors_in(kept), hooks.tensors_in(expected), strict=True):
+    assert record_module.shapes_in(kept) == record_module.shapes_in(expected)
+    for ours, theirs in zip(record_module.tensors_in(kept), record_module.tensors_in(expected), strict=True):
         assert torch.equal(ours, theirs)
         assert ours is not theirs
-    reached = hooks.tensors_in(gradient)
-    assert len(reached) == sum(t.requires_grad for t in hooks.tensors_in(expected))
+    reached = record_module.tensors_in(gradient)
+    assert len(reached) == sum(t.requires_grad for t in record_module.tensors_in(expected))
     assert all((t == 5).all() for t in reached)
 
 
@@ -630,10 +632,12 @@ def test_count_hooks_knows_the_global_kinds(kind):
 
 
 def test_count_hooks_knows_every_table_of_the_installed_torch():
-    ours = set(hooks._TABLES.values())
+    ours = set(inventory._TABLES.values())
     theirs = {name for name, value in vars(nn.Identity()).items() if "hooks" in name and isinstance(value, dict)}
     assert {name for name in theirs if not name.endswith(("_with_kwargs", "_always_called"))} == ours
-    ours = {f"_global{hooks._TABLES[kind]}" for kind in hooks._CALL_KINDS} | set(hooks._REGISTRATION_TABLES.values())
+    ours = {f"_global{inventory._TABLES[kind]}" for kind in inventory._CALL_KINDS} | set(
+        inventory._REGISTRATION_TABLES.values()
+    )
     theirs = {name for name, value in vars(torch_module).items() if "hooks" in name and isinstance(value, dict)}
     assert {name for name in theirs if not name.endswith(("_with_kwargs", "_always_called"))} == ours
 
@@ -867,14 +871,13 @@ def test_backward_after_the_trace_writes_nothing():
 
 
 def test_importing_hooks_imports_no_heavy_module():
-    code = (
-        "import sys, course_utils.hooks; print(sorted({'torchvision', 'matplotlib', 'ipywidgets'} & set(sys.modules)))"
-    )
+    heavy = "{'torchvision', 'matplotlib', 'ipywidgets'}"
+    code = f"import sys, course_utils.hooks.trace; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_public_functions_say_what_they_do():
-    module = importlib.import_module("course_utils.hooks")
+    module = importlib.import_module("course_utils.hooks.record")
     public = [value for name, value in vars(module).items() if not name.startswith("_") and callable(value)]
     ours = [value for value in public if getattr(value, "__module__", "") == module.__name__]
     assert len(ours) > 10

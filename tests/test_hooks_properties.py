@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from course_utils.hooks import NothingRecordedError, count_hooks, no_hooks_left, record, tensors_in, tracing
+from course_utils.hooks.inventory import count_hooks, no_hooks_left
+from course_utils.hooks.record import NothingRecordedError, record, tensors_in
+from course_utils.hooks.trace import tracing
 
 WIDTH = 4
 

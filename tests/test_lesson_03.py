@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils import notebooks
+from course_utils.authoring import source
 from course_utils.exercises.engine import exercises_of, predictions_of
 
-NOTEBOOK = nbformat.read(notebooks.FOLDER / "03_module_hooks.ipynb", as_version=4)
+NOTEBOOK = nbformat.read(source.FOLDER / "03_module_hooks.ipynb", as_version=4)
 CODE = [cell for cell in NOTEBOOK.cells if cell.cell_type == "code"]
 PROSE = " ".join(" ".join(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown").split())
 
@@ -372,5 +372,5 @@ def test_there_is_enough_to_do():
 def test_a_prediction_comes_before_the_cell_that_answers_it(name):
     """No text and no output stands between the question and the cell that answers it: at most definitions do."""
     (place,) = [index for index, cell in enumerate(NOTEBOOK.cells) if f'predict("{name}")' in cell.source]
-    following = [cell for cell in NOTEBOOK.cells[place + 1 :] if "setup" not in notebooks.tags_of(cell)]
+    following = [cell for cell in NOTEBOOK.cells[place + 1 :] if "setup" not in source.tags_of(cell)]
     assert following[0].cell_type == "code"

@@ -17,13 +17,20 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
-from course_utils.calls import read_parts
-from course_utils.exercises import lesson_04, torch_steps
 from course_utils.exercises.engine import exercises_of, find, predictions_of
-from course_utils.exercises.lesson_04 import STEPS, MiniModule, MiniSteps, global_hooks, plug_in
 from course_utils.exercises.outcome import Stage
-from course_utils.exercises.torch_steps import TorchSteps
-from course_utils.hooks import count_hooks, no_hooks_left, trace
+from course_utils.hooks.call import read_parts
+from course_utils.hooks.inventory import count_hooks, no_hooks_left
+from course_utils.hooks.trace import trace
+from course_utils.lessons import lesson_04, torch_steps
+from course_utils.lessons.lesson_04 import (
+    STEPS,
+    MiniModule,
+    MiniSteps,
+    global_hooks,
+    plug_in,
+)
+from course_utils.lessons.torch_steps import TorchSteps
 
 PAGE = LessonPage("04_inside_call")
 shows = PAGE.shows

@@ -13,9 +13,9 @@ from torchvision import models
 from torchvision.models.feature_extraction import create_feature_extractor
 
 from course_utils.exercises.engine import exercises_of, predictions_of
-from course_utils.feature_maps import draw_strokes
-from course_utils.networks import load_classifier, load_picture_net
-from course_utils.scenes import KINDS, scene, scenes
+from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.vision.networks import load_classifier, load_picture_net
+from course_utils.vision.pictures import draw_strokes
 
 PAGE = LessonPage("05_feature_maps")
 shows = PAGE.shows

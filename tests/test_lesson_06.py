@@ -11,7 +11,7 @@ from torch import nn
 
 from course_utils.exercises.engine import exercises_of, predictions_of
 from course_utils.explorers import GuidedBackprop, make_paragraph, make_picture
-from course_utils.guided_pictures import (
+from course_utils.explorers.guided_pictures import (
     CLASS,
     GUIDED_PICTURES,
     NORMALISATIONS,
@@ -19,18 +19,16 @@ from course_utils.guided_pictures import (
     STARTS,
     GuidedChoice,
     GuidedError,
-    draw_cascade,
     draw_guided,
-    draw_rules,
     find_unit,
-    show_fixed,
     show_sign,
     show_strength,
 )
-from course_utils.hooks import count_hooks
-from course_utils.networks import load_picture_net
-from course_utils.pictures import Picture, png
-from course_utils.scenes import KINDS, scene
+from course_utils.hooks.inventory import count_hooks
+from course_utils.scenes.scene import KINDS, scene
+from course_utils.vision.charts import draw_cascade, draw_rules
+from course_utils.vision.networks import load_picture_net
+from course_utils.vision.pictures import Picture, png, show_fixed
 
 PAGE = LessonPage("06_guided_backprop")
 shows = PAGE.shows

@@ -12,9 +12,14 @@ from lesson_pages import LessonPage
 from torch import Tensor
 
 from course_utils.exercises.engine import exercises_of, predictions_of
-from course_utils.hooks import count_hooks
-from course_utils.networks import PictureNet, load_picture_net
-from course_utils.scenes import KINDS, SceneBatch, scene, scenes
+from course_utils.hooks.inventory import count_hooks
+from course_utils.scenes.scene import (
+    KINDS,
+    SceneBatch,
+    scene,
+    scenes,
+)
+from course_utils.vision.networks import PictureNet, load_picture_net
 
 PAGE = LessonPage("07_cam_and_grad_cam")
 shows = PAGE.shows

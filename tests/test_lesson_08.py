@@ -11,13 +11,12 @@ import torch
 from lesson_pages import LessonPage
 from torch import Tensor, nn
 
-from course_utils.attention import ODDS, encode, make_two_head_block
-from course_utils.diagnosis import have_an_accident
+from course_utils.authoring.source import read_source, tags_of
 from course_utils.exercises.engine import exercises_of, predictions_of
-from course_utils.networks import PictureNet, load_picture_net
-from course_utils.notebooks import read_source, tags_of
-from course_utils.patching import SWAPS, swap_pair
-from course_utils.scenes import KINDS, scenes
+from course_utils.scenes.scene import KINDS, scenes
+from course_utils.vision.networks import PictureNet, load_picture_net
+from course_utils.vision.patching import SWAPS, swap_pair
+from course_utils.vision.toys import ODDS, encode, have_an_accident, make_two_head_block
 
 PAGE = LessonPage("08_hooks_in_practice")
 shows = PAGE.shows

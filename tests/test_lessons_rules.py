@@ -13,9 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from course_utils import notebooks
+from course_utils.authoring import source
+from course_utils.authoring.source import (
+    answer_cells,
+    called_with,
+    learner,
+    tags_of,
+)
 from course_utils.exercises.engine import exercises_of, predictions_of
-from course_utils.notebooks import answer_cells, called_with, learner, tags_of
 
 CODE_LINES = 18
 SECTIONS = ("What you will be able to do", "What old tutorials say", "Summary", "Go further")
@@ -29,7 +34,7 @@ UNCOMPARED_TAGS = {"nbval-skip", "nbval-ignore-output", "nbval-raises-exception"
 UNCOMPARED_MARKER = re.compile(r"^\s*#\s*(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$", re.MULTILINE)
 REASON = re.compile(r"^\s*# Not compared: \S+ \S+ \S+", re.MULTILINE)
 
-LESSONS = notebooks.sources()
+LESSONS = source.sources()
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 
 
@@ -110,7 +115,7 @@ def check_follows_answer(path: Path) -> list[str]:
     for cell, following in pairwise(cells):
         if "answer" not in tags_of(cell):
             continue
-        name = notebooks.defined_name(cell.source)
+        name = source.defined_name(cell.source)
         if following is None or "check" not in tags_of(following) or called_with(following.source, "check") != name:
             problems.append(f"the cell after the answer cell of {name} is tagged `check` and calls check({name})")
     return problems
@@ -127,7 +132,7 @@ def short_code_cells(path: Path) -> list[str]:
 
 def alt_text_for_pictures(path: Path) -> list[str]:
     problems = []
-    for number, cell in enumerate(notebooks.read_source(path).cells, start=1):
+    for number, cell in enumerate(source.read_source(path).cells, start=1):
         if cell.cell_type == "markdown":
             pictures = re.findall(
                 r"!\[\s*\]\([^)]*\)|<(?:img|svg)\b(?![^>]*(?:alt|aria-label)=[\"'][^\"'])[^>]*>", cell.source

@@ -9,21 +9,26 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from course_utils.call_pictures import (
-    EXAMPLE_CALLS,
+from course_utils.explorers import LifeOfACall
+from course_utils.explorers.call_pictures import (
     LADDER,
     Guess,
     choose_moments,
     find_next_hook,
     guess_next_hook,
-    make_example,
     show_source,
     tell_call,
 )
-from course_utils.calls import HOOK_KINDS, hooks_fired, life_of_a_call, read_parts
-from course_utils.explorers import LifeOfACall
 from course_utils.explorers.life_of_a_call import NO_OTHER
-from course_utils.hooks import UnknownLayerError, count_hooks
+from course_utils.hooks.call import (
+    HOOK_KINDS,
+    hooks_fired,
+    life_of_a_call,
+    read_parts,
+)
+from course_utils.hooks.inventory import count_hooks
+from course_utils.hooks.record import UnknownLayerError
+from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
 HOOKS = [("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-hook", "global")]
 FIRED = [

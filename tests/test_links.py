@@ -14,10 +14,10 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from course_utils import notebooks
-from course_utils.setup import ROOT
+from course_utils.authoring import source
+from course_utils.root import ROOT
 
-LESSONS = notebooks.sources()
+LESSONS = source.sources()
 HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}")
 
 
@@ -72,7 +72,7 @@ def text_of(path: Path) -> str:
     """The Markdown in a file, that of a notebook's cells or of a lesson's source together."""
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8")
-    notebook = notebooks.read_source(path) if path.suffix == ".py" else nbformat.read(path, as_version=4)
+    notebook = source.read_source(path) if path.suffix == ".py" else nbformat.read(path, as_version=4)
     return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
 
 
@@ -100,9 +100,7 @@ def find_broken(markdown: str, folder: Path, *, lesson: bool) -> list[str]:
 
 PAGES = [pytest.param(path, id=path.name) for path in sorted(ROOT.glob("*.md"))]
 NOTEBOOKS = [
-    pytest.param(path, id=path.name)
-    for lesson in LESSONS
-    for path in (lesson, notebooks.FOLDER / f"{lesson.stem}.ipynb")
+    pytest.param(path, id=path.name) for lesson in LESSONS for path in (lesson, source.FOLDER / f"{lesson.stem}.ipynb")
 ]
 
 
@@ -113,7 +111,7 @@ def test_links_of_a_page_lead_somewhere(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS)
 def test_links_of_a_lesson_lead_somewhere(path):
-    assert find_broken(text_of(path), notebooks.FOLDER, lesson=True) == []
+    assert find_broken(text_of(path), source.FOLDER, lesson=True) == []
 
 
 def test_all_lessons_are_reached_from_the_readme_and_from_the_first_lesson():

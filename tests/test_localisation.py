@@ -7,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_utils.localisation import Share, chance, energy_inside, grow, localise, point, points_at
+from course_utils.vision.scores import (
+    Share,
+    chance,
+    energy_inside,
+    grow,
+    localise,
+    point,
+    points_at,
+)
 
 
 def heat(*rows):

@@ -8,7 +8,7 @@ import sys
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from course_utils.memory import measure_memory
+from course_utils.hooks.memory import measure_memory
 
 MIB = 2**20
 
@@ -104,7 +104,7 @@ def test_measuring_does_not_import_torchs_compiler():
     """It takes seconds: more than the time limit of an answer may leave."""
     code = (
         "import sys, torch\n"
-        "from course_utils.memory import measure_memory\n"
+        "from course_utils.hooks.memory import measure_memory\n"
         "with measure_memory():\n"
         "    torch.ones(5) * 2\n"
         "print('torch._dynamo' in sys.modules)"

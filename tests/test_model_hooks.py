@@ -8,14 +8,11 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from course_utils import model_hooks
-from course_utils.explorers import ModelHooks, make_paragraph, make_problem
-from course_utils.hooks import count_hooks
-from course_utils.model_hooks import (
+from course_utils.explorers import ModelHooks, make_paragraph, make_problem, model_hooks_story
+from course_utils.explorers.model_hooks_story import (
     EFFECTS,
     KINDS,
     LOOK,
-    MODELS,
     MOST_HOOKS,
     ZERO,
     PlacementError,
@@ -24,6 +21,9 @@ from course_utils.model_hooks import (
     run_with_hooks,
     tell_hooks,
 )
+from course_utils.hooks.inventory import count_hooks
+from course_utils.vision import toys
+from course_utils.vision.toys import MODELS
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 EVERY_MODULE = [(model, name) for model in MODELS for name in module_names(model)]
@@ -128,7 +128,7 @@ def test_no_hook_stays_on_any_model(monkeypatch):
     made = []
 
     def make():
-        made.append(model_hooks.SmallNet())
+        made.append(toys.SmallNet())
         return made[-1]
 
     monkeypatch.setitem(MODELS, "small net", MODELS["small net"]._replace(make=make))
@@ -239,7 +239,7 @@ def test_the_picture_is_well_formed_and_says_the_same(model, name):
 @pytest.mark.parametrize(("model", "name"), EVERY_MODULE)
 def test_nothing_in_the_picture_runs_into_its_neighbour(model, name, effect):
     """Estimated with 7.83 px for each monospaced character of 13 px, and 7.6 px for a bold one."""
-    columns = [*model_hooks.COLUMNS.values(), model_hooks.WIDTH]
+    columns = [*model_hooks_story.COLUMNS.values(), model_hooks_story.WIDTH]
     for each in tell_hooks(model, [(name, "forward hook", effect), (name, "full backward pre-hook")]).table:
         heading = 20 * each.depth + 8 * len(each.name) + 10 + 6.7 * len(f"{each.type} {each.shape}")
         assert columns[0] + heading <= columns[1]

@@ -12,14 +12,19 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_utils import nbgrader_export, notebooks
-from course_utils.edition import has_answers
+from course_utils.authoring import build, nbgrader, source
+from course_utils.authoring.nbgrader import (
+    BEGIN,
+    END,
+    export,
+    make_assignment,
+    mark_solution,
+)
 from course_utils.exercises.engine import exercises_of, find, is_blank
 from course_utils.grading.grade import grade
 from course_utils.grading.lessons import load_lessons
 from course_utils.grading.submissions import find_submissions
-from course_utils.nbgrader_export import BEGIN, END, export, make_assignment, mark_solution
-from course_utils.setup import SetupError
+from course_utils.root import CourseError, has_answers
 
 LESSONS = load_lessons()
 LESSON = LESSONS["01_tensor_hooks"]
@@ -57,7 +62,7 @@ def test_every_exercise_has_an_answer_and_a_test_with_its_points(lesson):
     notebook = make_assignment(lesson.path, lesson.exercises)
     marked = {cell.metadata.nbgrader.grade_id: cell for cell in notebook.cells if "nbgrader" in cell.metadata}
     assert len(marked) == 2 * len(lesson.exercises)
-    skeletons = notebooks.answer_cells(notebooks.learner(lesson.path))
+    skeletons = source.answer_cells(source.learner(lesson.path))
     for exercise in lesson.exercises:
         answer, check = marked[exercise.name], marked[f"{exercise.name}-check"]
         assert answer.metadata.nbgrader.solution
@@ -82,15 +87,13 @@ def test_every_exercise_has_an_answer_and_a_test_with_its_points(lesson):
 def test_the_other_cells_are_the_lessons_own():
     notebook = make_assignment(LESSON.path, LESSON.exercises)
     others = [cell for cell in notebook.cells if "nbgrader" not in cell.metadata]
-    assert others == [
-        cell for cell in notebooks.learner(LESSON.path).cells if cell.id in {other.id for other in others}
-    ]
+    assert others == [cell for cell in source.learner(LESSON.path).cells if cell.id in {other.id for other in others}]
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
 
 
 def test_a_release_has_nothing_to_export(monkeypatch, tmp_path):
-    monkeypatch.setattr(nbgrader_export, "has_answers", lambda: False)
-    with pytest.raises(SetupError, match="whole course"):
+    monkeypatch.setattr(nbgrader, "has_answers", lambda: False)
+    with pytest.raises(CourseError, match="whole course"):
         export(tmp_path / "new")
     assert has_answers()
     assert not (tmp_path / "new").exists()
@@ -129,7 +132,7 @@ def course(tmp_path_factory, monkeypatch_module):
     answers = {exercise.name: exercise.source for exercise in LESSON.exercises}
     some = {RIGHT: answers[RIGHT], WRONG: f"def {WRONG}(tensor, factor):\n    tensor.data *= factor\n"}
     for student, given in (("ada", answers), ("bob", some)):
-        notebook = notebooks.put_answers(nbformat.read(released, as_version=4), given, LESSON.name)
+        notebook = source.put_answers(nbformat.read(released, as_version=4), given, LESSON.name)
         path = folder / "submitted" / student / LESSON.name / f"{LESSON.name}.ipynb"
         path.parent.mkdir(parents=True)
         nbformat.write(notebook, path)
@@ -138,7 +141,7 @@ def course(tmp_path_factory, monkeypatch_module):
 
 
 def run_nbgrader(folder, command, *arguments):
-    environment = notebooks.kernel_environment(folder) | {"PYTHONPATH": str(Path(notebooks.__file__).parents[1])}
+    environment = build.kernel_environment(folder) | {"PYTHONPATH": str(Path(source.__file__).parents[1])}
     ran = subprocess.run(
         [sys.executable, "-m", "nbgrader", command, *arguments],
         cwd=folder,
@@ -155,7 +158,7 @@ def test_nbgrader_hands_out_skeletons(course):
     texts = "\n".join(cell.source for cell in notebook.cells)
     assert "SOLUTION" not in texts
     assert "HIDDEN" not in texts
-    for name, cell in notebooks.answer_cells(notebook).items():
+    for name, cell in source.answer_cells(notebook).items():
         namespace = {}
         exec(cell.source, namespace)
         assert is_blank(namespace[name]), cell.source

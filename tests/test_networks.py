@@ -18,12 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from course_utils import networks as module
-from course_utils.networks import (
+from course_utils.authoring import train as train_module
+from course_utils.authoring.train import Recipe, measure_cue, train
+from course_utils.scenes.scene import (
+    KINDS,
+    SceneBatch,
+    scene,
+    scenes,
+)
+from course_utils.vision import networks
+from course_utils.vision.networks import (
     MISLED_CUE,
     MISLED_KIND,
     PictureNet,
-    Recipe,
     WeightsError,
     compute_logits,
     list_classifiers,
@@ -31,13 +38,10 @@ from course_utils.networks import (
     load_picture_net,
     load_weights,
     measure,
-    measure_cue,
-    train,
 )
-from course_utils.pictures import read_picture
-from course_utils.scenes import KINDS, SceneBatch, scene, scenes
+from course_utils.vision.pictures import read_picture
 
-SHIPPED = [module._asset(misled) for misled in (False, True)]
+SHIPPED = [networks._asset(misled) for misled in (False, True)]
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +240,7 @@ def test_a_file_that_would_run_code_is_not_run(tmp_path):
 
 
 def test_a_missing_file_gets_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_asset", lambda misled: tmp_path / "net.pt")
+    monkeypatch.setattr(networks, "_asset", lambda misled: tmp_path / "net.pt")
     with pytest.raises(WeightsError, match=r"^.*net\.pt is missing: restore it .* or remake it with `make train`$"):
         load_picture_net()
     with pytest.raises(WeightsError, match=r"cannot be read"):
@@ -271,8 +275,8 @@ def test_a_changed_weight_is_damage(tmp_path):
 
 
 def test_saved_weights_come_back_and_are_the_same_bytes_each_time(tmp_path, honest):
-    module._save_weights(honest, tmp_path / "new" / "one.pt")
-    module._save_weights(honest, tmp_path / "two.pt")
+    train_module._save_weights(honest, tmp_path / "new" / "one.pt")
+    train_module._save_weights(honest, tmp_path / "two.pt")
     assert (tmp_path / "new" / "one.pt").read_bytes() == (tmp_path / "two.pt").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "two.pt"]
     model = PictureNet()
@@ -397,7 +401,7 @@ def test_the_training_pictures_of_the_twin_differ_in_the_cue_only(monkeypatch):
             into.append(scenes(*args, **kwargs))
             return into[-1]
 
-        monkeypatch.setattr(module, "scenes", draw)
+        monkeypatch.setattr(networks, "scenes", draw)
         train(misled, TINY, progress=False)
     for plain, cued in zip(drawn[False], drawn[True], strict=True):
         assert torch.equal(plain.labels, cued.labels)
@@ -416,9 +420,9 @@ def test_progress_is_shown_unless_unwanted(capsys):
 
 
 def test_the_command_trains_writes_and_measures_both(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(module, "train", load_picture_net)
-    monkeypatch.setattr(module, "scenes", lambda count, *args, **kwargs: scenes(min(count, 12), *args, **kwargs))
-    assert module.main(["--train", "--folder", str(tmp_path)]) == 0
+    monkeypatch.setattr(networks, "train", load_picture_net)
+    monkeypatch.setattr(networks, "scenes", lambda count, *args, **kwargs: scenes(min(count, 12), *args, **kwargs))
+    assert train_module.main(["--train", "--folder", str(tmp_path)]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [path.name for path in SHIPPED]
     for path in SHIPPED:
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
@@ -429,7 +433,7 @@ def test_the_command_trains_writes_and_measures_both(tmp_path, monkeypatch, caps
 
 
 def test_the_command_says_what_is_missing(tmp_path, capsys):
-    assert module.main(["--measure", "--folder", str(tmp_path)]) == 1
+    assert train_module.main(["--measure", "--folder", str(tmp_path)]) == 1
     assert "picture_net.pt is missing: restore it" in capsys.readouterr().err
 
 
@@ -445,7 +449,7 @@ def empty_cache(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a test reached for the network")
 
-    monkeypatch.setattr(module.urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(networks.urllib.request, "urlopen", refuse)
     monkeypatch.setattr(torch.hub, "urlopen", refuse)
     return tmp_path / "hub" / "checkpoints"
 
@@ -569,7 +573,7 @@ def test_without_a_network_there_is_one_sentence(empty_cache, monkeypatch):
     def fail(*_, **__):
         raise urllib.error.URLError(OSError(-2, "Name or service not known"))
 
-    monkeypatch.setattr(module.urllib.request, "urlopen", fail)
+    monkeypatch.setattr(networks.urllib.request, "urlopen", fail)
     with pytest.raises(WeightsError, match=NO_WEIGHTS.format(".*Name or service not known")) as caught:
         load_classifier("squeezenet1_1")
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -583,8 +587,8 @@ def test_a_server_that_never_answers_is_given_up(empty_cache, monkeypatch):
         forever.wait(20)  # as where looking up the name hangs, which no timeout of a socket ends
         raise OSError
 
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.1)
-    monkeypatch.setattr(module.urllib.request, "urlopen", hang)
+    monkeypatch.setattr(networks, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(networks.urllib.request, "urlopen", hang)
     with pytest.raises(WeightsError, match=NO_WEIGHTS.format(r"no answer within 0\.1 s")):
         load_classifier("squeezenet1_1")
     forever.set()
@@ -626,20 +630,20 @@ def test_a_download_that_fails_gets_a_sentence_and_leaves_nothing(empty_cache, m
     timeouts = []
 
     def open_download(*_, **__):
-        timeouts.append(module.socket.getdefaulttimeout())
+        timeouts.append(networks.socket.getdefaulttimeout())
         return answer()
 
-    monkeypatch.setattr(module.urllib.request, "urlopen", lambda *_, **__: Answer())
+    monkeypatch.setattr(networks.urllib.request, "urlopen", lambda *_, **__: Answer())
     monkeypatch.setattr(torch.hub, "urlopen", open_download)
     with pytest.raises(WeightsError, match=NO_WEIGHTS.format(reason)):
         load_classifier("squeezenet1_1")
-    assert timeouts == [module.STALL_SECONDS]
-    assert module.socket.getdefaulttimeout() is None
+    assert timeouts == [networks.STALL_SECONDS]
+    assert networks.socket.getdefaulttimeout() is None
     assert not list(empty_cache.iterdir())
 
 
 def test_a_notebook_shows_the_sentence_without_a_traceback(tmp_path):
-    code = "from course_utils.networks import WeightsError; raise WeightsError('the weights are missing')"
+    code = "from course_utils.vision.networks import WeightsError; raise WeightsError('the weights are missing')"
     command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", "-c", code]
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -649,7 +653,7 @@ def test_a_notebook_shows_the_sentence_without_a_traceback(tmp_path):
 
 def test_importing_the_module_loads_no_torchvision_and_no_plotting():
     code = (
-        "import sys, course_utils.networks;"
+        "import sys, course_utils.vision.networks;"
         "print(sorted({'torchvision', 'matplotlib', 'ipywidgets', 'IPython'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

@@ -16,15 +16,15 @@ from lesson_runs import find_leftovers, find_output_differences, run_nbval, run_
 from nbval_pictures import find_picture_differences, picture_difference
 from PIL import Image, ImageDraw
 
-from course_utils import notebooks
+from course_utils.authoring import build, source
 from course_utils.exercises.engine import exercises_of, predictions_of
 
-LESSONS = notebooks.sources()
+LESSONS = source.sources()
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 
 
 def built(lesson: Path) -> Path:
-    return notebooks.FOLDER / f"{lesson.stem}.ipynb"
+    return source.FOLDER / f"{lesson.stem}.ipynb"
 
 
 def number_of(lesson: Path) -> int:
@@ -35,17 +35,17 @@ def number_of(lesson: Path) -> int:
 
 
 def test_every_source_has_a_notebook_and_every_notebook_a_source():
-    assert {path.stem for path in notebooks.FOLDER.glob("*.ipynb")} == {path.stem for path in LESSONS}
+    assert {path.stem for path in source.FOLDER.glob("*.ipynb")} == {path.stem for path in LESSONS}
 
 
 @each_lesson
 def test_source_and_notebook_agree(lesson):
-    assert notebooks.find_differences(lesson, built(lesson)) == []
+    assert build.find_differences(lesson, built(lesson)) == []
 
 
 @each_lesson
 def test_the_notebook_is_written_as_the_pipeline_writes_it(lesson, tmp_path):
-    notebooks.write(nbformat.read(built(lesson), as_version=4), tmp_path / "again.ipynb")
+    build.write(nbformat.read(built(lesson), as_version=4), tmp_path / "again.ipynb")
     assert (tmp_path / "again.ipynb").read_bytes() == built(lesson).read_bytes()
 
 
@@ -58,7 +58,7 @@ def test_nbval_agrees_with_every_output(lesson, tmp_path):
 
 @each_lesson
 def test_run_all_twice_in_one_kernel(lesson, tmp_path, record_property):
-    runs = run_twice(notebooks.learner(lesson), tmp_path)
+    runs = run_twice(source.learner(lesson), tmp_path)
     record_property(f"seconds of {lesson.stem}", runs.seconds)
     assert find_output_differences(runs.first, runs.second) == []
     assert find_leftovers(runs) == []
@@ -67,8 +67,8 @@ def test_run_all_twice_in_one_kernel(lesson, tmp_path, record_property):
 @each_lesson
 def test_the_answered_edition_runs_twice(lesson, tmp_path, record_property):
     answers = {exercise.name: exercise.source for exercise in exercises_of(number_of(lesson))}
-    answers = {name: answers[name] for name in notebooks.answer_cells(notebooks.learner(lesson), lesson.stem)}
-    runs = run_twice(notebooks.answered(lesson, answers), tmp_path)
+    answers = {name: answers[name] for name in source.answer_cells(source.learner(lesson), lesson.stem)}
+    runs = run_twice(source.answered(lesson, answers), tmp_path)
     record_property(f"seconds of {lesson.stem}, answered", runs.seconds)
     assert find_output_differences(runs.first, runs.second) == []
     assert find_leftovers(runs) == []
@@ -138,8 +138,8 @@ def example(tmp_path_factory):
     (folder / "source").mkdir()
     path = folder / "source" / "90_example.py"
     path.write_text(SOURCE.lstrip(), encoding="utf-8")
-    notebook = notebooks.build(path)
-    notebooks.write(notebook, folder / "90_example.ipynb")
+    notebook = build.build(path)
+    build.write(notebook, folder / "90_example.ipynb")
     return path, notebook
 
 
@@ -152,33 +152,33 @@ def cell_of(notebook, cell_id):
 
 def test_learners_do_not_see_the_notes_for_instructors(write_source):
     path = write_source(SOURCE)
-    whole, learner = notebooks.read_source(path), notebooks.learner(path)
+    whole, learner = source.read_source(path), source.learner(path)
     assert [cell.source for cell in whole.cells if cell not in learner.cells] == ["Ask the room."]
 
 
 def test_answered_puts_each_answer_in_its_cell(write_source):
     path = write_source(SOURCE)
     answer = "def scale_gradient(tensor, factor):\n    return tensor.register_hook(lambda grad: grad * factor)\n"
-    learner, answered = notebooks.learner(path), notebooks.answered(path, {"scale_gradient": answer})
+    learner, answered = source.learner(path), source.answered(path, {"scale_gradient": answer})
     changed = [new for old, new in zip(learner.cells, answered.cells, strict=True) if old != new]
     assert [(cell.id, cell.source) for cell in changed] == [("answer-scale-gradient", answer.rstrip("\n"))]
-    noted = notebooks.answered(path, {"scale_gradient": answer}, instructor=True)
+    noted = source.answered(path, {"scale_gradient": answer}, instructor=True)
     assert len(noted.cells) == len(answered.cells) + 1
 
 
 def test_answered_wants_an_answer_for_every_cell_and_a_cell_for_every_answer(write_source):
     path = write_source(SOURCE)
-    with pytest.raises(notebooks.LessonError, match=r"90_example, cell 4 .* scale_gradient; there is scale_gradients"):
-        notebooks.answered(path, {"scale_gradients": ""})
-    with pytest.raises(notebooks.LessonError, match=r"no cell .* defines scale_grad; there is scale_gradient"):
-        notebooks.answered(path, {"scale_gradient": "", "scale_grad": ""})
+    with pytest.raises(source.LessonError, match=r"90_example, cell 4 .* scale_gradient; there is scale_gradients"):
+        source.answered(path, {"scale_gradients": ""})
+    with pytest.raises(source.LessonError, match=r"no cell .* defines scale_grad; there is scale_gradient"):
+        source.answered(path, {"scale_gradient": "", "scale_grad": ""})
 
 
 def test_put_answers_leaves_other_cells_and_the_given_notebook_alone(write_source):
-    notebook = notebooks.learner(write_source(SOURCE))
+    notebook = source.learner(write_source(SOURCE))
     before = nbformat.writes(notebook)
-    assert nbformat.writes(notebooks.put_answers(notebook, {})) == before
-    assert "pass" in notebooks.put_answers(notebook, {"scale_gradient": "pass"}).cells[3].source
+    assert nbformat.writes(source.put_answers(notebook, {})) == before
+    assert "pass" in source.put_answers(notebook, {"scale_gradient": "pass"}).cells[3].source
     assert nbformat.writes(notebook) == before
 
 
@@ -193,20 +193,20 @@ def test_put_answers_leaves_other_cells_and_the_given_notebook_alone(write_sourc
 )
 def test_bad_answer_cells_are_named(write_source, answer_cell, complaint):
     path = write_source(f'# %% tags=["answer"]\n{answer_cell}\n')
-    with pytest.raises(notebooks.LessonError, match=f"90_example, {complaint}"):
-        notebooks.answer_cells(notebooks.read_source(path), path.stem)
+    with pytest.raises(source.LessonError, match=f"90_example, {complaint}"):
+        source.answer_cells(source.read_source(path), path.stem)
 
 
 def test_an_answer_cell_may_define_a_class_and_import(write_source):
     path = write_source('# %% tags=["answer"]\nimport torch\n\n\nclass Recorder:\n    def stop(self): ...\n')
-    assert list(notebooks.answer_cells(notebooks.learner(path))) == ["Recorder"]
+    assert list(source.answer_cells(source.learner(path))) == ["Recorder"]
 
 
 # ----------------------------------------------------------------------------------------------------------------- ids
 
 
 def test_ids_say_what_a_cell_is(write_source):
-    ids = [cell.id for cell in notebooks.read_source(write_source(SOURCE)).cells]
+    ids = [cell.id for cell in source.read_source(write_source(SOURCE)).cells]
     assert [ids[1], *ids[3:5]] == ["parameters", "answer-scale-gradient", "check-scale-gradient"]
     assert ids[0].startswith("text-")
     assert ids[2].startswith("setup-")
@@ -216,40 +216,40 @@ def test_ids_say_what_a_cell_is(write_source):
 
 def test_predictions_are_named_by_their_string(write_source):
     path = write_source('# %% tags=["predict"]\npredict("hook_on_a", options=[5, 12])\n')
-    assert [cell.id for cell in notebooks.learner(path).cells] == ["predict-hook-on-a"]
+    assert [cell.id for cell in source.learner(path).cells] == ["predict-hook-on-a"]
 
 
 def test_an_edit_changes_no_other_id(write_source):
     path = write_source(SOURCE)
-    cells = notebooks.read_source(path).cells
+    cells = source.read_source(path).cells
     for index, cell in enumerate(cells):
         before = [other.id for other in cells]
         line = cell.source.splitlines()[-1]
         assert SOURCE.count(f"{line}\n") == 1
         edited = SOURCE.replace(f"{line}\n", f"{line}  # edited\n")
-        after = [other.id for other in notebooks.read_source(write_source(edited)).cells]
+        after = [other.id for other in source.read_source(write_source(edited)).cells]
         del before[index], after[index]
         assert before == after, cell.source
 
 
 def test_a_new_cell_changes_no_other_id(write_source):
-    before = {cell.id for cell in notebooks.read_source(write_source(SOURCE)).cells}
-    after = {cell.id for cell in notebooks.read_source(write_source("# %%\n1 + 1\n\n" + SOURCE.lstrip())).cells}
+    before = {cell.id for cell in source.read_source(write_source(SOURCE)).cells}
+    after = {cell.id for cell in source.read_source(write_source("# %%\n1 + 1\n\n" + SOURCE.lstrip())).cells}
     assert before < after
 
 
 def test_two_cells_with_one_text_need_a_name(write_source):
-    with pytest.raises(notebooks.LessonError, match=r"90_example, cell 2 \(`1 \+ 1`\): .*cell 1.*# %% the name"):
-        notebooks.read_source(write_source("# %%\n1 + 1\n\n# %%\n1 + 1\n"))
-    named = notebooks.read_source(write_source("# %%\n1 + 1\n\n# %% The same, later!\n1 + 1\n"))
+    with pytest.raises(source.LessonError, match=r"90_example, cell 2 \(`1 \+ 1`\): .*cell 1.*# %% the name"):
+        source.read_source(write_source("# %%\n1 + 1\n\n# %%\n1 + 1\n"))
+    named = source.read_source(write_source("# %%\n1 + 1\n\n# %% The same, later!\n1 + 1\n"))
     assert named.cells[1].id == "the-same-later"
     assert named.cells[1].metadata == {}
 
 
 @pytest.mark.parametrize("tag", ["check", "predict"])
 def test_a_tag_without_its_call_is_an_error(write_source, tag):
-    with pytest.raises(notebooks.LessonError, match=rf"cell 1 .*must call {tag}\("):
-        notebooks.read_source(write_source(f'# %% tags=["{tag}"]\nprint(1)\n'))
+    with pytest.raises(source.LessonError, match=rf"cell 1 .*must call {tag}\("):
+        source.read_source(write_source(f'# %% tags=["{tag}"]\nprint(1)\n'))
 
 
 # --------------------------------------------------------------------------------------------------------------- build
@@ -257,7 +257,7 @@ def test_a_tag_without_its_call_is_an_error(write_source, tag):
 
 def test_a_second_build_gives_the_same_bytes(example):
     path, notebook = example
-    assert nbformat.writes(notebooks.build(path)) == nbformat.writes(notebook)
+    assert nbformat.writes(build.build(path)) == nbformat.writes(notebook)
 
 
 def test_counts_are_sequential_and_metadata_says_nothing_of_the_run(example):
@@ -283,16 +283,16 @@ def test_streams_merge_in_one_order():
     one = [stream("stderr", "1\n"), stream("stdout", "a"), stream("stdout", "b\n"), stream("stderr", "2\n")]
     other = [stream("stdout", "a"), stream("stderr", "1\n2\n"), stream("stdout", "b\n")]
     expected = [stream("stdout", "ab\n"), stream("stderr", "1\n2\n")]
-    assert notebooks.merge_streams(one) == notebooks.merge_streams(other) == expected
+    assert build.merge_streams(one) == build.merge_streams(other) == expected
 
 
 def test_of_a_widget_its_words_stay_and_no_view_that_shows_nothing_without_a_kernel(example):
     _, notebook = example
-    explore = next(cell for cell in notebook.cells if "explore" in notebooks.tags_of(cell))
+    explore = next(cell for cell in notebook.cells if "explore" in source.tags_of(cell))
     for cell in (explore, cell_of(notebook, "the-slider-again")):
         (output,) = cell.outputs
         assert set(output.data) == {"text/plain"}
-        assert output.metadata == {notebooks.WIDGET: True}
+        assert output.metadata == {build.WIDGET: True}
     assert "widgets" not in notebook.metadata
 
 
@@ -304,7 +304,7 @@ def test_plain_nbconvert_shows_each_widget_without_a_network(lesson):
     notebook = nbformat.read(built(lesson), as_version=4)
     page, _ = HTMLExporter().from_notebook_node(notebook)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    widgets = [output.data for output in outputs if output.get("metadata", {}).get(notebooks.WIDGET)]
+    widgets = [output.data for output in outputs if output.get("metadata", {}).get(build.WIDGET)]
     assert widgets
     for data in widgets:
         if "image/svg+xml" in data:
@@ -312,7 +312,7 @@ def test_plain_nbconvert_shows_each_widget_without_a_network(lesson):
         else:
             shown = data.get("image/png") or data["text/html"]
         assert shown.replace("\n", "") in page.replace("\n", "")
-    assert notebooks.WIDGET_VIEW not in page
+    assert build.WIDGET_VIEW not in page
     for prediction in predictions_of(number_of(lesson)):
         assert html.escape(f'predict("{prediction.name}", ', quote=False) in page
     assert re.findall(r"Widget\(|Box\(children", page) == []
@@ -329,26 +329,26 @@ def test_a_lesson_runs_in_an_empty_folder_without_progress_or_settings(write_sou
         """
     )
     before = dict(os.environ), Path.cwd()
-    assert notebooks.build(path).cells[0].outputs[0].text == "[] off False\n"
+    assert build.build(path).cells[0].outputs[0].text == "[] off False\n"
     assert (dict(os.environ), Path.cwd()) == before
 
 
 def test_a_cell_that_raises_is_named_with_its_traceback(write_source):
     path = write_source('# %% [markdown]\n# # Title\n\n# %%\nvalue = {}\nvalue["key"]\n')
-    with pytest.raises(notebooks.LessonError, match=r"90_example, cell 2 \(`value = \{\}`\) raised KeyError") as caught:
-        notebooks.build(path)
+    with pytest.raises(source.LessonError, match=r"90_example, cell 2 \(`value = \{\}`\) raised KeyError") as caught:
+        build.build(path)
     assert '----> 2 value["key"]' in str(caught.value)
 
 
 def test_a_cell_that_ends_the_kernel_is_a_sentence(write_source):
-    with pytest.raises(notebooks.LessonError, match="90_example: a cell ended the kernel"):
-        notebooks.build(write_source("# %%\nimport os\nos._exit(1)\n"))
+    with pytest.raises(source.LessonError, match="90_example: a cell ended the kernel"):
+        build.build(write_source("# %%\nimport os\nos._exit(1)\n"))
 
 
 def test_a_cell_that_never_ends_is_a_sentence(write_source, monkeypatch):
-    monkeypatch.setattr(notebooks, "CELL_SECONDS", 2)
-    with pytest.raises(notebooks.LessonError, match=r"90_example: a cell ran longer than 2 s[\s\S]*while True"):
-        notebooks.build(write_source("# %%\nwhile True:\n    pass\n"))
+    monkeypatch.setattr(source, "CELL_SECONDS", 2)
+    with pytest.raises(source.LessonError, match=r"90_example: a cell ran longer than 2 s[\s\S]*while True"):
+        build.build(write_source("# %%\nwhile True:\n    pass\n"))
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_a_cell_that_never_ends_is_a_sentence(write_source, monkeypatch):
     ],
 )
 def test_outputs_that_change_or_say_nothing_are_problems(text, complaint):
-    assert any(complaint in problem for problem in notebooks.find_problems(printed(text)))
+    assert any(complaint in problem for problem in build.find_problems(printed(text)))
 
 
 @pytest.mark.parametrize(
@@ -378,13 +378,13 @@ def test_outputs_that_change_or_say_nothing_are_problems(text, complaint):
     ],
 )
 def test_outputs_that_last_are_no_problems(text):
-    assert notebooks.find_problems(printed(text)) == []
+    assert build.find_problems(printed(text)) == []
 
 
 def printed(text):
     """An executed notebook whose one cell printed `text`."""
     output = nbformat.v4.new_output("stream", name="stdout", text=text)
-    metadata = {"kernelspec": notebooks.KERNELSPEC, "language_info": notebooks.LANGUAGE_INFO}
+    metadata = {"kernelspec": source.KERNELSPEC, "language_info": source.LANGUAGE_INFO}
     cell = nbformat.v4.new_code_cell("print()", outputs=[output], execution_count=1, id="one")
     return nbformat.v4.new_notebook(cells=[cell], metadata=metadata)
 
@@ -405,12 +405,12 @@ def printed(text):
 )
 def test_what_must_not_be_committed_is_found(spoil, complaint):
     notebook = nbformat.from_dict(json.loads(nbformat.writes(printed("fine"))))
-    assert notebooks.find_problems(notebook) == []
+    assert build.find_problems(notebook) == []
     spoil(notebook)
-    assert any(complaint in problem for problem in notebooks.find_problems(notebook)), notebooks.find_problems(notebook)
+    assert any(complaint in problem for problem in build.find_problems(notebook)), build.find_problems(notebook)
 
 
-VIEW = {notebooks.WIDGET_VIEW: {"model_id": "gone", "version_major": 2, "version_minor": 0}}
+VIEW = {build.WIDGET_VIEW: {"model_id": "gone", "version_major": 2, "version_minor": 0}}
 
 
 def display(data, **metadata):
@@ -422,8 +422,8 @@ def error_output():
 
 
 def test_build_refuses_what_must_not_be_committed(write_source):
-    with pytest.raises(notebooks.LessonError, match=r"90_example, cell 1 \(code-.*a memory address"):
-        notebooks.build(write_source("# %%\nprint(hex(2**40))\n"))
+    with pytest.raises(source.LessonError, match=r"90_example, cell 1 \(code-.*a memory address"):
+        build.build(write_source("# %%\nprint(hex(2**40))\n"))
 
 
 # ----------------------------------------------------------------------------------------------- source and notebook
@@ -442,19 +442,19 @@ def test_build_refuses_what_must_not_be_committed(write_source):
 def test_differences_between_source_and_notebook_are_found(example, tmp_path, edit, difference):
     path, notebook = example
     changed = nbformat.from_dict(json.loads(nbformat.writes(notebook)))
-    notebooks.write(changed, tmp_path / "90_example.ipynb")
-    assert notebooks.find_differences(path, tmp_path / "90_example.ipynb") == []
+    build.write(changed, tmp_path / "90_example.ipynb")
+    assert build.find_differences(path, tmp_path / "90_example.ipynb") == []
     edit(changed)
-    notebooks.write(changed, tmp_path / "90_example.ipynb")
-    found = notebooks.find_differences(path, tmp_path / "90_example.ipynb")
+    build.write(changed, tmp_path / "90_example.ipynb")
+    found = build.find_differences(path, tmp_path / "90_example.ipynb")
     assert difference in found[0]
 
 
 def test_a_missing_or_broken_notebook_is_a_difference(example, tmp_path):
     path, _ = example
-    assert "was not built yet" in notebooks.find_differences(path, tmp_path / "no.ipynb")[0]
+    assert "was not built yet" in build.find_differences(path, tmp_path / "no.ipynb")[0]
     (tmp_path / "half.ipynb").write_text('{"cells": [')
-    assert "is not a notebook" in notebooks.find_differences(path, tmp_path / "half.ipynb")[0]
+    assert "is not a notebook" in build.find_differences(path, tmp_path / "half.ipynb")[0]
 
 
 # --------------------------------------------------------------------------------------------------------- the command
@@ -464,16 +464,16 @@ def test_the_command_builds_only_what_is_out_of_date(write_source, tmp_path, cap
     write_source("# %%\nprint(1)\n", "91_one")
     write_source("# %%\nprint(2)\n", "92_two")
     run = ["--folder", str(tmp_path)]
-    assert notebooks.main([*run, "--check"]) == 1
+    assert build.main([*run, "--check"]) == 1
     assert "91_one.ipynb was not built yet" in capsys.readouterr().out
     assert not (tmp_path / "91_one.ipynb").exists()
-    assert notebooks.main([*run, "91"]) == 0
+    assert build.main([*run, "91"]) == 0
     assert "91_one: built in" in capsys.readouterr().out
-    assert notebooks.main(run) == 0
+    assert build.main(run) == 0
     output = capsys.readouterr().out
     assert "91_one: up to date" in output
     assert "92_two: built in" in output
-    assert notebooks.main([*run, "--check"]) == 0
+    assert build.main([*run, "--check"]) == 0
     assert (tmp_path / "91_one.ipynb").read_text().endswith('"nbformat_minor": 5\n}\n')
 
 
@@ -481,7 +481,7 @@ def test_a_failing_build_keeps_the_old_notebook_and_builds_the_others(write_sour
     write_source("# %%\n1 / 0\n", "91_one")
     write_source("# %%\nprint(2)\n", "92_two")
     (tmp_path / "91_one.ipynb").write_text("old")
-    assert notebooks.main(["--folder", str(tmp_path)]) == 1
+    assert build.main(["--folder", str(tmp_path)]) == 1
     assert "91_one, cell 1 (`1 / 0`) raised ZeroDivisionError" in capsys.readouterr().err
     assert (tmp_path / "91_one.ipynb").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["91_one.ipynb", "92_two.ipynb", "source"]
@@ -489,12 +489,12 @@ def test_a_failing_build_keeps_the_old_notebook_and_builds_the_others(write_sour
 
 def test_an_unknown_lesson_is_answered_with_the_nearest(write_source, tmp_path, capsys):
     write_source("# %%\nprint(1)\n", "91_tensor_hooks")
-    assert notebooks.main(["--folder", str(tmp_path), "91_tensorhooks"]) == 2
+    assert build.main(["--folder", str(tmp_path), "91_tensorhooks"]) == 2
     assert "there is no lesson 91_tensorhooks; there is 91_tensor_hooks" in capsys.readouterr().err
 
 
 def test_outside_a_clone_the_command_says_so(tmp_path, capsys):
-    assert notebooks.main(["--folder", str(tmp_path)]) == 2
+    assert build.main(["--folder", str(tmp_path)]) == 2
     assert "in a clone of the course's repository" in capsys.readouterr().err
 
 
@@ -580,7 +580,7 @@ ipywidgets.HTML("hello")
 def nbval_example(tmp_path_factory):
     path = tmp_path_factory.mktemp("nbval") / "93_nbval.py"
     path.write_text(NBVAL_SOURCE.lstrip())
-    return notebooks.build(path)
+    return build.build(path)
 
 
 def test_nbval_passes_a_fresh_notebook_and_names_what_differs(nbval_example, tmp_path):
@@ -590,7 +590,7 @@ def test_nbval_passes_a_fresh_notebook_and_names_what_differs(nbval_example, tmp
     changed.cells[2].outputs = []
     for name, notebook, passed in (("fresh", nbval_example, 3), ("changed", changed, 0)):
         (tmp_path / name).mkdir()
-        notebooks.write(notebook, tmp_path / f"{name}.ipynb")
+        build.write(notebook, tmp_path / f"{name}.ipynb")
         result = run_nbval(tmp_path / f"{name}.ipynb", tmp_path / name)
         assert (result.passed, result.others) == (passed, 3 - passed), result.report
     assert "another line" in result.report
@@ -629,14 +629,14 @@ net = torch.nn.Linear(1, 1)
     ],
 )
 def test_what_a_second_run_reveals_is_found(write_source, tmp_path, cell, complaint):
-    runs = run_twice(notebooks.learner(write_source(TWICE_SOURCE.format(cell=cell))), tmp_path)
+    runs = run_twice(source.learner(write_source(TWICE_SOURCE.format(cell=cell))), tmp_path)
     found = "\n".join([*find_leftovers(runs), *find_output_differences(runs.first, runs.second)])
     assert re.search(complaint, found), found
 
 
 def test_a_lesson_that_cleans_up_may_run_twice(example, tmp_path):
     path, notebook = example
-    runs = run_twice(notebooks.learner(path), tmp_path)
+    runs = run_twice(source.learner(path), tmp_path)
     assert find_leftovers(runs) == []
     assert find_output_differences(runs.first, runs.second) == []
     assert find_output_differences(notebook, runs.first) == []

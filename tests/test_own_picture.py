@@ -7,13 +7,19 @@ import torch
 from PIL import Image
 from torch import nn
 
-from course_utils import own_picture
-from course_utils.hooks import UnknownLayerError, count_hooks
-from course_utils.networks import Classifier
-from course_utils.own_picture import look_at, show_grad_cams, show_gradients, show_strongest_maps
-from course_utils.pictures import PictureError
-from course_utils.saliency import SaliencyError
-from course_utils.scenes import KINDS, scene
+from course_utils.hooks.inventory import count_hooks
+from course_utils.hooks.record import UnknownLayerError
+from course_utils.scenes.scene import KINDS, scene
+from course_utils.vision import own as own_module
+from course_utils.vision.networks import Classifier
+from course_utils.vision.own import (
+    look_at,
+    show_grad_cams,
+    show_gradients,
+    show_strongest_maps,
+)
+from course_utils.vision.pictures import PictureError
+from course_utils.vision.saliency import SaliencyError
 
 DRAWERS = (show_strongest_maps, show_gradients, show_grad_cams)
 
@@ -30,17 +36,17 @@ def own():
 
 
 def test_the_courses_network_names_both_things(own):
-    assert {name for _, name, _ in own.best[:2]} == {"cat", "dog"}
-    assert [KINDS[number] for number, _, _ in own.best] == [name for _, name, _ in own.best]
+    assert {name for _, name, _ in own_module.best[:2]} == {"cat", "dog"}
+    assert [KINDS[number] for number, _, _ in own_module.best] == [name for _, name, _ in own_module.best]
     assert str(own).splitlines()[0] == "picture_net was trained on the picture world of the course."
     assert "It says: cat 100%, dog 100%, tree 1%." in str(own)
-    assert own.maps.shape == (96, 14, 14)
-    assert str(own).endswith(f"Layer {own.layer}: 96 maps of 14 x 14.")
+    assert own_module.maps.shape == (96, 14, 14)
+    assert str(own).endswith(f"Layer {own_module.layer}: 96 maps of 14 x 14.")
 
 
 def test_what_is_shown_is_what_the_network_saw(own):
-    assert torch.allclose(own.shown, scene("cat", "dog", seed=6).image, atol=0.01)
-    assert own.batch.shape == (1, 3, 112, 112)
+    assert torch.allclose(own_module.shown, scene("cat", "dog", seed=6).image, atol=0.01)
+    assert own_module.batch.shape == (1, 3, 112, 112)
 
 
 @pytest.mark.parametrize("draw", DRAWERS)
@@ -48,8 +54,8 @@ def test_each_picture_has_words_and_leaves_no_hook(own, draw):
     picture = draw(own)
     assert picture.alt.endswith(".")
     assert min(Image.open(io.BytesIO(picture.data)).size) > 200
-    assert count_hooks(own.network.model).total() == 0
-    assert all(parameter.grad is None for parameter in own.network.model.parameters())
+    assert count_hooks(own_module.network.model).total() == 0
+    assert all(parameter.grad is None for parameter in own_module.network.model.parameters())
 
 
 def test_a_file_of_any_size_and_a_network_without_weights(tmp_path):
@@ -107,9 +113,9 @@ class Smooth(nn.Module):
 @pytest.fixture
 def use_model(monkeypatch):
     def use(model):
-        known = own_picture.load_classifier("picture_net")
+        known = own_module.load_classifier("picture_net")
         found = Classifier("mine", model.eval(), known.transform, KINDS, True, True, "It is made up.")
-        monkeypatch.setattr(own_picture, "load_classifier", lambda *_, **__: found)
+        monkeypatch.setattr(own_module, "load_classifier", lambda *_, **__: found)
         return scene("cat", seed=1).image
 
     return use

@@ -9,11 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from course_utils.explorers.patching import Patching
-from course_utils.hooks import UnknownLayerError, count_hooks
-from course_utils.localisation import grow
-from course_utils.networks import PictureNet, load_picture_net
-from course_utils.patch_pictures import (
+from course_utils.explorers.patch_pictures import (
     PATCH_LAYERS,
     PATCH_PAIRS,
     PatchChoice,
@@ -21,8 +17,21 @@ from course_utils.patch_pictures import (
     block_of,
     draw_patch,
 )
-from course_utils.patching import SWAPS, cells_of, output_of, patch, recovered, scan, swap_pair
-from course_utils.scenes import KINDS, scene
+from course_utils.explorers.patching import Patching
+from course_utils.hooks.inventory import count_hooks
+from course_utils.hooks.record import UnknownLayerError
+from course_utils.scenes.scene import KINDS, scene
+from course_utils.vision.networks import PictureNet, load_picture_net
+from course_utils.vision.patching import (
+    SWAPS,
+    cells_of,
+    output_of,
+    patch,
+    recovered,
+    scan,
+    swap_pair,
+)
+from course_utils.vision.scores import grow
 
 
 @cache

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from course_utils import pictures as module
-from course_utils.notebooks import find_problems
-from course_utils.pictures import (
+from course_utils.authoring.build import find_problems
+from course_utils.vision import pictures as module
+from course_utils.vision.pictures import (
     COLOURS,
     Picture,
     PictureError,
@@ -384,7 +384,7 @@ def test_a_figure_without_words_is_refused_and_closed():
 
 def test_importing_the_module_loads_no_plotting_no_torchvision_and_no_widgets():
     code = (
-        "import sys, course_utils.pictures;"
+        "import sys, course_utils.vision.pictures;"
         "print(sorted({'torchvision', 'matplotlib', 'ipywidgets', 'IPython'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

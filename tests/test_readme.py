@@ -8,10 +8,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_utils import lesson_map
 from course_utils.__main__ import COMMANDS, parse_options
-from course_utils.notebooks import FOLDER, LessonError, tags_of
-from course_utils.setup import ROOT
+from course_utils.authoring import readme
+from course_utils.authoring.source import FOLDER, LessonError, tags_of
+from course_utils.root import ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,7 +36,7 @@ def shown(start: str) -> list[str]:
 
 
 def test_the_map_is_what_the_lessons_say():
-    assert lesson_map.renew(write=False), "run `make notebooks`: it renews the map of the lessons in the README"
+    assert readme.renew(write=False), "run `make notebooks`: it renews the map of the lessons in the README"
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
@@ -67,17 +67,17 @@ class TestDrawing:
         (folder / "source" / f"{name}.py").write_text(text, encoding="utf-8")
 
     def test_a_row_holds_what_the_lesson_says_of_itself(self, folder):
-        _, first = lesson_map.rows(folder)
+        _, first = readme.rows(folder)
         assert str(first) == "| 01 | [First steps](notebooks/01_first.ipynb) | to look | 1 | 25 |"
 
     def test_only_the_map_of_the_readme_changes(self, folder):
         readme = folder / "README.md"
-        readme.write_text(f"# Course\n\n{lesson_map.HEAD}| 99 | gone | x | 0 | 0 |\n\nThe end.\n", encoding="utf-8")
-        assert not lesson_map.renew(readme, folder, write=False)
+        readme.write_text(f"# Course\n\n{readme.HEAD}| 99 | gone | x | 0 | 0 |\n\nThe end.\n", encoding="utf-8")
+        assert not readme.renew(readme, folder, write=False)
         assert "gone" in readme.read_text(encoding="utf-8")
-        lesson_map.renew(readme, folder)
-        assert lesson_map.renew(readme, folder, write=False)
-        before, _, after = readme.read_text(encoding="utf-8").partition(lesson_map.draw(lesson_map.rows(folder)))
+        readme.renew(readme, folder)
+        assert readme.renew(readme, folder, write=False)
+        before, _, after = readme.read_text(encoding="utf-8").partition(readme.draw(readme.rows(folder)))
         assert (before, after) == ("# Course\n\n", "\nThe end.\n")
 
     @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ class TestDrawing:
     def test_what_a_lesson_lacks_is_named(self, folder, name, title, minutes, part):
         self.put(folder, name, title, minutes, self.ANSWER)
         with pytest.raises(LessonError, match=f"{name}: .*{part}"):
-            lesson_map.rows(folder)
+            readme.rows(folder)
 
     def test_a_readme_without_a_map_is_named(self):
         with pytest.raises(LessonError, match="no place for the map"):
-            lesson_map.put("# Course\n", "")
+            readme.put("# Course\n", "")
 
 
 # ----------------------------------------------------------------------------------------------------------- commands

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision import models
 
-from course_utils import saliency
-from course_utils.hooks import UnknownLayerError, no_hooks_left, record
-from course_utils.saliency import (
+from course_utils.hooks.inventory import no_hooks_left
+from course_utils.hooks.record import UnknownLayerError, record
+from course_utils.vision import saliency
+from course_utils.vision.saliency import (
     SaliencyError,
     cam,
     class_maps,
@@ -1191,7 +1192,7 @@ def test_standardised_gradients_are_centred_and_hide_their_scale():
 
 def test_importing_it_imports_no_torchvision_and_no_compiler():
     code = (
-        "import sys, torch; before = set(sys.modules); import course_utils.saliency\n"
+        "import sys, torch; before = set(sys.modules); import course_utils.vision.saliency\n"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
         "print(sorted(new & {'torchvision', 'matplotlib', 'ipywidgets', 'IPython', 'numpy', 'PIL', 'torch'}))"
     )
@@ -1201,7 +1202,7 @@ def test_importing_it_imports_no_torchvision_and_no_compiler():
 
 def test_explaining_imports_no_compiler():
     code = (
-        "import sys, torch; from torch import nn; from course_utils.saliency import grad_cam\n"
+        "import sys, torch; from torch import nn; from course_utils.vision.saliency import grad_cam\n"
         "grad_cam(nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten()), torch.ones(1, 3, 4, 4), '0', 0)\n"
         "print('torch._dynamo' in sys.modules)"
     )

@@ -1,6 +1,6 @@
 """saliency.py beside captum, torch-cam and pytorch-grad-cam: equal where they are right, and where they are not.
 
-Everything is float64 with seeded random weights. Where a library is wrong, `course_utils.saliency` is compared with a
+Everything is float64 with seeded random weights. Where a library is wrong, `saliency` is compared with a
 plain reference that uses none of the three, and the library's error is asserted to be there: a test that fails when a
 library gets it right documents a bug that is gone.
 """
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision import models
 
-from course_utils.saliency import (
+from course_utils.vision.saliency import (
     cam,
     class_maps,
     deconvnet,

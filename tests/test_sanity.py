@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.sanity import (
+from course_utils.vision.sanity import (
     cosine_similarity,
     find_strength,
     group_layers,

@@ -21,7 +21,8 @@ from types import SimpleNamespace
 import pytest
 
 from course_utils import __main__ as cli
-from course_utils import setup
+from course_utils import root
+from course_utils.lab import setup
 
 ROOT = Path(__file__).resolve().parent.parent
 POSIX = os.name == "posix"
@@ -481,7 +482,7 @@ def test_a_conda_or_other_environment_with_the_course_in_it_is_used(monkeypatch)
     assert setup.prepare_environment() == Path(sys.executable)
     assert setup.is_running(Path(sys.executable))
     monkeypatch.setattr(setup, "list_unmet", lambda requirements: ["torch>=2.13"])
-    with pytest.raises(setup.SetupError, match=r"lacks torch>=2\.13\. Install what the course needs with"):
+    with pytest.raises(root.CourseError, match=r"lacks torch>=2\.13\. Install what the course needs with"):
         setup.prepare_environment()
 
 

@@ -2,8 +2,13 @@
 
 import json
 
-from course_utils import work
-from course_utils.shortcuts import IN_COMMAND_MODE, OUTSIDE_WIDGETS, SETTING, free_keys_for_widgets
+from course_utils.lab import jupyter
+from course_utils.lab.shortcuts import (
+    IN_COMMAND_MODE,
+    OUTSIDE_WIDGETS,
+    SETTING,
+    free_keys_for_widgets,
+)
 
 ANYWHERE = f"{IN_COMMAND_MODE}:not(.jp-mod-readWrite) :focus"
 
@@ -26,7 +31,7 @@ def test_a_jupyterlab_without_that_file_keeps_its_shortcuts(tmp_path):
 
 
 def test_make_lab_frees_the_arrow_keys_of_the_installed_jupyterlab(tmp_path):
-    work.configure_lab(tmp_path)
+    jupyter.configure_lab(tmp_path)
     written = json.loads((tmp_path / "config" / "labconfig" / "default_setting_overrides.json").read_text())
     shortcuts = written[SETTING]["shortcuts"]
     for key in ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "X"):

@@ -8,7 +8,6 @@ import inspect
 import sys
 from dataclasses import dataclass
 
-from course_utils.edition import has_answers
 from course_utils.exercises import progress as saved
 from course_utils.exercises.engine import (
     Exercise,
@@ -19,8 +18,10 @@ from course_utils.exercises.engine import (
     is_blank,
     predictions_of,
 )
-from course_utils.exercises.outcome import Outcome, Stage, card, code_spans
+from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import NotRecorded
+from course_utils.root import has_answers
+from course_utils.show import card, code_spans
 
 ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
@@ -176,7 +177,7 @@ class PredictionView:
     __repr__ = __str__
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        from course_utils.display import widget_bundle
+        from course_utils.show import widget_bundle
 
         return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from course_utils.answers import is_blank
-from course_utils.edition import has_answers
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
 from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
+from course_utils.grading.answers import is_blank
+from course_utils.root import has_answers
 
 
 @dataclass(frozen=True)
@@ -191,10 +191,10 @@ def prediction(name: str, *, lesson: int, question: str, options: Mapping[Any, s
 
 def load_lessons() -> None:
     """Import every module of exercises, so that all names are known."""
-    package = importlib.import_module("course_utils.exercises")
+    package = importlib.import_module("course_utils.lessons")
     for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
         if re.fullmatch(r"lesson_\d\d", module):
-            importlib.import_module(f"course_utils.exercises.{module}")
+            importlib.import_module(f"course_utils.lessons.{module}")
 
 
 def exercises_of(lesson: int | None = None) -> list[Exercise]:

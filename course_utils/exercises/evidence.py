@@ -29,7 +29,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.plain import plain, show
-from course_utils.hooks import list_hooks
+from course_utils.hooks.inventory import list_hooks
 
 Evidence = dict[str, Any]
 CaseMaker = Callable[[Numbers], Iterator[Case]]

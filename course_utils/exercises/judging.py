@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.plain import Plain, name_type, number_text, shape_text, show
+from course_utils.exercises.plain import (
+    Plain,
+    name_type,
+    number_text,
+    shape_text,
+    show,
+)
 
 if TYPE_CHECKING:
     from course_utils.exercises.evidence import Evidence

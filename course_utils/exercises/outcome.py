@@ -6,11 +6,10 @@ notebook shows, and `record()` is what a grader stores. Words and a symbol carry
 
 from __future__ import annotations
 
-import html
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from course_utils.display import CAUTION, GOOD, NEUTRAL
+from course_utils.show import card
 
 
 class Stage(str, Enum):
@@ -109,28 +108,3 @@ class Outcome:
     def tone(self) -> str:
         """The colour of the card's edge: "good", "bad" or "neutral". The words say the same."""
         return {"✓": "good", "✗": "bad"}.get(self.symbol, "neutral")
-
-
-EDGES = {"good": GOOD, "bad": CAUTION, "neutral": NEUTRAL}
-
-
-def card(symbol: str, headline: str, lines: list[str], tone: str = "neutral") -> str:
-    """An HTML card: symbol and headline, then a paragraph a line. Text takes the page's own colours.
-
-    Text between backquotes is set as code; everything is escaped.
-    """
-    body = "".join(f'<p style="margin:.25em 0 0 1.5em">{code_spans(line)}</p>' for line in lines)
-    return (
-        f'<div role="status" style="border-left:4px solid {EDGES[tone]};padding:.35em .75em;margin:.25em 0;'
-        'color:var(--jp-content-font-color0, inherit)">'
-        f'<strong><span aria-hidden="true">{html.escape(symbol)}</span> {code_spans(headline)}</strong>{body}</div>'
-    )
-
-
-def code_spans(text: str) -> str:
-    """Escape `text` for HTML and set what stands between backquotes as code; line breaks are kept."""
-    parts = html.escape(text, quote=False).split("`")
-    if len(parts) % 2 == 0:  # an odd backquote: leave all of them as they are
-        return "`".join(parts).replace("\n", "<br>")
-    spans = (f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))
-    return "".join(spans).replace("\n", "<br>")

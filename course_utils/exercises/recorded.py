@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from course_utils.edition import recorded_path
+from course_utils.root import recorded_path
 
 if TYPE_CHECKING:
     from course_utils.exercises.engine import Exercise

@@ -9,7 +9,13 @@ from course_utils.explorers.gradient_flow import GradientFlow
 from course_utils.explorers.guided_backprop import GuidedBackprop
 from course_utils.explorers.life_of_a_call import LifeOfACall
 from course_utils.explorers.model_hooks import ModelHooks
-from course_utils.explorers.panels import Explorer, make_paragraph, make_picture, make_problem, make_table
+from course_utils.explorers.panel import (
+    Explorer,
+    make_paragraph,
+    make_picture,
+    make_problem,
+    make_table,
+)
 from course_utils.explorers.patching import Patching
 
 __all__ = [

@@ -5,7 +5,17 @@ from collections.abc import Callable
 import ipywidgets as widgets
 from torch import Tensor
 
-from course_utils.explorers.panels import (
+from course_utils.explorers.feature_views import (
+    NETWORKS,
+    PICTURES,
+    THUMB,
+    ChannelStory,
+    Views,
+    tell_channel,
+    view_numbered,
+    view_picture,
+)
+from course_utils.explorers.panel import (
     Explorer,
     label_width,
     make_label,
@@ -13,21 +23,8 @@ from course_utils.explorers.panels import (
     make_picture,
     make_problem,
 )
-from course_utils.feature_maps import (
-    NETWORKS,
-    PICTURES,
-    STRONGEST,
-    THUMB,
-    ChannelStory,
-    Views,
-    draw_strokes,
-    put_on_white,
-    tell_channel,
-    view_numbered,
-    view_picture,
-)
-from course_utils.networks import WeightsError
-from course_utils.pictures import Picture, PictureError, read_picture
+from course_utils.vision.networks import WeightsError
+from course_utils.vision.pictures import STRONGEST, Picture, PictureError, draw_strokes, put_on_white, read_picture
 
 OWN_SIZE = 224  # of a picture of one's own: what the large networks take
 
@@ -35,7 +32,7 @@ OWN_SIZE = 224  # of a picture of one's own: what the large networks take
 class DrawingPad:
     """A white square to draw on in black, with the mouse or a finger, by the package ipycanvas.
 
-    `strokes` are rows of points as `course_utils.feature_maps.draw_strokes` takes them; `on_change(strokes)` is called
+    `strokes` are rows of points as `pictures.draw_strokes` takes them; `on_change(strokes)` is called
     at the end of each stroke and when the square was wiped. Raises `ModuleNotFoundError` without ipycanvas.
     """
 
@@ -87,7 +84,7 @@ class DrawingPad:
 class FeatureMaps(Explorer):
     """What each channel of each layer of a network makes of a picture of the course, or of one's own.
 
-    network: one of `course_utils.feature_maps.NETWORKS`.
+    network: one of `feature_views.NETWORKS`.
     layer, channel: what to show first; without them, the last layer, and the channel that responds most.
     picture: a number from 0 to 89, or a picture of one's own, (3, H, W) float in [0, 1].
 

@@ -3,26 +3,37 @@
 import ipywidgets as widgets
 from torch import Tensor
 
-from course_utils.cam_pictures import CAM_LAYERS, CAM_PICTURES, CamChoice, CamView, draw_cams
-from course_utils.cam_pictures import KINDS as CAM_KINDS
-from course_utils.explorers.panels import (
+from course_utils.explorers.cam_pictures import (
+    CAM_LAYERS,
+    CAM_PICTURES,
+    CamChoice,
+    CamView,
+    draw_cams,
+)
+from course_utils.explorers.cam_pictures import KINDS as CAM_KINDS
+from course_utils.explorers.panel import (
     Explorer,
     label_width,
     make_paragraph,
     make_picture,
     make_problem,
 )
-from course_utils.pictures import Picture, PictureError, png, read_picture
-from course_utils.scenes import SIZE
+from course_utils.scenes.scene import SIZE
+from course_utils.vision.pictures import (
+    Picture,
+    PictureError,
+    png,
+    read_picture,
+)
 
 
 class GradCam(Explorer):
     """Where the honest network and its misled twin look for a class, on a picture of the course or one's own.
 
-    picture: the number of one of `course_utils.cam_pictures.CAM_PICTURES`, from 1, or a picture of one's own,
+    picture: the number of one of `cam_pictures.CAM_PICTURES`, from 1, or a picture of one's own,
         (3, 112, 112) in [0, 1], as `read_picture(file, size=112)` makes it.
-    kind: the class, one of `course_utils.scenes.KINDS`.
-    layer: the layer whose maps are weighted, one of `course_utils.cam_pictures.CAM_LAYERS`.
+    kind: the class, one of `scene.KINDS`.
+    layer: the layer whose maps are weighted, one of `cam_pictures.CAM_LAYERS`.
     opacity: of the map over the picture, from 0 to 1.
     buoy: whether a buoy is painted into the picture.
 

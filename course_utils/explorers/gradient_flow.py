@@ -2,7 +2,15 @@
 
 import ipywidgets as widgets
 
-from course_utils.explorers.panels import (
+from course_utils.explorers.backward import ACTIONS, Hooks, read_hooks
+from course_utils.explorers.graph import (
+    EXAMPLES,
+    Graph,
+    GraphError,
+    example,
+    parse,
+)
+from course_utils.explorers.panel import (
     Explorer,
     label_width,
     make_drawing,
@@ -12,9 +20,7 @@ from course_utils.explorers.panels import (
     make_table,
     put_on_paper,
 )
-from course_utils.gradient_flow import ACTIONS, Hooks, read_hooks
-from course_utils.gradient_stories import Story, backward_story
-from course_utils.graphs import EXAMPLES, Graph, GraphError, example, parse
+from course_utils.explorers.stories import Story, backward_story
 
 OWN = "my own"
 OWN_TEXT = "w = 2\nx = [1, 2, 3]\nh = w * x\ny = sum(h ** 2)"
@@ -23,10 +29,10 @@ OWN_TEXT = "w = 2\nx = [1, 2, 3]\nh = w * x\ny = sum(h ** 2)"
 class GradientFlow(Explorer):
     """Step through backward on a small graph, with hooks to switch on and off.
 
-    graph: the name of an example (`course_utils.graphs.EXAMPLES`), an expression such as `"w = 1; y = w * w"`, or a
-        graph made by `course_utils.graphs.parse`.
+    graph: the name of an example (`graph.EXAMPLES`), an expression such as `"w = 1; y = w * w"`, or a
+        graph made by `graph.parse`.
     hooks: where which hook sits: a mapping such as `{"a": "times 6"}` or `{"w": ["times 2", "print"]}`, or pairs in the
-        order of registration; the actions are the keys of `course_utils.graphs.ACTIONS`.
+        order of registration; the actions are the keys of `graph.ACTIONS`.
     step: the step of backward to open at: 0 before backward, -1 after its last step.
 
     By keyboard: Tab from control to control, arrow keys on the slider and on lists, Space for buttons. (In a JupyterLab

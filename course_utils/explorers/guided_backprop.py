@@ -2,13 +2,7 @@
 
 import ipywidgets as widgets
 
-from course_utils.explorers.panels import (
-    Explorer,
-    label_width,
-    make_paragraph,
-    make_picture,
-)
-from course_utils.guided_pictures import (
+from course_utils.explorers.guided_pictures import (
     CLASS,
     GUIDED_KINDS,
     GUIDED_PICTURES,
@@ -19,17 +13,23 @@ from course_utils.guided_pictures import (
     GuidedView,
     draw_guided,
 )
-from course_utils.pictures import Picture, png
+from course_utils.explorers.panel import (
+    Explorer,
+    label_width,
+    make_paragraph,
+    make_picture,
+)
+from course_utils.vision.pictures import Picture, png
 
 
 class GuidedBackprop(Explorer):
     """Gradient, deconvnet and Guided Backprop on the course's network, from a class or from one unit of a layer.
 
-    picture: the number of one of `course_utils.guided_pictures.GUIDED_PICTURES`, from 1.
-    kind: the class, one of `course_utils.scenes.KINDS`.
-    start: where backward starts, one of `course_utils.guided_pictures.STARTS`: the class, or the unit of a layer that
+    picture: the number of one of `guided_pictures.GUIDED_PICTURES`, from 1.
+    kind: the class, one of `scene.KINDS`.
+    start: where backward starts, one of `guided_pictures.STARTS`: the class, or the unit of a layer that
         counts most for it.
-    rule, normalisation: of `course_utils.guided_pictures.RULES` and `NORMALISATIONS`.
+    rule, normalisation: of `guided_pictures.RULES` and `NORMALISATIONS`.
 
     By keyboard: Tab from control to control, arrow keys on sliders, Space for buttons. Raises `GuidedError` (a
     `ValueError`) for what there is not.

@@ -5,19 +5,16 @@ from collections.abc import Iterable
 import ipywidgets as widgets
 from torch import Tensor, nn
 
-from course_utils.call_pictures import (
-    EXAMPLE_CALLS,
+from course_utils.explorers.call_pictures import (
     GLOBAL,
     MODEL,
     CallStory,
     choose_moments,
     guess_next_hook,
-    make_example,
     show_source,
     tell_call,
 )
-from course_utils.calls import HOOK_KINDS, life_of_a_call
-from course_utils.explorers.panels import (
+from course_utils.explorers.panel import (
     Explorer,
     label_width,
     make_drawing,
@@ -28,6 +25,8 @@ from course_utils.explorers.panels import (
     put_on_paper,
     wrap_words,
 )
+from course_utils.hooks.call import HOOK_KINDS, life_of_a_call
+from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
 NO_OTHER = "no hook any more"
 
@@ -38,7 +37,7 @@ class LifeOfACall(Explorer):
     model: what the relu of the network fc1, relu, fc2 does ("plain", "in place" or "raises an error"), or a model of
         your own with at most 8 modules; then `inputs` is what to call it with, a tensor or a tuple of arguments.
     hooks: the hooks to begin with, in the order of registration: `(kind, place)` with a kind of
-        `course_utils.calls.HOOK_KINDS`; the place is a dotted name, "" for the model, or "global".
+        `course_utils.hooks.call.HOOK_KINDS`; the place is a dotted name, "" for the model, or "global".
     step: the step to open at, from 1; -1 for the last.
 
     The source of each part comes from the installed torch, and shows as soon as a control is used. By keyboard: Tab

@@ -4,19 +4,9 @@ from collections.abc import Iterable
 
 import ipywidgets as widgets
 
-from course_utils.explorers.panels import (
-    Explorer,
-    label_width,
-    make_drawing,
-    make_label,
-    make_paragraph,
-    make_problem,
-    put_on_paper,
-)
-from course_utils.model_hooks import (
+from course_utils.explorers.model_hooks_story import (
     EFFECTS,
     KINDS,
-    MODELS,
     HookStory,
     PlacementError,
     describe,
@@ -25,14 +15,24 @@ from course_utils.model_hooks import (
     tell_hooks,
     title_of,
 )
+from course_utils.explorers.panel import (
+    Explorer,
+    label_width,
+    make_drawing,
+    make_label,
+    make_paragraph,
+    make_problem,
+    put_on_paper,
+)
+from course_utils.vision.toys import MODELS
 
 
 class ModelHooks(Explorer):
     """Register hooks on the modules of a small model, remove them, and see what they see and change.
 
-    model: one of `course_utils.model_hooks.MODELS`.
+    model: one of `toys.MODELS`.
     hooks: the hooks to begin with, in the order of registration: `(module, kind)` or `(module, kind, effect)`, with the
-        kinds and effects of `course_utils.model_hooks`; the module is a dotted name, "" is the model itself.
+        kinds and effects of `model_hooks_story`; the module is a dotted name, "" is the model itself.
 
     The hooks exist only while the picture is computed, on a model made for it. By keyboard: Tab from control to
     control, Space for buttons, arrow keys on lists (see `GradientFlow`). Raises `PlacementError` (a `ValueError`) for

@@ -2,8 +2,13 @@
 
 import ipywidgets as widgets
 
-from course_utils.explorers.panels import Explorer, label_width, make_paragraph, make_picture
-from course_utils.patch_pictures import (
+from course_utils.explorers.panel import (
+    Explorer,
+    label_width,
+    make_paragraph,
+    make_picture,
+)
+from course_utils.explorers.patch_pictures import (
     NETWORKS,
     PATCH_LAYERS,
     PATCH_PAIRS,
@@ -12,15 +17,15 @@ from course_utils.patch_pictures import (
     PatchView,
     draw_patch,
 )
-from course_utils.pictures import Picture, png
+from course_utils.vision.pictures import Picture, png
 
 
 class Patching(Explorer):
     """Two pictures that differ in one respect, and a block of a layer that is taken from one into the other.
 
-    pair: the number of one of `course_utils.patch_pictures.PATCH_PAIRS`, from 1.
+    pair: the number of one of `patch_pictures.PATCH_PAIRS`, from 1.
     network: "honest" or "misled".
-    layer: one of `course_utils.patch_pictures.PATCH_LAYERS`.
+    layer: one of `patch_pictures.PATCH_LAYERS`.
     row, column, size: the block, in cells of a grid of 14 x 14 over the picture.
 
     By keyboard: Tab from control to control, arrow keys on sliders, Space for buttons.

@@ -5,7 +5,7 @@
 The rule, and which module keeps it:
 
 1. `submissions`, `collect`: a submission is bytes. Only the *answers* are taken out of it, by the exercises' names, and
-   with each the definitions that it needs (`course_utils.names`). Everything else in the file is ignored.
+   with each the definitions that it needs (`course_utils.grading.definitions`). Everything else in the file is ignored.
 2. `crew`, `forking`, `host`, `sandbox`: each answer runs by itself in a sandbox, on inputs from a secret seed, in a
    process that does not know the course's answers (`bare`). Where there is no fork, `kernel` does it, slowly. Beside
    the answer is the `driver`, which notes what it did. Only that *evidence* comes out, as JSON, read with suspicion

@@ -75,8 +75,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _load_lessons(folder: Path | None) -> dict[str, Lesson]:
+    from course_utils.authoring.source import FOLDER, LessonError
     from course_utils.grading.lessons import load_lessons, read_cards
-    from course_utils.notebooks import FOLDER, LessonError
 
     try:
         return load_lessons(folder or FOLDER, read_cards)
@@ -134,9 +134,9 @@ def grade_submissions(options: argparse.Namespace) -> int:
     # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
     with _crew(options) as crew, Comparer() as comparer:
         import_lean()
-        from course_utils.grading.forking import HostDied
         from course_utils.grading.grade import grade
         from course_utils.grading.resume import Memory
+        from course_utils.grading.sandbox.fork import HostDied
 
         lessons = _load_lessons(options.folder)
         submissions = _find(options.submissions, options.roster, lessons, _choose(lessons, options.lesson))
@@ -176,7 +176,7 @@ def _report(graded: Graded, submissions: int, report: Path) -> int:
 
 
 def _crew(options: argparse.Namespace) -> Crew:
-    from course_utils.grading.crew import DaskCrew, LocalCrew, choose_engine
+    from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew, choose_engine
 
     try:
         engine = choose_engine(options.engine)

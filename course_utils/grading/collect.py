@@ -1,7 +1,7 @@
 """Step 1: from a notebook's cells to answers. Nothing of a submission runs here.
 
-Out of a notebook come the answers and nothing else (see `course_utils.answers` for where they are looked for). With an
-answer travel the definitions that it uses, one by one and never whole cells (see `course_utils.names`): first from the
+Out of a notebook come the answers and nothing else (see `answers` for where they are looked for). With an
+answer travel the definitions that it uses, one by one and never whole cells (see `definitions`): first from the
 submission, and what the submission has lost, from the lesson itself.
 """
 
@@ -11,9 +11,15 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from course_utils.answers import find_answer
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.names import Cell, Names, first_line, text_of, used_names
+from course_utils.grading.answers import find_answer
+from course_utils.grading.definitions import (
+    Cell,
+    Names,
+    first_line,
+    text_of,
+    used_names,
+)
 
 if TYPE_CHECKING:
     from course_utils.grading.lessons import Card, Lesson

@@ -19,11 +19,12 @@ from types import TracebackType
 from xml.etree import ElementTree
 
 from course_utils.grading.lean import import_lean
+from course_utils.root import ROOT
 
 NOTEBOOK = "verdicts.ipynb"
 RESULTS = "verdicts.xml"
 GO = b"go\n"
-PACKAGE_PLACE = Path(__file__).resolve().parents[2]
+PACKAGE_PLACE = ROOT
 _NOT_PASSED_ON = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHASHSEED")
 
 

@@ -10,21 +10,34 @@ from typing import TYPE_CHECKING, Protocol
 
 import nbformat
 
-from course_utils.answers import Unreadable, read_cells
 from course_utils.exercises.outcome import Outcome
+from course_utils.grading.answers import Unreadable, read_cells
 from course_utils.grading.collect import Answer, collect_answers
-from course_utils.grading.crew import LocalCrew, Result, choose_engine
-from course_utils.grading.judge import Item, Judged, Verdict, compare, judge_answer, make_verdict_notebook
+from course_utils.grading.judge import (
+    Item,
+    Judged,
+    Verdict,
+    compare,
+    judge_answer,
+    make_verdict_notebook,
+)
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import Score, printable, score
 from course_utils.grading.resume import Memory
-from course_utils.grading.run import Key, Observed, make_keys, make_task, read_ran
+from course_utils.grading.run import (
+    Key,
+    Observed,
+    make_keys,
+    make_task,
+    read_ran,
+)
+from course_utils.grading.sandbox.crew import LocalCrew, Result, choose_engine
+from course_utils.grading.sandbox.tasks import Limits, Ran
 from course_utils.grading.submissions import Submission, read_submission
-from course_utils.grading.tasks import Limits, Ran
 
 if TYPE_CHECKING:
     from course_utils.grading.comparing import Comparer
-    from course_utils.grading.key_kernel import Seat
+    from course_utils.grading.sandbox.key_kernel import Seat
 
 STOPPED = "the grading was stopped before this was run"
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import nbformat
 from joblib import cpu_count
 
-from course_utils import notebooks
+from course_utils.authoring.source import KERNELSPEC, LANGUAGE_INFO
 from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.grading.canonical import canonical
@@ -152,7 +152,7 @@ def make_verdict_notebook(items: Sequence[Item]) -> nbformat.NotebookNode:
         metadata = {"student": item.student, "lesson": item.lesson, "exercise": judged.exercise}
         source = _printing(judged.exercise, judged.got)
         cells.append(nbformat.v4.new_code_cell(source, outputs=[output], execution_count=count, metadata=metadata))
-    metadata = {"kernelspec": dict(notebooks.KERNELSPEC), "language_info": dict(notebooks.LANGUAGE_INFO)}
+    metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
     return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
 
 

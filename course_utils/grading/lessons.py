@@ -14,15 +14,15 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from course_utils import notebooks
-from course_utils.answers import code_cells
+from course_utils.authoring.source import FOLDER, answer_cells, answered, learner, sources
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.names import Cell, Names
+from course_utils.grading.answers import code_cells
+from course_utils.grading.definitions import Cell, Names
 
 if TYPE_CHECKING:
     from course_utils.exercises.engine import Exercise
 
-EXERCISES = Path(__file__).resolve().parents[1] / "exercises"
+EXERCISES = Path(__file__).resolve().parents[1] / "lessons"
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,12 @@ class Lesson:
     @cached_property
     def cells(self) -> list[Cell]:
         """The code cells of the learner's edition."""
-        return code_cells(notebooks.learner(self.path).cells)
+        return code_cells(learner(self.path).cells)
 
     @cached_property
     def answer_ids(self) -> dict[str, str]:
         """The lasting id of each exercise's answer cell."""
-        cells = notebooks.answer_cells(notebooks.learner(self.path), self.name)
+        cells = answer_cells(learner(self.path), self.name)
         return {name: cell.id for name, cell in cells.items()}
 
     def needed(self, names: set[str], exercise: str) -> list[str]:
@@ -102,7 +102,7 @@ class Lesson:
         """The lesson with the reference answers in its answer cells, as the text of an `.ipynb` file."""
         import nbformat
 
-        return nbformat.writes(notebooks.answered(self.path, {each.name: each.source for each in self.exercises}))
+        return nbformat.writes(answered(self.path, {each.name: each.source for each in self.exercises}))
 
     @cached_property
     def _names(self) -> Names:
@@ -115,7 +115,7 @@ class Lesson:
 
 
 def load_lessons(
-    folder: Path = notebooks.FOLDER, read: Callable[[int], Sequence[Card | Exercise]] | None = None
+    folder: Path = FOLDER, read: Callable[[int], Sequence[Card | Exercise]] | None = None
 ) -> dict[str, Lesson]:
     """The lessons that have a text source in `folder`, by name. Raises `notebooks.LessonError` if there is no such.
 
@@ -124,5 +124,5 @@ def load_lessons(
     """
     if read is None:
         from course_utils.exercises.engine import exercises_of as read
-    found = [Lesson(path, tuple(read(int(path.stem[:2])))) for path in notebooks.sources(folder)]
+    found = [Lesson(path, tuple(read(int(path.stem[:2])))) for path in sources(folder)]
     return {lesson.name: lesson for lesson in found}

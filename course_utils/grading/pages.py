@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from course_utils.exercises.outcome import Stage, code_spans
+from course_utils.exercises.outcome import Stage
 from course_utils.grading.lessons import Card, read_cards
 from course_utils.grading.report import NOT_GRADED, Score, by_student
+from course_utils.show import code_spans
 
 STUDENTS = "students"
 CLASS_PAGE = "index.html"

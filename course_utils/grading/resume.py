@@ -22,7 +22,7 @@ from pathlib import Path
 
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.judge import Judged, Verdict
-from course_utils.grading.sandbox import PACKAGE
+from course_utils.grading.sandbox.walls import PACKAGE
 
 FOLDER = ".grading"
 

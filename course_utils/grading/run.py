@@ -13,20 +13,33 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from course_utils.answers import read_cells
-from course_utils.edition import has_answers
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
+from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import Answer, collect_answers
 from course_utils.grading.lessons import Card, Lesson
-from course_utils.grading.records import BadRecord, check_evidence, read_json, read_record
-from course_utils.grading.tasks import BLAMED, EVIDENCE, MISTAKES, TOO_LONG, Limits, Ran, Task
+from course_utils.grading.records import (
+    BadRecord,
+    check_evidence,
+    read_json,
+    read_record,
+)
+from course_utils.grading.sandbox.tasks import (
+    BLAMED,
+    EVIDENCE,
+    MISTAKES,
+    TOO_LONG,
+    Limits,
+    Ran,
+    Task,
+)
+from course_utils.root import has_answers
 
 if TYPE_CHECKING:
     from course_utils.exercises.engine import Exercise
     from course_utils.exercises.evidence import Evidence
-    from course_utils.grading.kernel import Execution
-    from course_utils.grading.key_kernel import Seat
+    from course_utils.grading.sandbox.kernel import Execution
+    from course_utils.grading.sandbox.key_kernel import Seat
 
 
 @dataclass(frozen=True)
@@ -153,10 +166,10 @@ def _name(answer: Answer) -> str:
 
 
 def _run_key(answers: Sequence[Answer], secret: int, limits: Limits, seat: Seat | None = None) -> dict[str, Key]:
-    from course_utils.grading.kernel import execute, make_notebook
+    from course_utils.grading.sandbox.kernel import execute, make_notebook
 
     tasks = [make_task(answer, secret) for answer in answers]
-    modules = sorted({f"course_utils.exercises.lesson_{answer.exercise.lesson:02}" for answer in answers})
+    modules = sorted({f"course_utils.lessons.lesson_{answer.exercise.lesson:02}" for answer in answers})
     notebook = make_notebook(tasks, setup="\n".join(f"import {module}" for module in modules), mistakes=True)
     seeds = {task.exercise: task.seed for task in tasks}
     seconds = limits.submission * len(modules)

@@ -24,9 +24,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from course_utils.answers import Unreadable
+from course_utils.grading.answers import Unreadable
 from course_utils.grading.lessons import Lesson
-from course_utils.renewal import BACKUPS
+from course_utils.lab.update import BACKUPS
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_FILES = 200_000

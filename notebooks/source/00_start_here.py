@@ -57,7 +57,7 @@ except ModuleNotFoundError:
 # `doctor(details=True)` tells more.
 
 # %%
-from course_utils.doctor import doctor
+from course_utils.lab.doctor import doctor
 
 doctor()
 
@@ -74,8 +74,15 @@ doctor()
 # Here is a prediction to try. Choose, press *Commit*, run the cell below it, then press *Why?*
 
 # %%
-from course_utils.exercises import check, hint, predict, progress, solution, why
-from course_utils.exercises.lesson_00 import largest
+from course_utils.exercises import (
+    check,
+    hint,
+    predict,
+    progress,
+    solution,
+    why,
+)
+from course_utils.lessons.lesson_00 import largest
 
 # %% tags=["predict"]
 predict("gradient_of_square")

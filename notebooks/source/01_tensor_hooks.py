@@ -59,8 +59,14 @@ except ModuleNotFoundError:
 import torch
 from torch import nn
 
-from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.exercises.lesson_01 import (
+from course_utils.exercises import (
+    check,
+    hint,
+    predict,
+    solution,
+    why,
+)
+from course_utils.lessons.lesson_01 import (
     freeze_biases,
     hook_once,
     keep_positive,

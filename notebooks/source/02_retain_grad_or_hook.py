@@ -61,9 +61,15 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from course_utils.charts import bars
-from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.exercises.lesson_02 import (
+from course_utils.exercises import (
+    check,
+    hint,
+    predict,
+    solution,
+    why,
+)
+from course_utils.hooks.memory import measure_memory
+from course_utils.lessons.lesson_02 import (
     arrived_and_passed_on,
     count_saved_bytes,
     gradients_of_all,
@@ -72,7 +78,7 @@ from course_utils.exercises.lesson_02 import (
     record_norms,
     save_as_half,
 )
-from course_utils.memory import measure_memory
+from course_utils.vision.charts import bars
 
 # %% [markdown]
 # ## Asking a tensor to keep its gradient

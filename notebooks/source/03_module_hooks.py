@@ -65,8 +65,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.exercises.lesson_03 import (
+from course_utils.exercises import (
+    check,
+    hint,
+    predict,
+    solution,
+    why,
+)
+from course_utils.hooks.inventory import (
+    HooksLeftError,
+    count_hooks,
+    list_hooks,
+    no_hooks_left,
+)
+from course_utils.hooks.record import record
+from course_utils.hooks.trace import trace
+from course_utils.lessons.lesson_03 import (
     SaveOutput,
     fix_argument,
     hooked,
@@ -74,7 +88,6 @@ from course_utils.exercises.lesson_03 import (
     reverse_gradient,
     silence_channel,
 )
-from course_utils.hooks import HooksLeftError, count_hooks, list_hooks, no_hooks_left, record, trace
 
 # %% [markdown]
 # ## A hook that looks at the output

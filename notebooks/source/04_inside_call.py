@@ -66,14 +66,20 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
-from course_utils.calls import life_of_a_call, read_parts
-from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.hooks import trace
+from course_utils.exercises import (
+    check,
+    hint,
+    predict,
+    solution,
+    why,
+)
+from course_utils.hooks.call import life_of_a_call, read_parts
+from course_utils.hooks.trace import trace
 
 parts = {part.name: part for part in read_parts()}  # reads torch's source, for later
 
 # %% tags=["setup"]
-from course_utils.exercises.lesson_04 import (
+from course_utils.lessons.lesson_04 import (
     Handle,
     MiniModule,
     MiniSteps,

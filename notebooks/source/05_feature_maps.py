@@ -73,10 +73,17 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.utils import make_grid
 
-from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.exercises import (
+    check,
+    hint,
+    predict,
+    solution,
+    why,
+)
+from course_utils.hooks.record import record
 
 # %% tags=["setup"]
-from course_utils.exercises.lesson_05 import (
+from course_utils.lessons.lesson_05 import (
     channel_means,
     dead_channels,
     keep_maps,
@@ -86,10 +93,16 @@ from course_utils.exercises.lesson_05 import (
     tile_maps,
     zero_shares,
 )
-from course_utils.hooks import record
-from course_utils.networks import load_classifier, load_picture_net
-from course_utils.pictures import centre, colourise, grid, normalise, outline, show
-from course_utils.scenes import KINDS, scene, scenes
+from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.vision.networks import load_classifier, load_picture_net
+from course_utils.vision.pictures import (
+    centre,
+    colourise,
+    grid,
+    normalise,
+    outline,
+    show,
+)
 
 # %% [markdown]
 # ## A network, and a picture for it
@@ -145,7 +158,8 @@ show(
 predict("first_channel_of_a_drawing")
 
 # %%
-from course_utils.feature_maps import draw_strokes, make_edge_net, put_on_white
+from course_utils.vision.pictures import draw_strokes, put_on_white
+from course_utils.vision.toys import make_edge_net
 
 drawing = draw_strokes()
 print("the drawing:", tuple(drawing.shape))
@@ -257,7 +271,7 @@ print("never seen:", sum(len(outputs) - 1 for outputs in crowded.values()))
 # %% [markdown]
 # The recipe then shows the first entry of each drawer, and 25 of the 36 layers are never seen. Worse, nothing says so.
 #
-# **Mended:** the key is the layer's **name**, which no other layer has. `course_utils.hooks.record` does that, and takes
+# **Mended:** the key is the layer's **name**, which no other layer has. `course_utils.hooks.record.record` does that, and takes
 # its hooks away when the block ends:
 
 # %%
@@ -364,7 +378,7 @@ for tag, image in images.items():
     print(f"{tag:12} PNG of {image.width} x {image.height} pixels")
 
 # %%
-from course_utils.pictures import read_picture
+from course_utils.vision.pictures import read_picture
 
 inside = read_picture(images["features.6"].encoded_image_string)
 show(
@@ -386,7 +400,7 @@ show(
 # under the words "deeper is more abstract". A recording keeps the calls in the order in which they happened:
 
 # %%
-from course_utils.pictures import resize_maps
+from course_utils.vision.pictures import resize_maps
 
 with torch.no_grad(), record(resnet34.model, nn.Conv2d) as calls:
     resnet34.model(x)
@@ -487,7 +501,7 @@ print([node for node in nodes if node.startswith("layer1.0.")])
 # - **tells:** how often the best channel responds more to a picture with the thing than to one without. Chance is 50 %.
 
 # %%
-from course_utils.feature_maps import follow_things
+from course_utils.vision.scores import follow_things
 
 batch = scenes(200, seed=905)
 with torch.no_grad(), record(net, nn.ReLU) as seen:
@@ -504,7 +518,7 @@ for name, layer in seen.items():
     print(f"{name:12} {shape:14} {zeros:4.0%} {dead:5} {on:11.0%} {tells:9.0%}")
 
 # %%
-from course_utils.charts import bars
+from course_utils.vision.charts import bars
 
 names = ["first", "second", "third", "fourth", "fifth"]
 share = [round(100 * each.share.amax(0).mean().item()) for each in followed.values()]
@@ -533,7 +547,7 @@ bars(
 # strongly. The picture is lit where the channel responds; the white line is the true outline.
 
 # %%
-from course_utils.feature_maps import light_up
+from course_utils.vision.pictures import light_up
 
 fourth, follow = seen["features.13"].output, followed["features.13"]
 tiles, words = [], []
@@ -565,7 +579,7 @@ show(
 predict("maps_kept_by_one")
 
 # %%
-from course_utils.memory import measure_memory
+from course_utils.hooks.memory import measure_memory
 
 many = batch.images[:64].float() / 255
 keeping = {
@@ -622,7 +636,7 @@ FeatureMaps("picture_net", layer="features.13", channel=cat, picture=30)
 # again. Or let `make handout LESSON=05 NETWORK=resnet34 IMAGE=photo.jpg` do that; it writes a page.
 
 # %%
-from course_utils.own_picture import look_at, show_strongest_maps
+from course_utils.vision.own import look_at, show_strongest_maps
 
 own = look_at(own_network, own_image or picture.image, own_layer)
 print(own)

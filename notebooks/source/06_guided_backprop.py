@@ -68,8 +68,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.exercises.lesson_06 import (
+from course_utils.exercises import (
+    check,
+    hint,
+    predict,
+    solution,
+    why,
+)
+from course_utils.lessons.lesson_06 import (
     Guide,
     class_gradient,
     guide_relu,
@@ -79,26 +85,26 @@ from course_utils.exercises.lesson_06 import (
     stop_in_place,
     to_picture,
 )
+from course_utils.scenes.scene import KINDS, scene, scenes
 
 # %% tags=["setup"]
-from course_utils.guided_pictures import draw_cascade, draw_rules, show_fixed
-from course_utils.networks import load_classifier, load_picture_net
-from course_utils.pictures import grid, show
-from course_utils.saliency import (
+from course_utils.vision.charts import draw_cascade, draw_rules
+from course_utils.vision.networks import load_classifier, load_picture_net
+from course_utils.vision.pictures import grid, show, show_fixed
+from course_utils.vision.saliency import (
     deconvnet,
     grad_cam,
     guided_backprop,
     input_gradient,
     standardise,
 )
-from course_utils.sanity import (
+from course_utils.vision.sanity import (
     cosine_similarity,
     find_strength,
     measure_class_sensitivity,
     randomise_cascading,
     rank_correlation,
 )
-from course_utils.scenes import KINDS, scene, scenes
 
 # %% [markdown]
 # ## Which pixels matter?
@@ -322,7 +328,7 @@ handles[0].remove()
 # The hook wraps the module's input in a view, and an in-place operation on it would lose the hook (lesson 03). Exercise
 # 6 switches the flag off. What works for all of them, functions too, is to watch the *function* that every ReLU calls:
 # `torch.overrides.TorchFunctionMode` is a context manager that sees each call of a torch function in its block, and may
-# answer in its place. `course_utils.saliency.guided_backprop` does this:
+# answer in its place. `course_utils.vision.saliency.guided_backprop` does this:
 
 
 # %%
@@ -610,7 +616,7 @@ GuidedBackprop(picture=1, kind="cat", rule="guided")
 # again. Or let `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg` do that; it writes a page.
 
 # %%
-from course_utils.own_picture import look_at, show_gradients
+from course_utils.vision.own import look_at, show_gradients
 
 own = look_at(own_network, own_image or image, own_layer)
 print(own)

@@ -64,8 +64,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.exercises.lesson_07 import (
+from course_utils.exercises import (
+    check,
+    hint,
+    predict,
+    solution,
+    why,
+)
+from course_utils.lessons.lesson_07 import (
     channel_weights,
     class_activation_map,
     grad_cam_with_hooks,
@@ -81,11 +87,21 @@ _ = torch.manual_seed(0)  # for the one layer with random weights that we make
 # The tools of this lesson: networks and pictures, saliency maps, scores, and functions to draw with.
 
 # %% tags=["setup"]
-from course_utils.cam_pictures import draw_heat
-from course_utils.localisation import energy_inside, grow, localise, point, points_at
-from course_utils.networks import load_picture_net, measure
-from course_utils.pictures import centre, colourise, grid, show
-from course_utils.saliency import (
+from course_utils.scenes.scene import (
+    KINDS,
+    SIZE,
+    scene,
+    scenes,
+)
+from course_utils.vision.networks import load_picture_net, measure
+from course_utils.vision.pictures import (
+    centre,
+    colourise,
+    draw_heat,
+    grid,
+    show,
+)
+from course_utils.vision.saliency import (
     SaliencyError,
     cam,
     class_maps,
@@ -96,7 +112,13 @@ from course_utils.saliency import (
     scale_to_unit,
     upsample,
 )
-from course_utils.scenes import KINDS, SIZE, scene, scenes
+from course_utils.vision.scores import (
+    energy_inside,
+    grow,
+    localise,
+    point,
+    points_at,
+)
 
 # %% [markdown]
 # ## One picture, two questions
@@ -798,7 +820,7 @@ GradCam(2, "fish", buoy=True)
 # again. Or let `make handout LESSON=07 NETWORK=resnet34 IMAGE=photo.jpg` do that; it writes a page.
 
 # %%
-from course_utils.own_picture import look_at, show_grad_cams
+from course_utils.vision.own import look_at, show_grad_cams
 
 own = look_at(own_network, own_image or picture.image, own_layer)
 print(own)

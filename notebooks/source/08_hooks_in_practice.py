@@ -67,8 +67,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.exercises.lesson_08 import (
+from course_utils.exercises import (
+    check,
+    hint,
+    predict,
+    solution,
+    why,
+)
+from course_utils.lessons.lesson_08 import (
     attention_maps,
     clip_as_it_passes,
     dead_share,
@@ -84,23 +90,37 @@ _ = torch.manual_seed(0)  # for the one network with random weights
 # The tools of this lesson: broken networks, pictures, functions to patch and to draw with.
 
 # %% tags=["setup"]
-from course_utils.attention import HEADS, draw_attention, encode, make_two_head_block
-from course_utils.cam_pictures import draw_heat
-from course_utils.charts import bars
-from course_utils.diagnosis import (
+from course_utils.hooks.inventory import count_hooks, list_hooks
+from course_utils.hooks.memory import measure_memory
+from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.vision.attention import draw_attention
+from course_utils.vision.charts import bars
+from course_utils.vision.networks import load_picture_net, measure
+from course_utils.vision.patching import (
+    SWAPS,
+    cells_of,
+    patch,
+    recovered,
+    scan,
+    swap_pair,
+)
+from course_utils.vision.pictures import centre, draw_heat, grid, show
+from course_utils.vision.saliency import (
+    class_maps,
+    grad_cam,
+    relu,
+    scale_to_unit,
+)
+from course_utils.vision.toys import (
+    HEADS,
+    encode,
     have_an_accident,
     make_chain,
     make_distance_net,
     make_one_unit,
     make_overflow_net,
+    make_two_head_block,
 )
-from course_utils.hooks import count_hooks, list_hooks
-from course_utils.memory import measure_memory
-from course_utils.networks import load_picture_net, measure
-from course_utils.patching import SWAPS, cells_of, patch, recovered, scan, swap_pair
-from course_utils.pictures import centre, grid, show
-from course_utils.saliency import class_maps, grad_cam, relu, scale_to_unit
-from course_utils.scenes import KINDS, scene, scenes
 
 # %% [markdown]
 # ## A nan, and the layer that made it

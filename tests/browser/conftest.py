@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from course_utils import browser as driver
+from tests.browser import lab_page
 
 HERE = Path(__file__).parent
 NOTEBOOKS = HERE.parents[1] / "notebooks"
@@ -19,21 +19,21 @@ LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
-    if missing := driver.say_what_is_missing():
+    if missing := lab_page.say_what_is_missing():
         pytest.skip(missing)
-    with driver.start_lab(tmp_path_factory.mktemp("lab")) as lab:
+    with lab_page.start_lab(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
 
 
 @pytest.fixture(scope="session")
 def browser(lab):
-    with driver.start_browser() as browser:
+    with lab_page.start_browser() as browser:
         yield browser
 
 
 @pytest.fixture(scope="session")
 def window(browser, lab):
-    return driver.LabPage(browser, lab)
+    return lab_page.LabPage(browser, lab)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Lesson:
     """A lesson that was opened and run, in front of the `window`."""
 
     name: str
-    window: driver.LabPage
+    window: lab_page.LabPage
     cells: list[dict]
 
     def find(self, tag: str) -> list[int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from faults import find_faults
 
-from course_utils.exercises.lesson_00 import largest
+from course_utils.lessons.lesson_00 import largest
 
 pytestmark = pytest.mark.browser
 

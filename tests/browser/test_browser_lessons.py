@@ -6,7 +6,7 @@ import pytest
 from faults import find_faults
 from PIL import Image
 
-from course_utils.browser import NARROW, WIDE, WIDGET_TROUBLES
+from tests.browser.lab_page import NARROW, WIDE, WIDGET_TROUBLES
 
 pytestmark = pytest.mark.browser
 

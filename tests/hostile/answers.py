@@ -358,8 +358,8 @@ ATTACKS = [
         "imports the reference answer anew",
         f"""
         import importlib
-        del sys.modules["course_utils.exercises.lesson_01"]
-        return importlib.import_module("course_utils.exercises.lesson_01").{EXERCISE}.reference(tensor, factor)
+        del sys.modules["course_utils.lessons.lesson_01"]
+        return importlib.import_module("course_utils.lessons.lesson_01").{EXERCISE}.reference(tensor, factor)
         """,
         words="raised",
     ),

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from grading_samples import as_version_3, hand_in, notebook_with, source_under_name
 
-from course_utils.grading.crew import LocalCrew
 from course_utils.grading.grade import Graded, grade
 from course_utils.grading.lessons import load_lessons
 from course_utils.grading.resume import Memory
+from course_utils.grading.sandbox.crew import LocalCrew
+from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits
 from course_utils.grading.submissions import find_submissions
-from course_utils.grading.tasks import MEBIBYTE, Limits
 from hostile.answers import ATTACKS, EXERCISE
 from hostile.files import write_files
 

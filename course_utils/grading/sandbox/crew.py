@@ -1,0 +1,164 @@
+"""Who runs the answers: a host on this machine, with a lane for each core, or Dask's workers on many.
+
+The unit is a submission. Results come as they are ready; a worker that is lost does not lose a submission, because
+Dask hands it to another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
+from course_utils.grading.sandbox.tasks import Limits, Ran, Task
+
+if TYPE_CHECKING:
+    from course_utils.grading.sandbox.kernel import KernelEngine
+    from course_utils.grading.sandbox.key_kernel import Seat
+
+ENGINES = ("fork", "kernel")
+Result = tuple[int, list[Ran]]
+
+
+def choose_engine(name: str = "auto") -> str:
+    """The engine for this machine: `fork` on Linux, elsewhere `kernel`; a name chooses for itself."""
+    if name == "auto":
+        return "fork" if sys.platform == "linux" else "kernel"
+    if name == "fork" and sys.platform != "linux":
+        raise ValueError("the fork engine needs Linux; take --engine kernel")
+    return name
+
+
+class LocalCrew:
+    """Engines on this machine: lanes of one host (`jobs`, default: one for each core), or one kernel at a time.
+
+    The host starts at once: its import of torch is the longest part of a small grading. With `key`, it has a seat for
+    the key's kernel too.
+    """
+
+    def __init__(self, engine: str, jobs: int | None = None, hidden: Sequence[Path] = (), *, key: bool = False) -> None:
+        self._jobs = (jobs or len(os.sched_getaffinity(0))) if engine == "fork" else 1
+        self._hidden = hidden
+        self._host = HostProcess(hidden, lanes=self._jobs, kernel=key) if engine == "fork" else None
+        self._all: list[ForkEngine | KernelEngine] = []
+        self._free: queue.SimpleQueue = queue.SimpleQueue()
+        self._lock = threading.Lock()
+
+    @property
+    def seat(self) -> Seat | None:
+        """Where the key's kernel can be, if it is not to be a new process."""
+        return self._host.seat if self._host else None
+
+    def _take(self) -> ForkEngine | KernelEngine:
+        """An engine that nobody uses; a new one if there is none."""
+        with contextlib.suppress(queue.Empty):
+            return self._free.get_nowait()
+        with self._lock:
+            if self._host:
+                made = ForkEngine(self._hidden, self._host, lane=len(self._all))
+            else:
+                from course_utils.grading.sandbox.kernel import KernelEngine
+
+                made = KernelEngine()
+            self._all.append(made)
+        return made
+
+    def __enter__(self) -> LocalCrew:
+        return self
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def isolation(self) -> list[str]:
+        """What keeps the answers in: the lines of the engines that have been at work, each once."""
+        return list(dict.fromkeys(each.isolation for each in self._all if each.isolation))
+
+    def run_one(self, tasks: Sequence[Task], limits: Limits) -> list[Ran]:
+        """Run one submission on a free engine."""
+        engine = self._take()
+        try:
+            return engine.run(tasks, limits)
+        finally:
+            self._free.put(engine)
+
+    def run(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[Result]:
+        """Start to run the submissions; gives each one's number and results as it is done."""
+        from joblib import Parallel, delayed
+
+        def run_one(number: int) -> Result:
+            return number, self.run_one(batches[number], limits)
+
+        parallel = Parallel(n_jobs=self._jobs, backend="threading", return_as="generator_unordered")
+        return parallel(delayed(run_one)(number) for number in range(len(batches)))
+
+    def close(self) -> None:
+        """End every engine and what it runs."""
+        for each in self._all:
+            each.close()
+        if self._host:
+            self._host.close()
+
+
+class DaskCrew:
+    """Dask's workers, wherever they are: each has hosts of its own. `address` is the scheduler's."""
+
+    def __init__(self, address: str, engine: str) -> None:
+        from distributed import Client
+
+        self._engine = engine
+        self.seat = None
+        self._client = Client(address, set_as_default=False)
+        self.isolation: list[str] = []
+
+    def __enter__(self) -> DaskCrew:
+        return self
+
+    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def run(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[Result]:
+        """As `LocalCrew.run`. A submission whose workers die again and again has a reason instead of results."""
+        from distributed import as_completed
+
+        submit = self._client.submit
+        futures = [submit(run_on_worker, list(batch), limits, self._engine, pure=False) for batch in batches]
+        numbers = {future.key: number for number, future in enumerate(futures)}
+        return self._collect(as_completed(futures, loop=self._client.loop), numbers, [len(batch) for batch in batches])
+
+    def _collect(self, done: Iterator, numbers: dict[str, int], sizes: list[int]) -> Iterator[Result]:
+        for future in done:
+            number = numbers[future.key]
+            try:
+                line, results = future.result()  # if its worker has been lost since, this waits for another one
+            except Exception as error:
+                results = [Ran(ended=f"no worker could run it: {error}")] * sizes[number]
+            else:
+                if line not in self.isolation:
+                    self.isolation.append(line)
+            future.release()
+            yield number, results
+
+    def close(self) -> None:
+        """Leave the cluster; what has not run there will not."""
+        with contextlib.suppress(OSError):
+            self._client.close()
+
+
+_on_worker: dict[str, LocalCrew] = {}
+
+
+def run_on_worker(tasks: list[Task], limits: Limits, engine: str) -> tuple[str, list[Ran]]:
+    """Run one submission on a Dask worker; its engine is kept for the next one, and ends with the worker."""
+    if engine not in _on_worker:
+        _on_worker[engine] = LocalCrew(engine, jobs=1)
+    crew = _on_worker[engine]
+    results = crew.run_one(tasks, limits)
+    return crew.isolation[0], results

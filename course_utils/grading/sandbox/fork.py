@@ -1,0 +1,219 @@
+"""The fork engine: a child process for each exercise, in a sandbox, in milliseconds. Linux only; see `host`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from course_utils.grading.sandbox.key_kernel import Seat
+from course_utils.grading.sandbox.tasks import (
+    KILLED,
+    LATE,
+    MEBIBYTE,
+    TOO_LONG,
+    Limits,
+    Ran,
+    Task,
+)
+from course_utils.grading.sandbox.walls import PACKAGE
+
+KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
+START_SECONDS = 120  # to import torch, on a slow disk
+SPARE_SECONDS = 30  # for a host to end a child and to answer
+
+
+class HostDied(RuntimeError):
+    """The process that forks is gone, or does not answer."""
+
+
+class HostProcess:
+    """A `host` with a number of lanes, each for one engine; it starts at once and is ready later.
+
+    With `kernel`, it has a process that can become the kernel of the key, in `seat`. `hidden` are files and folders
+    that no answer may read.
+    """
+
+    command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
+
+    def __init__(
+        self, hidden: Sequence[Path] = (), lanes: int = 1, kernel: bool = False, command: Sequence[str] | None = None
+    ) -> None:
+        pairs = [socket.socketpair() for _ in range(lanes + kernel)]
+        theirs = [their.fileno() for _, their in pairs]
+        self._process = subprocess.Popen(
+            command or self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
+            pass_fds=theirs,
+        )
+        for _, their in pairs:
+            their.close()
+        self.lanes = [own for own, _ in pairs[:lanes]]
+        self.seat = Seat(pairs[-1][0]) if kernel else None
+        setup = {
+            "hidden": [str(Path(path).absolute()) for path in hidden],
+            "lanes": theirs[:lanes],
+            "kernel": theirs[-1] if kernel else None,
+        }
+        with contextlib.suppress(BrokenPipeError):  # then the lanes' end says so
+            self._process.stdin.write(json.dumps(setup).encode() + b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process that everything else is below."""
+        return self._process.pid
+
+    def last_words(self) -> str:
+        """What it said on its standard error, if it has ended."""
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            return "it closed its lane"
+        said = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+        return said[-1] if said else "it ended without a word"
+
+    def close(self) -> None:
+        """End it, and with it every process that it has started."""
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.kill()
+        self._process.wait()
+        self._process.stderr.close()
+        for lane in self.lanes:
+            lane.close()
+        if self.seat:
+            self.seat.close()
+
+
+class ForkEngine:
+    """Runs answers in children of a host: of lane number `lane` of `host` or, without one, of a host of its own.
+
+    `hidden` are files and folders that no answer may read. Not for use by two threads.
+    """
+
+    name = "fork"
+    command: Sequence[str] | None = None  # how a host of its own is started, if not as any other
+
+    def __init__(self, hidden: Sequence[Path] = (), host: HostProcess | None = None, lane: int = 0) -> None:
+        self._hidden = hidden
+        self._closed = False
+        self._own = None
+        self._start(host, lane)
+
+    def __enter__(self) -> ForkEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait_until_ready(self) -> None:
+        """Come back when the host can fork; then `isolation` is the line that says what keeps answers in."""
+        if not self.isolation:
+            self.isolation = self._read(START_SECONDS)["isolation"]
+
+    def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
+        """Run the answers of one submission, each by itself."""
+        limits = limits or Limits()
+        self.wait_until_ready()  # to start is no student's time
+        deadline = time.monotonic() + limits.submission
+        return [self._run_in_time(task, limits, deadline - time.monotonic()) for task in tasks]
+
+    def _run_in_time(self, task: Task, limits: Limits, left: float) -> Ran:
+        if left <= 0:
+            return Ran(ended=LATE)
+        seconds = min(limits.exercise, left)
+        ran = self._run_one(task, Limits(**asdict(limits) | {"exercise": seconds}))
+        if ran.ended == TOO_LONG and seconds < limits.exercise:
+            return Ran(ended=LATE, seconds=ran.seconds)
+        return ran
+
+    def _run_one(self, task: Task, limits: Limits) -> Ran:
+        start = time.monotonic()
+        try:
+            self._write({"task": asdict(task), "limits": asdict(limits)})
+            return Ran(**self._read(limits.exercise + SPARE_SECONDS))
+        except HostDied:  # where the platform protects no process from another, an answer can do that
+            if self._closed:
+                raise
+            self._stop()
+            self._start()
+            self.wait_until_ready()
+            return Ran(ended=KILLED, seconds=round(time.monotonic() - start, 4))
+
+    def close(self) -> None:
+        """End the host, if it is this engine's own, and with it every process that it has started."""
+        self._closed = True
+        self._stop()
+
+    # ---------------------------------------------------------------------------------------------------- the process
+
+    def _start(self, host: HostProcess | None = None, lane: int = 0) -> None:
+        self.isolation = ""
+        self._waiting = b""
+        if host is None:
+            self._own = host = HostProcess(self._hidden, command=self.command)
+        self.host = host
+        self._lane = host.lanes[lane]
+
+    def _stop(self) -> None:
+        self._lane.close()
+        if self._own:
+            self._own.close()
+
+    def _write(self, content: dict[str, Any]) -> None:
+        try:
+            self._lane.sendall(json.dumps(content).encode() + b"\n")
+        except OSError:
+            raise HostDied(self.host.last_words()) from None
+
+    def _read(self, seconds: float) -> dict[str, Any]:
+        """The next line of the lane."""
+        deadline = time.monotonic() + seconds
+        chunks = [self._waiting]
+        while b"\n" not in chunks[-1]:
+            left = deadline - time.monotonic()
+            try:
+                if left <= 0 or not select.select([self._lane], [], [], left)[0]:
+                    raise HostDied(f"it did not answer in {seconds:g} s")
+                chunk = self._lane.recv(MEBIBYTE)
+            except (OSError, ValueError) as error:  # closed under our feet
+                raise HostDied(str(error)) from None
+            if not chunk:
+                raise HostDied(self.host.last_words())
+            chunks.append(chunk)
+        line, _, self._waiting = b"".join(chunks).partition(b"\n")
+        return json.loads(line)
+
+
+def _environment() -> dict[str, str]:
+    """What the host and its children find in their environment: nothing of the user's."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return (
+        kept
+        | single
+        | {
+            "COURSE_PROGRESS": "off",
+            "CUDA_VISIBLE_DEVICES": "",
+            "USER": "student",
+            "MPLBACKEND": "Agg",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",
+            "PYTHONPATH": str(PACKAGE.parent),
+        }
+    )

@@ -1,0 +1,226 @@
+"""The kernel engine: papermill runs each exercise in an ordinary kernel. Slow, but it works wherever Jupyter does.
+
+The same notebook, with all exercises in it and in a kernel that knows the answers, gives the key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from course_utils.authoring import build, source
+from course_utils.grading.sandbox.tasks import (
+    EVIDENCE,
+    KILLED,
+    LATE,
+    MISTAKES,
+    TOO_LONG,
+    Limits,
+    Ran,
+    Task,
+)
+from course_utils.grading.sandbox.walls import kernel_words
+
+if TYPE_CHECKING:
+    from course_utils.grading.sandbox.key_kernel import Seat
+
+MAX_NOTEBOOK_BYTES = 256 * 1024 * 1024
+START_SECONDS = 120  # to start a kernel and to import torch, on a slow disk
+DRIVER = "course_utils.grading.sandbox.driver"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A notebook after its run: what each exercise's cells displayed, by kind.
+
+    If the run ended early, `ended` says why, and `at` is the exercise whose cell ran then ("" for none).
+    """
+
+    displayed: dict[tuple[str, str], list[Any]]
+    ended: str = ""
+    at: str = ""
+
+
+class KernelEngine:
+    """Runs each answer in a kernel of its own. One at a time: kernels inherit this process's environment."""
+
+    name = "kernel"
+
+    @property
+    def isolation(self) -> str:
+        """The line that says what keeps answers in."""
+        return kernel_words()
+
+    def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
+        """Run the answers of one submission, each by itself."""
+        limits = limits or Limits()
+        deadline = time.monotonic() + limits.submission
+        return [self._run_one(task, limits, deadline) for task in tasks]
+
+    def _run_one(self, task: Task, limits: Limits, deadline: float) -> Ran:
+        start = time.monotonic()
+        if start >= deadline:
+            return Ran(ended=LATE)
+        notebook = make_notebook([task], setup=f"from {DRIVER} import prepare\n\nprepare()")
+        executed = execute(notebook, {task.exercise: task.seed}, limits.exercise, deadline + START_SECONDS)
+        seconds = round(time.monotonic() - start, 4)
+        if executed.ended:
+            late = executed.ended == TOO_LONG and deadline - start < limits.exercise
+            return Ran(ended=LATE if late else executed.ended, seconds=seconds)
+        shown = executed.displayed.get((EVIDENCE, task.exercise), [])
+        if len(shown) != 1 or not isinstance(shown[0], str):
+            problem = f"the run showed {len(shown) or 'no'} records of what the answer did, not one"
+            return Ran(ended=problem, seconds=seconds)
+        return Ran(shown[0], seconds=seconds)
+
+    def close(self) -> None:
+        """Nothing is open between two runs."""
+
+
+# -------------------------------------------------------------------------------------------------------- the notebook
+
+
+def make_notebook(tasks: Sequence[Task], setup: str, mistakes: bool = False) -> NotebookNode:
+    """The notebook that runs `tasks`; with `mistakes`, what the declared mistakes do is shown too (for the key)."""
+    cells = [
+        _cell("parameters", "seeds = {}", tags=["parameters"]),
+        _cell("setup", f"{setup}\n%load_ext {DRIVER}"),
+    ]
+    for task in tasks:
+        name = task.exercise
+        if task.support:
+            cells.append(_cell(f"support:{name}", f"%%support {name}\n{task.support}"))
+        cells.append(_cell(f"answer:{name}", f"%%answer {name}\n{task.answer}"))
+        for call in ["show_evidence", "show_mistakes"] if mistakes else ["show_evidence"]:
+            cells.append(_cell(f"{call}:{name}", f"from {DRIVER} import {call}\n\n{call}({name!r}, seeds[{name!r}])"))
+    metadata = {"kernelspec": dict(source.KERNELSPEC), "language_info": dict(source.LANGUAGE_INFO)}
+    return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+
+
+def _cell(purpose: str, source: str, tags: Sequence[str] = ()) -> NotebookNode:
+    """A code cell; `purpose` says in its metadata which exercise it belongs to."""
+    return nbformat.v4.new_code_cell(source, metadata={"tags": list(tags), "purpose": purpose})
+
+
+def execute(
+    notebook: NotebookNode,
+    seeds: Mapping[str, int],
+    exercise_seconds: float,
+    deadline: float,
+    seat: Seat | None = None,
+) -> Execution:
+    """Run `notebook` with papermill in a fresh kernel and an empty folder, and return what its cells displayed.
+
+    The cell of an exercise is stopped after `exercise_seconds`, and any cell at `deadline` (of `time.monotonic`). The
+    kernel is a new process or, if there is one, in the `seat`.
+    """
+    import papermill
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    def seconds_left(cell: NotebookNode) -> int:
+        left = deadline - time.monotonic()
+        if _purpose(cell)[1]:  # to import torch is no exercise
+            left = min(left, exercise_seconds)
+        return max(1, round(left))
+
+    ended = ""
+    with tempfile.TemporaryDirectory(prefix="course-grade-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "empty").mkdir()
+        (folder / "runtime").mkdir(mode=0o700)
+        nbformat.write(notebook, folder / "in.ipynb")
+        with _kernel_environment(folder), _quiet():
+            try:
+                papermill.execute_notebook(
+                    folder / "in.ipynb",
+                    folder / "out.ipynb",
+                    parameters={"seeds": dict(seeds)},
+                    cwd=folder / "empty",
+                    kernel_name=source.KERNELSPEC["name"],
+                    progress_bar=False,
+                    timeout_func=seconds_left,
+                    allow_errors=True,
+                    iopub_timeout=30,
+                    shutdown_kernel="immediate",
+                    extra_arguments=["--log-level=50"],  # what a kernel says about itself is not for the screen
+                    **({"km": seat.manager()} if seat else {}),
+                )
+            except PapermillExecutionError:
+                pass  # a cell raised; the cells after it ran all the same, and evidence tells what each answer did
+            except CellTimeoutError:
+                ended = TOO_LONG
+            except DeadKernelError:
+                ended = KILLED
+            except Exception as error:  # no kernel, no memory, messages that are none: no verdict, but a reason
+                ended = f"the notebook could not be run: {type(error).__name__}: {error}"
+            finally:
+                # What nbclient leaves behind imports modules when it is collected. If that happened while Python 3.11
+                # parses, the parse would fail ("AST constructor recursion depth mismatch").
+                gc.collect()
+        return _read_execution(folder / "out.ipynb", ended)
+
+
+def _read_execution(path: Path, ended: str) -> Execution:
+    """What the cells of an executed notebook displayed of the driver's kinds."""
+    if not path.exists():
+        return Execution({}, ended or "the notebook could not be run")
+    if path.stat().st_size > MAX_NOTEBOOK_BYTES:
+        return Execution({}, "the notebook's outputs are too large to be read")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    started = [cell for cell in cells if cell["metadata"].get("papermill", {}).get("start_time")]
+    at = _purpose(started[-1])[1] if ended and started else ""
+    displayed: dict[tuple[str, str], list[Any]] = {}
+    for cell in started[:-1] if ended else started:  # what a cell showed before it broke down is not believed
+        call, exercise = _purpose(cell)
+        kind = {"show_evidence": EVIDENCE, "show_mistakes": MISTAKES}.get(call)
+        for output in cell.get("outputs", []):
+            if kind and kind in output.get("data", {}):
+                value = output["data"][kind]
+                displayed.setdefault((kind, exercise), []).append("".join(value) if isinstance(value, list) else value)
+    return Execution(displayed, ended, at)
+
+
+def _purpose(cell: dict) -> tuple[str, str]:
+    """What a cell of the run is for, and for which exercise."""
+    purpose, _, exercise = cell["metadata"].get("purpose", "").partition(":")
+    return purpose, exercise
+
+
+@contextlib.contextmanager
+def _kernel_environment(folder: Path) -> Iterator[None]:
+    """What a kernel inherits: no progress is kept, and its own files go where they vanish with the run."""
+    before = dict(os.environ)
+    os.environ.update(build.kernel_environment(folder))
+    os.environ["JUPYTER_RUNTIME_DIR"] = str(folder / "runtime")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what libraries say about dying kernels off the screen: the report says it in its own words."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

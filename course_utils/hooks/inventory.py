@@ -1,0 +1,124 @@
+"""TODO."""
+
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+from course_utils.hooks.record import _enumerate
+
+
+class HooksLeftError(RuntimeError):
+    """A block left hooks behind; `left` lists them."""
+
+    def __init__(self, message: str, left: "list[FoundHook]") -> None:
+        super().__init__(message)
+        self.left = left
+
+
+# -- Counting ---------------------------------------------------------------------------------------------------------
+
+_TABLES = {  # kind: where a module keeps such hooks; `_global` in front of the name gives the table of the global ones
+    "forward pre-hook": "_forward_pre_hooks",
+    "forward hook": "_forward_hooks",
+    "full backward pre-hook": "_backward_pre_hooks",
+    "full backward hook": "_backward_hooks",
+    "state-dict pre-hook": "_state_dict_pre_hooks",
+    "state-dict hook": "_state_dict_hooks",
+    "load-state-dict pre-hook": "_load_state_dict_pre_hooks",
+    "load-state-dict post-hook": "_load_state_dict_post_hooks",
+}
+_CALL_KINDS = tuple(_TABLES)[:4]  # the kinds that a call runs, and the only ones that can be global
+_REGISTRATION_TABLES = {
+    "buffer registration hook": "_global_buffer_registration_hooks",
+    "module registration hook": "_global_module_registration_hooks",
+    "parameter registration hook": "_global_parameter_registration_hooks",
+}
+_TENSOR_TABLES = {"tensor hook": "_backward_hooks", "post-accumulate-grad hook": "_post_accumulate_grad_hooks"}
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundHook:
+    """A registered hook: its `kind` ("forward hook", …), `owner` (dotted name; "" is the model, or the tensor itself),
+    `scope` ("global" for all modules, else "local"), `name` (of the function), and the `table[key]` that holds it."""
+
+    kind: str
+    owner: str
+    scope: str
+    name: str
+    table: MutableMapping[int, Callable] = dataclasses.field(repr=False)
+    key: int = dataclasses.field(repr=False)
+
+
+def list_hooks(owner: nn.Module | Tensor) -> list[FoundHook]:
+    """Return every hook that PyTorch keeps on a model or a tensor, the global ones first.
+
+    A model's hooks are those of all its modules, parameters and buffers, and the global module hooks. Not among them:
+    hooks on an optimizer, on a graph's node, and `retain_grad()`. Raises `TypeError` for anything else.
+    """
+    if isinstance(owner, Tensor):
+        return _hooks_in("", "local", owner, _TENSOR_TABLES)
+    if not isinstance(owner, nn.Module):
+        raise TypeError(f"hooks are listed for an nn.Module or a Tensor, got {type(owner).__name__}")
+    tables = {kind: f"_global{_TABLES[kind]}" for kind in _CALL_KINDS} | _REGISTRATION_TABLES
+    found = _hooks_in("", "global", torch_module, tables)
+    for name, module in owner.named_modules():
+        found += _hooks_in(name, "local", module, _TABLES)
+    for name, tensor in (*owner.named_parameters(), *owner.named_buffers()):
+        found += _hooks_in(name, "local", tensor, _TENSOR_TABLES)
+    return found
+
+
+def _hooks_in(owner: str, scope: str, holder: Any, tables: dict[str, str]) -> list[FoundHook]:
+    full = getattr(holder, "_global_is_full_backward_hook" if scope == "global" else "_is_full_backward_hook", None)
+    found = []
+    for kind, attribute in tables.items():
+        kind = "legacy backward hook" if kind == "full backward hook" and full is False else kind
+        table = getattr(holder, attribute) or {}
+        found += [FoundHook(kind, owner, scope, _name_of(hook), table, key) for key, hook in table.items()]
+    return found
+
+
+def _name_of(hook: Callable) -> str:
+    hook = hook.func if isinstance(hook, functools.partial) else hook
+    return getattr(hook, "__name__", type(hook).__name__)
+
+
+def count_hooks(owner: nn.Module | Tensor) -> Counter[str]:
+    """Count the hooks of `list_hooks(owner)` by kind; "global " stands before the kind of a global hook.
+
+    A kind without hooks counts 0; `count_hooks(model).total()` is 0 for a clean model.
+    """
+    return Counter(hook.kind if hook.scope == "local" else f"global {hook.kind}" for hook in list_hooks(owner))
+
+
+@contextmanager
+def no_hooks_left(*owners: nn.Module | Tensor) -> Iterator[None]:
+    """Raise `HooksLeftError` at the end of the block if it left hooks on a model or a tensor, or global ones.
+
+    Hooks from before the block may stay. The hooks left are named and listed in the error's `left`, and not removed.
+    When the block raises, its own exception goes on instead.
+    """
+    if not owners:
+        raise TypeError("no_hooks_left(...) needs at least one model or tensor to watch")
+    before = {(id(hook.table), hook.key) for owner in owners for hook in list_hooks(owner)}
+    yield
+    found = {(id(hook.table), hook.key): hook for owner in owners for hook in list_hooks(owner)}
+    left = [hook for place, hook in found.items() if place not in before]
+    if left:
+        words = [_where(hook, type(owners[0]).__name__) for hook in left]
+        raise HooksLeftError(
+            f"the block left {len(left)} hook{'s'[: len(left) > 1]} behind: {_enumerate(words)}. Call .remove() on the "
+            "handle that registering returned, or use the handle as a context manager.",
+            left,
+        )
+
+
+def _where(hook: FoundHook, title: str) -> str:
+    where = "for all modules" if hook.scope == "global" else f"on {hook.owner or title}"
+    return f"{'global ' * (hook.scope == 'global')}{hook.kind} {hook.name} {where}"

@@ -1,0 +1,1011 @@
+"""Exercises and predictions of lesson 02: retain_grad or a hook."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from course_utils.exercises.cases import Case
+from course_utils.exercises.engine import exercise, prediction
+from course_utils.hooks.memory import measure_memory
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+prediction(
+    "around_retain_grad",
+    lesson=2,
+    question="z gets a hook that doubles, then retain_grad(), then a hook that multiplies by 10. The gradient arrives "
+    "as [1, 2, 3, 4]. What is z.grad?",
+    options={
+        "[1, 2, 3, 4]": "That is what arrives. Both hooks have worked on it before it is kept.",
+        "[2, 4, 6, 8]": "So it would be if `retain_grad` were one more hook in the row. But it always comes last.",
+        "[10, 20, 30, 40]": "Both hooks run, in the order of their registration, wherever `retain_grad` was called.",
+        "[20, 40, 60, 80]": "`retain_grad` keeps the gradient after all hooks, just as it is passed on.",
+    },
+    answer="[20, 40, 60, 80]",
+)
+prediction(
+    "retain_then_change",
+    lesson=2,
+    question="retain_grad() is called on h, then h.mul_(10), then h.sum().backward(). What is each number in h.grad?",
+    options={
+        1: "`retain_grad` moves on with the tensor: `h.grad` is the gradient of the values that h has now.",
+        10: "That is the gradient of the values that h had before. A hook registered then would see it.",
+        "None": "A tensor changed in place still keeps its gradient.",
+        "an error": "In-place changes are allowed here: nothing needs the old values of h.",
+    },
+    answer=1,
+)
+prediction(
+    "second_backward",
+    lesson=2,
+    question="z.retain_grad(), then o.backward(retain_graph=True), then o.backward(). The gradient of z is [1, 2, 3, "
+    "4] each time. What is z.grad?",
+    options={
+        "[1, 2, 3, 4]": "So it would be if each backward replaced the last. It adds, as it does on a leaf.",
+        "[2, 4, 6, 8]": "A kept gradient adds up over backward passes, just like the `.grad` of a leaf.",
+        "None": "`retain_grad` lasts as long as the tensor; it is not used up by the first backward.",
+    },
+    answer="[2, 4, 6, 8]",
+)
+prediction(
+    "gradients_alive",
+    lesson=2,
+    question="16 activations of 1 MiB each, in a chain, without any hook. How many MiB of gradients are alive at the "
+    "peak of backward?",
+    options={
+        1: "To compute the next gradient, the one before must still be there: two at a time.",
+        2: "The gradient that arrives and the one computed from it. Then the first is freed.",
+        16: "So it would be if all were kept. Each is freed as soon as the next one is computed.",
+        17: "So it would be if all were kept, and the one of x besides.",
+    },
+    answer=2,
+)
+prediction(
+    "slices_kept",
+    lesson=2,
+    question="each of 16 hooks keeps only grad[0], one row of 256. How many MiB of gradients are alive at the peak?",
+    options={
+        2: "So it should be. But `grad[0]` is a view: it keeps the memory of the whole gradient alive.",
+        "2.06": "So it is for `grad[0].clone()`. `grad[0]` alone is a view into the whole gradient.",
+        17: "Each view keeps its whole gradient of 1 MiB alive, and that of the leaf comes on top.",
+    },
+    answer=17,
+)
+prediction(
+    "half_of_2049",
+    lesson=2,
+    question="y = x · x with x = 2049. The saved x is packed as float16. What is x.grad (4098 without packing)?",
+    options={
+        4098: "float16 has 11 binary digits: it cannot hold 2049.",
+        4096: "float16 rounds 2049 to 2048, and 2 · 2048 = 4096. No error is raised, the number is just wrong.",
+        "inf": "float16 ends at 65504; 2049 is still in its range, but not exactly.",
+        "an error": "Rounding raises nothing.",
+    },
+    answer=4096,
+)
+
+# --- exercises --------------------------------------------------------------------------------------------------------
+
+
+@exercise(
+    lesson=2,
+    points=1,
+    hints=[
+        "After a plain backward only leaves have a `.grad`. What do you ask of the others, and when?",
+        "`tensor.retain_grad()` must be called before backward. On a leaf it does nothing, so you may call it on all.",
+        "Loop over `tensors.values()` and call `retain_grad()`; then backward from the last one; then "
+        "`{name: tensor.grad for name, tensor in tensors.items()}`",
+    ],
+)
+def gradients_of_all(tensors):
+    """Run one backward from the last of `tensors` (a dict of name to tensor);
+    return the gradients of all, by name.
+
+    The dict holds leaves and results alike; the last one is a single number.
+    Afterwards the graph is freed, as usual.
+    """
+    *_, last = tensors.values()
+    for tensor in tensors.values():
+        tensor.retain_grad()
+    last.backward()
+    return {name: tensor.grad for name, tensor in tensors.items()}
+
+
+@gradients_of_all.cases
+def _(rng):
+    w, x = rng.leaf(), rng.leaf()
+    a, b = w + x, w + 1
+    y = a * b
+    given = {"w": w, "x": x, "a": a, "b": b, "y": y}
+    yield Case({"tensors": given}, partial(_graph_freed, y), shown="the graph a = w + x, b = w + 1, y = a·b")
+    x, w = rng.leaf(4), rng.leaf(4)
+    z = x + rng.whole(4)
+    o = w @ z
+    yield Case({"tensors": {"x": x, "w": w, "z": z, "o": o}}, partial(_graph_freed, o), shown="the graph o = w · z")
+
+
+def _graph_freed(result, _):
+    """Whether backward has freed what the last operation had saved; reading it raises then."""
+    try:
+        result.grad_fn._saved_self  # noqa: B018 - reading is the test
+    except RuntimeError:
+        return {"`the graph is freed`": True}
+    return {"`the graph is freed`": False}
+
+
+@gradients_of_all.accept
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name: seen.update({name: grad.clone()}))
+    tensors[list(tensors)[-1]].backward()
+    return seen
+
+
+@gradients_of_all.accept
+def _(tensors):
+    values = list(tensors.values())
+    return dict(zip(tensors, torch.autograd.grad(values[-1], values), strict=True))
+
+
+@gradients_of_all.mistake(
+    "The results have no gradient: `retain_grad()` must be called on each of them, and before backward. Afterwards it "
+    "is too late."
+)
+def _(tensors):
+    *_, last = tensors.values()
+    last.backward()
+    for tensor in tensors.values():
+        tensor.retain_grad()
+    return {name: tensor.grad for name, tensor in tensors.items()}
+
+
+@gradients_of_all.mistake(
+    "`retain_graph=True` keeps the graph for another backward, but no gradients. Call `retain_grad()` on each tensor."
+)
+def _(tensors):
+    *_, last = tensors.values()
+    last.backward(retain_graph=True)
+    return {name: tensor.grad for name, tensor in tensors.items()}
+
+
+@gradients_of_all.mistake("Only the last tensor keeps its gradient: call `retain_grad()` on every one.")
+def _(tensors):
+    *_, last = tensors.values()
+    last.retain_grad()
+    last.backward()
+    return {name: tensor.grad for name, tensor in tensors.items()}
+
+
+@gradients_of_all.mistake(
+    "You run backward once for each tensor, and the gradients add up. One backward computes all of them."
+)
+def _(tensors):
+    *_, last = tensors.values()
+    for tensor in tensors.values():
+        tensor.retain_grad()
+        last.backward(retain_graph=True)
+    return {name: tensor.grad for name, tensor in tensors.items()}
+
+
+@gradients_of_all.mistake(
+    "The gradients are right, and the graph is still there: without `retain_graph=True` backward frees it."
+)
+def _(tensors):
+    *_, last = tensors.values()
+    for tensor in tensors.values():
+        tensor.retain_grad()
+    last.backward(retain_graph=True)
+    return {name: tensor.grad for name, tensor in tensors.items()}
+
+
+@gradients_of_all.mistake("You returned the values of the tensors. Their gradients are in `.grad`.")
+def _(tensors):
+    *_, last = tensors.values()
+    last.backward()
+    return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+@exercise(
+    lesson=2,
+    points=2,
+    hints=[
+        "Gradients arrive from the last activation to the first. Your list is in the other order.",
+        "Make the list first, one None a tensor. Each hook must know its own place; a lambda looks its variables up "
+        "when it runs, so bind the place: `lambda grad, place=place: ...`",
+        "In the hook: `norms[place] = grad.norm().item()`, and no `return`.",
+    ],
+)
+def record_norms(activations):
+    """Return a list with a place for each tensor of `activations`: backward puts
+    the norm of its gradient there.
+
+    The order is that of `activations`. A norm is a Python float; a place is None
+    until a gradient has come by, and a later backward replaces it. No gradient is
+    kept, and none is changed.
+    """
+    norms = [None] * len(activations)
+
+    def recorder(place):
+        def record(grad):
+            norms[place] = grad.norm().item()
+
+        return record
+
+    for place, activation in enumerate(activations):
+        activation.register_hook(recorder(place))
+    return norms
+
+
+@record_norms.cases
+def _(rng):
+    def kept(activations):
+        return {"`retains_grad` of the activations": [each.retains_grad for each in activations]}
+
+    x, factor = rng.leaf(3), rng.integer(2, 4)
+    first = factor * x
+    second = first * rng.whole(3)
+    third = second + 1
+    chain = [first, second, third]
+
+    def backward(_, x=x):
+        third.sum().backward()
+        return {"x.grad": x.grad} | kept(chain)
+
+    yield Case({"activations": chain}, backward, shown="a chain of three activations")
+    leaf, slope = rng.leaf(2), rng.mixed(2)
+    used, unused = 2 * leaf, 3 * leaf
+
+    def twice(_):
+        (used * slope).sum().backward(retain_graph=True)
+        (used * slope * 3).sum().backward()
+        return kept([used, unused])
+
+    yield Case({"activations": [unused, used]}, twice, shown="two activations, the first unused, and two backwards")
+
+
+@record_norms.accept
+def _(activations):
+    norms = [None for _ in activations]
+    for place, activation in enumerate(activations):
+        activation.register_hook(
+            lambda grad, place=place: norms.__setitem__(place, float(torch.linalg.vector_norm(grad)))
+        )
+    return norms
+
+
+@record_norms.accept
+def _(activations):
+    def note(place, grad):
+        norms[place] = grad.pow(2).sum().sqrt().item()
+        return grad
+
+    norms = [None] * len(activations)
+    for place in range(len(activations)):
+        activations[place].register_hook(partial(note, place))
+    return norms
+
+
+@record_norms.mistake(
+    "You append as the gradients arrive: from the last activation to the first. Give each tensor its own place."
+)
+def _(activations):
+    norms = []
+    for activation in activations:
+        activation.register_hook(lambda grad: norms.append(grad.norm().item()))
+    return norms
+
+
+@record_norms.mistake(
+    "All norms land in one place: a hook made in a loop looks `place` up when it runs, and by then the loop has ended. "
+    "Bind it now: `lambda grad, place=place: ...`."
+)
+def _(activations):
+    norms = [None] * len(activations)
+    for place, activation in enumerate(activations):
+        activation.register_hook(lambda grad: norms.__setitem__(place, grad.norm().item()))  # noqa: B023 - the mistake
+    return norms
+
+
+@record_norms.mistake(
+    "Your hook returns the norm, and what a hook returns replaces the gradient. Store it and return nothing."
+)
+def _(activations):
+    norms = [None] * len(activations)
+
+    def recorder(place):
+        def record(grad):
+            norm = grad.norm()
+            norms[place] = norm.item()
+            return norm
+
+        return record
+
+    for place, activation in enumerate(activations):
+        activation.register_hook(recorder(place))
+    return norms
+
+
+@record_norms.mistake(
+    "You also called `retain_grad()`, which keeps every gradient whole: that is the memory you wanted to save."
+)
+def _(activations):
+    norms = [None] * len(activations)
+    for place, activation in enumerate(activations):
+        activation.retain_grad()
+        activation.register_hook(lambda grad, place=place: norms.__setitem__(place, grad.norm().item()))
+    return norms
+
+
+@record_norms.mistake("You stored a tensor. One number takes `.item()`.")
+def _(activations):
+    norms = [None] * len(activations)
+    for place, activation in enumerate(activations):
+        activation.register_hook(lambda grad, place=place: norms.__setitem__(place, grad.norm()))
+    return norms
+
+
+@record_norms.mistake("You stored the norm of the values. The hook's argument is the gradient.")
+def _(activations):
+    norms = [None] * len(activations)
+    for place, activation in enumerate(activations):
+        value = activation.detach().norm().item()
+        activation.register_hook(lambda grad, place=place, value=value: norms.__setitem__(place, value))
+    return norms
+
+
+@exercise(
+    lesson=2,
+    points=2,
+    hints=[
+        "Which of two hooks on one tensor runs first? And when does `retain_grad` keep the gradient?",
+        "Register your own hook before `hooks`; it stores a copy of what arrives. Where you call `retain_grad()` does "
+        "not matter.",
+        "`tensor.register_hook(lambda grad: arrived.append(grad.clone()))`, then a loop that registers `hooks`, then "
+        "`tensor.retain_grad()`.",
+    ],
+)
+def arrived_and_passed_on(tensor, hooks):
+    """Register `hooks` on `tensor`, in their order, and make both ends of the row
+    visible.
+
+    Return a list that will receive a copy of each gradient as it arrives, before
+    the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
+    the last of them.
+    """
+    arrived = []
+    tensor.register_hook(lambda grad: arrived.append(grad.clone()))
+    for hook in hooks:
+        tensor.register_hook(hook)
+    tensor.retain_grad()
+    return arrived
+
+
+@arrived_and_passed_on.cases
+def _(rng):
+    def double(grad):
+        return grad * 2
+
+    def add_one(grad):
+        return grad + 1
+
+    def negate_in_place(grad):
+        return grad.neg_()
+
+    for hooks, shown in (
+        ([double, add_one], "two hooks: ·2, then +1"),
+        ([add_one, double, double], "three hooks: +1, then ·2, then ·2"),
+        ([negate_in_place, double], "two hooks, of which the first changes the gradient in place"),
+    ):
+        x, slope = rng.leaf(2), rng.whole(2)
+        h = 3 * x
+
+        def backward(_, x=x, h=h, slope=slope):
+            (h * slope).sum().backward()
+            return {"tensor.grad": h.grad, "the gradient that reached x": x.grad}
+
+        yield Case({"tensor": h, "hooks": hooks}, backward, shown=shown)
+
+
+@arrived_and_passed_on.accept
+def _(tensor, hooks):
+    arrived = []
+    tensor.retain_grad()  # wherever it is called, it comes last
+
+    def keep(grad):
+        arrived.append(grad.detach().clone())
+        return grad
+
+    for hook in [keep, *hooks]:
+        tensor.register_hook(hook)
+    return arrived
+
+
+@arrived_and_passed_on.mistake(
+    "Your own hook is registered last, so it sees what the others have made of the gradient. Register it first."
+)
+def _(tensor, hooks):
+    arrived = []
+    for hook in hooks:
+        tensor.register_hook(hook)
+    tensor.register_hook(lambda grad: arrived.append(grad.clone()))
+    tensor.retain_grad()
+    return arrived
+
+
+@arrived_and_passed_on.mistake("`tensor.grad` is None: `tensor` is not a leaf, so ask for it with `retain_grad()`.")
+def _(tensor, hooks):
+    arrived = []
+    tensor.register_hook(lambda grad: arrived.append(grad.clone()))
+    for hook in hooks:
+        tensor.register_hook(hook)
+    return arrived
+
+
+@arrived_and_passed_on.mistake(
+    "You stored the gradient itself, and one of the hooks changes it in place afterwards: store `grad.clone()`."
+)
+def _(tensor, hooks):
+    arrived = []
+    tensor.register_hook(arrived.append)
+    for hook in hooks:
+        tensor.register_hook(hook)
+    tensor.retain_grad()
+    return arrived
+
+
+@arrived_and_passed_on.mistake(
+    "You read `tensor.grad` inside a hook. It is filled after all hooks have run: use the argument of the hook."
+)
+def _(tensor, hooks):
+    arrived = []
+    tensor.retain_grad()
+    tensor.register_hook(lambda grad: arrived.append(tensor.grad))
+    for hook in hooks:
+        tensor.register_hook(hook)
+    return arrived
+
+
+@arrived_and_passed_on.mistake("You made hooks of your own list only: register each of `hooks` on `tensor` too.")
+def _(tensor, hooks):
+    arrived = []
+    tensor.register_hook(lambda grad: arrived.append(grad.clone()))
+    tensor.retain_grad()
+    return arrived
+
+
+@exercise(
+    lesson=2,
+    points=2,
+    hints=[
+        "A hook belongs to the values that the tensor has when you register it. You need two hooks, at two moments.",
+        "`tensor.mul_(factor)` is the in-place product, and autograd follows it. One hook goes before it, one after.",
+        'Before: `tensor.register_hook(lambda grad: grads.update(before=grad.clone()))`. After: the same with "after".',
+    ],
+)
+def multiply_in_place(tensor, factor):
+    """Multiply `tensor` by `factor` in place; return a dict that backward will fill
+    with two gradients.
+
+    Under "before" is a copy of the gradient of the values that `tensor` came with,
+    under "after" that of the values it has now.
+    """
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    return grads
+
+
+@multiply_in_place.cases
+def _(rng):
+    for low in (2, 5):
+        x, factor, slope = rng.leaf(2), rng.integer(low, low + 2), rng.mixed(2)
+        h = x + rng.whole(2)
+
+        def backward(_, x=x, h=h, slope=slope):
+            (h * slope).sum().backward()
+            return {"the gradient that reached x": x.grad}
+
+        yield Case({"tensor": h, "factor": factor}, backward)
+
+
+@multiply_in_place.accept
+def _(tensor, factor):
+    grads = {}
+
+    def keep(key, grad):
+        grads[key] = grad.detach().clone()
+
+    tensor.register_hook(partial(keep, "before"))
+    tensor *= factor
+    tensor.register_hook(partial(keep, "after"))
+    return grads
+
+
+@multiply_in_place.mistake(
+    "Both hooks were registered before the change, so both belong to the old values. Register the second one after it."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    tensor.mul_(factor)
+    return grads
+
+
+@multiply_in_place.mistake(
+    "Both hooks were registered after the change, so both belong to the new values. Register the first one before it."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    return grads
+
+
+@multiply_in_place.mistake(
+    "`tensor = tensor * factor` makes a new tensor under the old name; your caller's keeps its values. Use `mul_`."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor = tensor * factor
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    return grads
+
+
+@multiply_in_place.mistake(
+    "You changed the values behind autograd's back (`.data`, `torch.no_grad()`), so the factor is missing in every "
+    "gradient behind it. Use `tensor.mul_(factor)`."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    with torch.no_grad():
+        tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    return grads
+
+
+@multiply_in_place.mistake(
+    "The two gradients are the wrong way round: the hook registered before the change belongs to the old values."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    return grads
+
+
+@multiply_in_place.mistake(
+    "You read `.grad` now, and backward has not run yet. Let hooks fill the dict when the gradients arrive."
+)
+def _(tensor, factor):
+    tensor.retain_grad()
+    before = tensor.grad
+    tensor.mul_(factor)
+    return {"before": before, "after": tensor.grad}
+
+
+@exercise(
+    lesson=2,
+    points=2,
+    hints=[
+        "`grad[0]` looks small. Whose memory are its numbers in?",
+        "A view keeps the storage of the whole tensor alive. A copy of the view has a storage of its own.",
+        "`tensor.register_hook(lambda grad: rows.append(grad[0].clone()))`",
+    ],
+)
+def keep_first_row(tensor):
+    """Return a list that will receive a copy of the first row of each gradient of
+    `tensor`, which has two dimensions.
+
+    The list keeps those rows alive and nothing else: not one byte of the other
+    rows.
+    """
+    rows = []
+    tensor.register_hook(lambda grad: rows.append(grad[0].clone()))
+    return rows
+
+
+@keep_first_row.cases
+def _(rng):
+    def kept_bytes(rows):
+        tensors = [row for row in rows if isinstance(row, torch.Tensor)] if isinstance(rows, list) else []
+        storages = {row.untyped_storage().data_ptr(): row.untyped_storage().nbytes() for row in tensors}
+        return {"the number of bytes that the list keeps alive": sum(storages.values())}
+
+    for shape in ((3, 2), (2, 4)):
+        x, slope = rng.leaf(*shape), rng.mixed(*shape)
+        h = 2 * x
+
+        def backward(rows, h=h, slope=slope):
+            (h * slope).sum().backward()
+            return kept_bytes(rows)
+
+        yield Case({"tensor": h}, backward, shown=f"a tensor of shape {shape}")
+    x, slope = rng.leaf(2, 3), rng.whole(2, 3)
+    h = 2 * x
+
+    def changed_later(rows):
+        h.register_hook(lambda grad: grad.mul_(100))
+        (h * slope).sum().backward()
+        return kept_bytes(rows)
+
+    yield Case({"tensor": h}, changed_later, shown="a tensor whose gradient is changed in place after your hook")
+
+
+@keep_first_row.accept
+def _(tensor):
+    rows = []
+
+    def keep(grad):
+        rows.append(torch.empty(grad.shape[1]).copy_(grad[0]))
+        return grad
+
+    tensor.register_hook(keep)
+    return rows
+
+
+@keep_first_row.accept
+def _(tensor):
+    rows = []
+    tensor.register_hook(lambda grad: rows.append(torch.tensor(grad[0].tolist(), dtype=grad.dtype)))
+    return rows
+
+
+@keep_first_row.mistake(
+    "`grad[0]` is a view: it keeps the memory of the whole gradient alive, and changes with it. Copy the row: "
+    "`grad[0].clone()`."
+)
+def _(tensor):
+    rows = []
+    tensor.register_hook(lambda grad: rows.append(grad[0]))
+    return rows
+
+
+@keep_first_row.mistake(
+    "You copy the whole gradient and then take a view of the copy, which keeps all of the copy alive. The other way "
+    "round: `grad[0].clone()`."
+)
+def _(tensor):
+    rows = []
+    tensor.register_hook(lambda grad: rows.append(grad.clone()[0]))
+    return rows
+
+
+@keep_first_row.mistake("You kept a list of numbers. The task asks for a tensor: `grad[0].clone()`.")
+def _(tensor):
+    rows = []
+    tensor.register_hook(lambda grad: rows.append(grad[0].tolist()))
+    return rows
+
+
+@keep_first_row.mistake("`grad[:1]` has two dimensions, one row of them. `grad[0]` is the row itself.")
+def _(tensor):
+    rows = []
+    tensor.register_hook(lambda grad: rows.append(grad[:1].clone()))
+    return rows
+
+
+@keep_first_row.mistake("That is the first column, `grad[:, 0]`. The first row is `grad[0]`.")
+def _(tensor):
+    rows = []
+    tensor.register_hook(lambda grad: rows.append(grad[:, 0].clone()))
+    return rows
+
+
+@exercise(
+    lesson=2,
+    points=2,
+    hints=[
+        "`pack` is called with every tensor that forward saves. It may simply take note and return the tensor itself.",
+        "Two saved tensors may share one storage. `tensor.untyped_storage()` has `.data_ptr()` to recognise it by and "
+        "`.nbytes()` for its size.",
+        "In `pack`: `sizes[storage.data_ptr()] = storage.nbytes()`, then `return tensor`. At the end: "
+        "`sum(sizes.values())`.",
+    ],
+)
+def count_saved_bytes(function, x):
+    """Run `function(x)` and return how many bytes of memory it keeps for backward,
+    as an int.
+
+    Each storage counts once and whole, however many saved tensors lie in it.
+    `saved_tensors_hooks` shows you what is saved.
+    """
+    sizes = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - while the result lives, no storage's address is used again
+    return sum(sizes.values())
+
+
+@count_saved_bytes.cases
+def _(rng):
+    def chain(x):
+        for _ in range(3):
+            x = torch.tanh(x)
+        return x
+
+    count = rng.integer(3, 9)
+    for function, x, shown in (
+        (lambda x: x * x, rng.leaf(count), f"x * x, {count} numbers"),
+        (chain, rng.leaf(2, 3), "three times tanh, a (2, 3) tensor"),
+        (lambda x: x[0] ** 2, rng.leaf(4, 2), "x[0] ** 2, a (4, 2) tensor"),
+        (torch.exp, rng.whole(3).double().requires_grad_(), "exp, 3 float64 numbers"),
+        (lambda x: x + 1, rng.leaf(3), "x + 1"),
+    ):
+        yield Case({"function": function, "x": x}, shown=shown)
+
+
+@count_saved_bytes.accept
+def _(function, x):
+    saved = []
+
+    def pack(tensor):
+        saved.append(tensor)
+        return len(saved) - 1
+
+    with saved_tensors_hooks(pack, saved.__getitem__):
+        function(x)
+    return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in saved}.values())
+
+
+@count_saved_bytes.accept
+def _(function, x):
+    seen, total = {}, 0
+
+    def pack(tensor):
+        nonlocal total
+        key = tensor.untyped_storage()._cdata
+        if key not in seen:
+            seen[key] = tensor
+            total += tensor.untyped_storage().size()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x)
+    return total
+
+
+@count_saved_bytes.mistake(
+    "You count a storage as often as it is saved. `x * x` saves x twice, in one and the same memory: count each "
+    "storage once."
+)
+def _(function, x):
+    total = 0
+
+    def pack(tensor):
+        nonlocal total
+        total += tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x)
+    return total
+
+
+@count_saved_bytes.mistake(
+    "You add up the sizes of all tensors that are saved. Two of them may share one storage, and a view keeps its whole "
+    "storage alive: count each `untyped_storage()` once."
+)
+def _(function, x):
+    total = 0
+
+    def pack(tensor):
+        nonlocal total
+        total += tensor.nbytes
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x)
+    return total
+
+
+@count_saved_bytes.mistake("You count numbers, not bytes: a float32 has 4 bytes, a float64 has 8.")
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "You count the numbers that a view shows. It keeps its whole storage alive: count `untyped_storage().nbytes()`."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "Nothing is counted: `function(x)` must run inside the `with saved_tensors_hooks(...)` block."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    result = function(x)  # noqa: F841 - too early
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        pass
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake("That is the size of the result. What is saved for backward may be more, less, or nothing.")
+def _(function, x):
+    return function(x).untyped_storage().nbytes()
+
+
+@exercise(
+    lesson=2,
+    points=3,
+    hints=[
+        "`pack` gets a tensor and may return anything; `unpack` gets just that and must make the tensor again.",
+        "Let `pack` return two things: the numbers as float16, and the dtype to go back to. "
+        "`tensor.is_floating_point()` tells numbers from indices and masks.",
+        "`pack`: `return (tensor.half() if tensor.is_floating_point() else tensor), tensor.dtype`; `unpack`: "
+        "`tensor, dtype = packed` and `return tensor.to(dtype)`.",
+    ],
+)
+def save_as_half():
+    """Return two functions for `saved_tensors_hooks`, `pack` and `unpack`, that
+    keep floating-point tensors as float16.
+
+    `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
+    as such, with the precision of float16. The original numbers are not kept.
+    Tensors of whole numbers or bools stay exactly as they are.
+    """
+
+    def pack(tensor):
+        return (tensor.half() if tensor.is_floating_point() else tensor), tensor.dtype
+
+    def unpack(packed):
+        tensor, dtype = packed
+        return tensor.to(dtype)
+
+    return pack, unpack
+
+
+@save_as_half.cases
+def _(rng):
+    for dtype in (torch.float32, torch.float64):
+        numbers = rng.whole(5).to(dtype)
+
+        def pack_and_unpack(functions, numbers=numbers):
+            pack, unpack = functions
+            tensor = numbers + 2048  # float16 holds every second whole number up here
+            original = StorageWeakRef(tensor.untyped_storage())
+            with measure_memory() as memory:
+                packed = pack(tensor)
+            new_bytes = memory.live
+            del tensor
+            return {
+                "unpack(pack(tensor))": unpack(packed),
+                "the number of new bytes that pack(tensor) holds": new_bytes,
+                "`the original can be freed`": original.expired(),
+            }
+
+        name = str(dtype).removeprefix("torch.")
+        yield Case({}, pack_and_unpack, shown=f"a {name} tensor of 5 numbers above 2048")
+    x, places = rng.whole(2100).requires_grad_(), [2049 + 2 * rng.integer(0, 20), rng.integer(0, 9)]
+    scale = rng.leaf(2)
+
+    def backward(functions):
+        with saved_tensors_hooks(*functions):
+            loss = (x.gather(0, torch.tensor(places)) * scale).sum()
+        loss.backward()
+        return {"the places where x.grad is not 0": x.grad.nonzero().flatten(), "scale.grad": scale.grad}
+
+    yield Case({}, backward, shown="(x.gather(0, places) * scale).sum() inside saved_tensors_hooks(pack, unpack)")
+
+
+@save_as_half.accept
+def _():
+    class Packed:
+        def __init__(self, tensor):
+            self.dtype = tensor.dtype
+            self.tensor = tensor.to(torch.float16) if tensor.is_floating_point() else tensor
+
+    return Packed, lambda packed: packed.tensor.to(packed.dtype)
+
+
+@save_as_half.accept
+def _():
+    def pack(tensor):
+        if tensor.dtype in (torch.float32, torch.float64):
+            return {"numbers": tensor.detach().type(torch.half), "dtype": tensor.dtype}
+        return {"numbers": tensor}
+
+    def unpack(packed):
+        return packed["numbers"].type(packed["dtype"]) if "dtype" in packed else packed["numbers"]
+
+    return pack, unpack
+
+
+@save_as_half.mistake(
+    "`unpack` returns float16. Backward would go on in float16, or fail: `unpack` must give back the original dtype."
+)
+def _():
+    return lambda tensor: tensor.half() if tensor.is_floating_point() else tensor, lambda packed: packed
+
+
+@save_as_half.mistake(
+    "`unpack` turns everything into float32, but float64 must come back as float64: `pack` has to return the dtype too."
+)
+def _():
+    def unpack(packed):
+        return packed.float() if packed.is_floating_point() else packed
+
+    return lambda tensor: tensor.half() if tensor.is_floating_point() else tensor, unpack
+
+
+@save_as_half.mistake(
+    "`half()` and `float()` for everything is right for float32 alone: float64 must come back as float64, and whole "
+    "numbers and bools must stay as they are."
+)
+def _():
+    return lambda tensor: tensor.half(), lambda packed: packed.float()
+
+
+@save_as_half.mistake(
+    "You pack whole numbers as float16 too. Above 2048 it cannot hold every one of them, and an index then points to "
+    "the wrong place: pack only what `is_floating_point()`."
+)
+def _():
+    return lambda tensor: (tensor.half(), tensor.dtype), lambda packed: packed[0].to(packed[1])
+
+
+@save_as_half.mistake(
+    "`pack` returns the original beside its float16 copy, so more memory is kept than before, not less. Return the "
+    "copy and the dtype."
+)
+def _():
+    def unpack(packed):
+        half, original = packed
+        return half.to(original.dtype)
+
+    return lambda tensor: (tensor.half() if tensor.is_floating_point() else tensor, tensor), unpack
+
+
+@save_as_half.mistake("The two functions are the wrong way round: `pack` comes first.")
+def _():
+    def pack(tensor):
+        return (tensor.half() if tensor.is_floating_point() else tensor), tensor.dtype
+
+    return lambda packed: packed[0].to(packed[1]), pack
+
+
+@save_as_half.mistake("Return the two functions themselves. Who calls you writes the `with saved_tensors_hooks(...)`.")
+def _():
+    def pack(tensor):
+        return (tensor.half() if tensor.is_floating_point() else tensor), tensor.dtype
+
+    return saved_tensors_hooks(pack, lambda packed: packed[0].to(packed[1]))

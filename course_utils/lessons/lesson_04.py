@@ -1,0 +1,1749 @@
+"""Exercises and predictions of lesson 04: inside a call. Together the answers are a `__call__` of one's own.
+
+Five functions are the steps of a call; `MiniSteps` has them as methods, and the last exercise, `MiniModule`, puts them
+in order. No exercise needs the learner's answer to another one: torch itself does the steps of `MiniSteps`, and
+`plug_in` swaps in those that the learner has written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+from torch.utils.hooks import BackwardHook
+
+from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.engine import (
+    Exercise,
+    exercise,
+    is_blank,
+    prediction,
+)
+from course_utils.hooks.trace import trace
+from course_utils.lessons.torch_steps import TorchSteps
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+prediction(
+    "who_leaves_the_fast_path",
+    lesson=4,
+    question="net calls fc1, relu and fc2. There is one hook, a forward hook on fc1. Which calls leave the fast path?",
+    options={
+        "only that of fc1": "Each module looks at its own tables and at the global ones, not at its children's.",
+        "those of fc1 and net": "net has no hook of its own. It calls forward, and what happens in there is fc1's.",
+        "all four": "So it would be with a global hook. A hook on fc1 stands in fc1's table only.",
+    },
+    answer="only that of fc1",
+)
+prediction(
+    "forward_directly",
+    lesson=4,
+    question="net and its layer fc1 have a forward hook each. Which of them fire in `net.forward(x)`?",
+    options={
+        "none": "`forward` skips the hooks of net. But inside, net calls `self.fc1(x)`, with brackets.",
+        "only that of fc1": "net's hook needs net's `__call__`, which nobody ran. fc1 is called in the ordinary way.",
+        "both": "Hooks are run by `__call__`. `net.forward(x)` is a plain method call and runs none of net's.",
+    },
+    answer="only that of fc1",
+)
+prediction(
+    "which_pre_hook_first",
+    lesson=4,
+    question="fc1 gets a forward pre-hook, and after that a global forward pre-hook is registered. Which one runs "
+    "first in a call of fc1?",
+    options={
+        "the one on fc1": "The order of registration counts inside one table. Between the tables, global comes first.",
+        "the global one": "`_call_impl` goes through the global table first, whenever its hooks were registered.",
+        "both at once": "Hooks run one after the other: what one returns is what the next one gets.",
+    },
+    answer="the global one",
+)
+prediction(
+    "last_in_backward",
+    lesson=4,
+    question="net, fc1 and fc2 have full backward hooks. Whose fires last?",
+    options={
+        "that of fc1": "fc1 is the last *layer* in backward. But the gradient of fc1's input is also that of net's.",
+        "that of fc2": "fc2 is the last layer in forward, so it is the first in backward.",
+        "that of net": "net's hook waits for the gradient of net's input, and that comes out of fc1.",
+    },
+    answer="that of net",
+)
+prediction(
+    "always_call_when_forward_raises",
+    lesson=4,
+    question="forward raises. A forward hook registered with always_call=True: what does it get as the output?",
+    options={
+        "it does not run": "A plain forward hook does not. This is what `always_call=True` is for.",
+        "None": "There is no output yet. The hook runs all the same, and then the exception goes on.",
+        "the exception": "The hook is not told what went wrong. Its output is None.",
+    },
+    answer="None",
+)
+prediction(
+    "what_forward_receives",
+    lesson=4,
+    question="x is a leaf, and the layer has a full backward hook. What does its forward receive?",
+    options={
+        "x itself": "So it is without the hook. With it, a node has to stand between x and the layer.",
+        "a copy of x": "Nothing is copied: the memory is the same.",
+        "a view of x": "It shares the memory of x, and its `grad_fn` is the node at which the hook waits.",
+    },
+    answer="a view of x",
+)
+
+# --- what the cases are made of ---------------------------------------------------------------------------------------
+
+KINDS = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
+WORDS = dict(
+    zip(KINDS, ("forward pre-hook", "forward hook", "full backward pre-hook", "full backward hook"), strict=True)
+)
+
+
+@contextlib.contextmanager
+def in_tables(*entries: tuple[dict[int, Callable], int, Callable]) -> Iterator[None]:
+    """Put hooks into tables by hand while the block runs: their keys are then the same in every run."""
+    try:
+        for table, key, hook in entries:
+            table[key] = hook
+        yield
+    finally:
+        for table, key, _ in entries:
+            table.pop(key, None)
+
+
+def global_table(kind: str) -> dict[int, Callable]:
+    return getattr(torch_module, f"_global_{kind}")
+
+
+def do_nothing(*_: object) -> None:
+    """A hook."""
+
+
+class Scaled(nn.Module):
+    """x · weight · factor: two inputs, of which the second is a plain number."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x, factor=1):
+        return x * self.weight * factor
+
+
+class Split(nn.Module):
+    """Two outputs, in a tuple."""
+
+    def forward(self, x):
+        return x * 2, x * 3
+
+
+# --- exercises --------------------------------------------------------------------------------------------------------
+
+
+@exercise(
+    lesson=4,
+    points=1,
+    hints=[
+        "Four kinds of hooks, and two places for each: eight tables. An empty table is false.",
+        '`module._forward_hooks` and `torch_module._global_forward_hooks` are two of them. `getattr(module, "_" + '
+        "kind)` gets one by name.",
+        '`return not any(getattr(module, f"_{kind}") or getattr(torch_module, f"_global_{kind}") for kind in kinds)`',
+    ],
+)
+def takes_fast_path(module):
+    """Return True if a call of `module` goes straight to its forward, else False.
+
+    It does if there is no forward pre-hook, forward hook, full backward pre-hook
+    and backward hook, neither on this very module nor for all modules.
+    """
+    kinds = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
+    local = any(getattr(module, f"_{kind}") for kind in kinds)
+    for_all = any(getattr(torch_module, f"_global_{kind}") for kind in kinds)
+    return not (local or for_all)
+
+
+@takes_fast_path.cases
+def _(rng):
+    situations = ["no hook", "a hook on its child", "a hook on its weight", "a state-dict hook"]
+    situations += [f"{where} {kind}" for kind in KINDS for where in ("a local", "a global")]
+    while situations:
+        situation = situations.pop(rng.integer(0, len(situations) - 1))
+        module = nn.Linear(1, 1)
+        module.add_module("child", nn.Identity())
+        tables = {
+            "a hook on its child": module.child._forward_hooks,
+            "a state-dict hook": module._state_dict_hooks,
+        }
+        tables |= {f"a local {kind}": getattr(module, f"_{kind}") for kind in KINDS}
+        tables |= {f"a global {kind}": global_table(kind) for kind in KINDS}
+        if situation == "a hook on its weight":
+            module.weight.register_hook(do_nothing)
+        entries = [(tables[situation], 5, do_nothing)] if situation in tables else []
+        words = f"a module with {situation}"
+        for kind, name in WORDS.items():
+            words = words.replace(kind, name)
+        with in_tables(*entries):
+            yield Case({"module": module}, shown=words)
+
+
+@takes_fast_path.accept
+def _(module):
+    return not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or torch_module._global_forward_hooks
+        or torch_module._global_forward_pre_hooks
+        or torch_module._global_backward_hooks
+        or torch_module._global_backward_pre_hooks
+    )
+
+
+@takes_fast_path.accept
+def _(module):
+    count = 0
+    for kind in ("forward", "forward_pre", "backward", "backward_pre"):
+        count += len(vars(module)[f"_{kind}_hooks"]) + len(vars(torch_module)[f"_global_{kind}_hooks"])
+    return count == 0
+
+
+@takes_fast_path.mistake(
+    "You looked at the module's own tables only. A global hook takes every module off the fast path."
+)
+def _(module):
+    return not (
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+@takes_fast_path.mistake(
+    "The backward hooks are missing. They run later, but it is the call that has to prepare for them."
+)
+def _(module):
+    return not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or torch_module._global_forward_hooks
+        or torch_module._global_forward_pre_hooks
+    )
+
+
+@takes_fast_path.mistake("You counted the hooks of its children too. Each module looks at its own tables alone.")
+def _(module):
+    return not any(
+        getattr(each, f"_{kind}") or global_table(kind)
+        for each in module.modules()
+        for kind in ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
+    )
+
+
+@takes_fast_path.mistake("It is the other way round: your function says True where there are hooks.")
+def _(module):
+    return any(getattr(module, f"_{kind}") or global_table(kind) for kind in KINDS)
+
+
+@takes_fast_path.mistake("The pre-hooks are missing: those before forward, and those before backward.")
+def _(module):
+    return not any(getattr(module, f"_{kind}") or global_table(kind) for kind in ("forward_hooks", "backward_hooks"))
+
+
+@exercise(
+    lesson=4,
+    points=1,
+    hints=[
+        "Two tables, each an ordered dict of key to hook. Put one behind the other into a new dict.",
+        '`getattr(torch_module, f"_global_{kind}")` is the global table, `getattr(module, f"_{kind}")` the local one.',
+        "`{**first, **second}` makes a new dict with the items of both, in this order.",
+    ],
+)
+def hooks_in_order(module, kind):
+    """Return the hooks of one kind that a call of `module` runs, in a new dict, in
+    the order in which they run: the global ones, then the module's own.
+
+    `kind` is "forward_pre_hooks", "forward_hooks", "backward_pre_hooks" or
+    "backward_hooks"; keys and hooks are those of the two tables. A hook may remove
+    itself while somebody walks through your dict.
+    """
+    return {**getattr(torch_module, f"_global_{kind}"), **getattr(module, f"_{kind}")}
+
+
+@hooks_in_order.cases
+def _(rng):
+    def say(log, word):
+        return lambda *_: log.append(word)
+
+    for kind in (rng.choice(KINDS[:2]), rng.choice(KINDS[2:])):
+        module, log = nn.Identity(), []
+        key = rng.integer(1, 50)
+        own, for_all = getattr(module, f"_{kind}"), global_table(kind)
+
+        def run_all(hooks, log=log):
+            for hook in hooks.values():
+                hook()
+            return {"the order in which they run": list(log)}
+
+        with in_tables(
+            (own, key, say(log, "its own, registered first")),
+            (for_all, key + 1, say(log, "global, registered second")),
+            (own, key + 2, say(log, "its own, registered third")),
+            (for_all, key + 3, say(log, "global, registered fourth")),
+        ):
+            yield Case({"module": module, "kind": kind}, run_all, shown=f'kind = "{kind}" and four hooks')
+    kind, module, log = rng.choice(KINDS), nn.Identity(), []
+    own = getattr(module, f"_{kind}")
+
+    def remove_itself():
+        log.append("once")
+        del own[7]
+
+    def run_removing(hooks):
+        for hook in hooks.values():
+            hook()
+        return {"the order in which they run": list(log), "how many stay in the module's table": len(own)}
+
+    with in_tables((own, 7, remove_itself), (own, 8, say(log, "next"))):
+        yield Case({"module": module, "kind": kind}, run_removing, shown="a hook that removes itself when it runs")
+
+    def change_it(hooks):
+        hooks.clear()
+        return {"how many stay in the module's table after yours was emptied": len(own)}
+
+    with in_tables((own, 9, do_nothing)):
+        yield Case({"module": module, "kind": kind}, change_it, shown="a caller that empties your dict")
+
+
+@hooks_in_order.accept
+def _(module, kind):
+    found = dict(getattr(torch_module, f"_global_{kind}"))
+    found.update(getattr(module, f"_{kind}"))
+    return found
+
+
+@hooks_in_order.accept
+def _(module, kind):
+    return OrderedDict(itertools.chain(vars(torch_module)[f"_global_{kind}"].items(), vars(module)[f"_{kind}"].items()))
+
+
+@hooks_in_order.mistake("The global hooks come first, the module's own after them.")
+def _(module, kind):
+    return {**getattr(module, f"_{kind}"), **getattr(torch_module, f"_global_{kind}")}
+
+
+@hooks_in_order.mistake(
+    "You sorted them by their keys, which is the order of registration. Global hooks come first even if they were "
+    "registered later."
+)
+def _(module, kind):
+    return dict(sorted({**getattr(torch_module, f"_global_{kind}"), **getattr(module, f"_{kind}")}.items()))
+
+
+@hooks_in_order.mistake("The global hooks are missing. They are in `torch_module`, in the table `_global_` + `kind`.")
+def _(module, kind):
+    return dict(getattr(module, f"_{kind}"))
+
+
+@hooks_in_order.mistake(
+    "You handed out the module's own table. A hook that removes itself changes it in the middle of a loop: make a new "
+    "dict."
+)
+def _(module, kind):
+    if getattr(torch_module, f"_global_{kind}"):
+        return {**getattr(torch_module, f"_global_{kind}"), **getattr(module, f"_{kind}")}
+    return getattr(module, f"_{kind}")
+
+
+@hooks_in_order.mistake(
+    "`dict.update` on the global table writes the module's hooks into it, and they are global from then on. Copy the "
+    "table first."
+)
+def _(module, kind):
+    found = getattr(torch_module, f"_global_{kind}")
+    found.update(getattr(module, f"_{kind}"))
+    return found
+
+
+@exercise(
+    lesson=4,
+    points=2,
+    hints=[
+        "Walk through `hooks.values()`. Each hook gets what the one before it has left in `args`.",
+        "Ask `is not None`, not whether the result is true: a tensor of zeros is a result as well.",
+        "`if result is not None: args = result if isinstance(result, tuple) else (result,)`",
+    ],
+)
+def run_pre_hooks(module, hooks, args):
+    """Run the forward pre-hooks in the dict `hooks`, in order, and return the
+    arguments for forward, a tuple.
+
+    A hook is called with `(module, args)`, where `args` is a tuple. If it returns a
+    tuple, these are the new arguments; None keeps the old ones; anything else is
+    one new argument. The next hook sees the new ones.
+    """
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.cases
+def _(rng):
+    module, x, y = nn.Identity(), rng.mixed(2), rng.mixed(2)
+    log = []
+
+    def note(_, args):
+        log.append([value.clone() if isinstance(value, torch.Tensor) else value for value in args])
+
+    def seen(_):
+        found = {"what the hooks saw": list(log)}
+        log.clear()
+        return found
+
+    hooks = {3: note, 4: lambda _, args: args[0] * 10, 5: note}
+    yield Case({"module": module, "hooks": hooks, "args": (x,)}, seen, shown="a hook that returns a tensor of two")
+    hooks = {1: lambda _, args: (args[1], args[0]), 2: note}
+    yield Case({"module": module, "hooks": hooks, "args": (x, y)}, seen, shown="a hook that swaps two arguments")
+    hooks = {6: note, 9: note}
+    yield Case({"module": module, "hooks": hooks, "args": (x, 7)}, seen, shown="two hooks that only look")
+    hooks = {8: lambda _, args: args[0] * 0, 9: note}
+    yield Case({"module": module, "hooks": hooks, "args": (rng.whole(1),)}, seen, shown="a hook that returns a zero")
+    hooks = {2: lambda _, args: [args[0], args[0]], 4: note}
+    yield Case({"module": module, "hooks": hooks, "args": (3,)}, seen, shown="a hook that returns a list")
+
+
+@run_pre_hooks.accept
+def _(module, hooks, args):
+    for key in hooks:
+        changed = hooks[key](module, args)
+        if changed is None:
+            continue
+        if not isinstance(changed, tuple):
+            changed = (changed,)
+        args = changed
+    return args
+
+
+@run_pre_hooks.accept
+def _(module, hooks, args):
+    def apply(args, rest):
+        if not rest:
+            return tuple(args)
+        result = rest[0](module, args)
+        if result is None:
+            return apply(args, rest[1:])
+        return apply(result if isinstance(result, tuple) else (result,), rest[1:])
+
+    return apply(args, list(hooks.values()))
+
+
+@run_pre_hooks.mistake("A single value has to be put into a tuple: forward is called with `*args`.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = result
+    return args
+
+
+@run_pre_hooks.mistake("`tuple(result)` takes a tensor apart, row by row. Write `(result,)`: a tuple of one.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = tuple(result)
+    return args
+
+
+@run_pre_hooks.mistake("What the hooks return is thrown away. A value that is not None replaces the arguments.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        hook(module, args)
+    return args
+
+
+@run_pre_hooks.mistake(
+    "`if result:` asks whether the result is true: a zero counts as nothing, and a tensor of two raises. Ask `is not "
+    "None`."
+)
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result:
+            args = result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("A pre-hook takes the arguments as one tuple: `hook(module, args)`, without the star.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, *args)
+        if result is not None:
+            args = result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("Every hook of yours gets the old arguments. The next hook has to see the new ones.")
+def _(module, hooks, args):
+    new = args
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            new = result if isinstance(result, tuple) else (result,)
+    return new
+
+
+@exercise(
+    lesson=4,
+    points=2,
+    hints=[
+        "Almost the loop of the exercise before. But here you need the keys as well: `hooks.items()`.",
+        "What a forward hook returns *is* the new output: nothing is put into a tuple.",
+        "`started.add(key)` comes before `result = hook(module, args, output)`: a hook that raises has started too.",
+    ],
+)
+def run_forward_hooks(module, hooks, args, output, started):
+    """Run the forward hooks in the dict `hooks`, in order, and return the output.
+
+    A hook is called with `(module, args, output)`. If what it returns is not None,
+    it is the new output, just as it is. Add the key of each hook to the set
+    `started` before you call it; what a hook raises goes on to the caller.
+    """
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, args, output)
+        if result is not None:
+            output = result
+    return output
+
+
+@run_forward_hooks.cases
+def _(rng):
+    module, x = nn.Identity(), rng.mixed(2)
+    log = []
+
+    def note(_, args, output):
+        log.append([list(args), output])
+
+    def fail(*_):
+        raise LookupError("the hook failed")
+
+    def seen(_):
+        found = {"what the hooks saw": list(log)}
+        log.clear()
+        return found
+
+    def case(hooks, output, shown):
+        given = {"module": module, "hooks": hooks, "args": (x,), "output": output, "started": set()}
+        return Case(given, seen, shown=shown)
+
+    first = rng.integer(1, 9)
+    yield case({first: note, 20: lambda _, args, out: out * 10, 30: note}, x + 1, "a hook that multiplies by 10")
+    yield case({first: lambda _, args, out: (out, args[0]), 40: note}, x + 2, "a hook that returns a tuple")
+    yield case({11: lambda _, args, out: out * 0, 12: note}, rng.whole(1), "a hook that returns a zero")
+    started = set()
+    look = {key: lambda *_, key=key: log.append([f"hook {key}", sorted(started)]) for key in (11, 12, 13)}
+    given = {"module": module, "hooks": look, "args": (x,), "output": x, "started": started}
+    yield Case(given, seen, shown="three hooks that look into `started`")
+    yield case({first: note, 20: fail, 30: note}, x, "three hooks, of which the second raises")
+
+
+@run_forward_hooks.accept
+def _(module, hooks, args, output, started):
+    for key in hooks:
+        started |= {key}
+        changed = hooks[key](module, args, output)
+        output = output if changed is None else changed
+    return output
+
+
+@run_forward_hooks.accept
+def _(module, hooks, args, output, started):
+    remaining = list(hooks.items())
+    while remaining:
+        key, hook = remaining.pop(0)
+        started.update([key])
+        if (result := hook(module, args, output)) is not None:
+            output = result
+    return output
+
+
+@run_forward_hooks.mistake(
+    "The key goes into `started` only after the hook has run. A hook that raises would be started once more: add it "
+    "before."
+)
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        result = hook(module, args, output)
+        started.add(key)
+        if result is not None:
+            output = result
+    return output
+
+
+@run_forward_hooks.mistake("The keys are missing in `started`: add each before its hook runs.")
+def _(module, hooks, args, output, started):
+    for hook in hooks.values():
+        result = hook(module, args, output)
+        if result is not None:
+            output = result
+    return output
+
+
+@run_forward_hooks.mistake("What the hooks return is thrown away. Since PyTorch 1.2 it replaces the output.")
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        hook(module, args, output)
+    return output
+
+
+@run_forward_hooks.mistake("You put the output into a tuple. Pre-hooks need that; here the result is taken as it is.")
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, args, output)
+        if result is not None:
+            output = result if isinstance(result, tuple) else (result,)
+    return output
+
+
+@run_forward_hooks.mistake("`if result:` takes a zero for nothing, and raises for a tensor of two. Ask `is not None`.")
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, args, output)
+        if result:
+            output = result
+    return output
+
+
+@run_forward_hooks.mistake("All keys are in `started` before the first hook runs: a hook that was never reached too.")
+def _(module, hooks, args, output, started):
+    started.update(hooks)
+    for hook in hooks.values():
+        result = hook(module, args, output)
+        if result is not None:
+            output = result
+    return output
+
+
+@exercise(
+    lesson=4,
+    points=2,
+    hints=[
+        "The call is about to fail. Give each hook in `hooks` that is not in `started` its turn, and let none of them "
+        "get in the way of the next.",
+        "`try`/`except Exception` belongs around *one* call of a hook, inside the loop.",
+        '`except Exception as error: warnings.warn(f"a hook raised: {error}")` tells the user without raising.',
+    ],
+)
+def run_always_called(module, hooks, started, args, output):
+    """Something in the call has raised: run the hooks in the dict `hooks`, in
+    order, as far as they have not started yet.
+
+    `hooks` holds the forward hooks registered with `always_call=True`, `started`
+    the keys of those that ran already. A hook is called with `(module, args,
+    output)`. What it raises becomes a warning; what it returns is not used. Return
+    nothing.
+    """
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                hook(module, args, output)
+            except Exception as error:
+                warnings.warn(f"a hook raised as well: {error}", stacklevel=2)
+
+
+@run_always_called.cases
+def _(rng):
+    module, x, log = nn.Identity(), rng.mixed(2), []
+
+    def note(word):
+        return lambda _, args, output: log.append([word, args[0], output])
+
+    def fail(*_):
+        log.append("the hook that raises")
+        raise LookupError("the hook failed")
+
+    def seen(_):
+        found = {"what the hooks saw": list(log)}
+        log.clear()
+        return found
+
+    def case(hooks, started, output, shown):
+        given = {"module": module, "hooks": hooks, "started": started, "args": (x,), "output": output}
+        return Case(given, seen, shown=shown)
+
+    one, two, three = rng.integer(1, 9), rng.integer(10, 19), rng.integer(20, 29)
+    yield case({one: note("first"), two: note("second")}, set(), None, "two hooks, none of which has started")
+    hooks = {one: note("first"), two: note("second"), three: note("third")}
+    yield case(hooks, {rng.choice([one, three]), 99}, x * 2, "three hooks, of which one has started, and an output")
+    yield case({one: fail, two: note("second")}, set(), None, "two hooks, of which the first raises")
+    yield case({}, {one}, None, "no hook")
+
+
+@run_always_called.accept
+def _(module, hooks, started, args, output):
+    for key in [key for key in hooks if key not in started]:
+        with contextlib.suppress(Exception):
+            hooks[key](module, args, output)
+
+
+@run_always_called.accept
+def _(module, hooks, started, args, output):
+    def run(hook):
+        try:
+            hook(module, args, output)
+        except Exception as error:
+            print("silenced:", error)
+
+    for key, hook in hooks.items():
+        if key in started:
+            continue
+        run(hook)
+
+
+@run_always_called.mistake("Hooks that ran already run once more. Skip those whose key is in `started`.")
+def _(module, hooks, started, args, output):
+    for hook in hooks.values():
+        try:
+            hook(module, args, output)
+        except Exception as error:
+            warnings.warn(str(error), stacklevel=2)
+
+
+@run_always_called.mistake(
+    "What a hook raises comes out of your function, and would hide the first exception. Turn it into a warning."
+)
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key not in started:
+            hook(module, args, output)
+
+
+@run_always_called.mistake(
+    "After a hook that raises, the others do not run: your `try` is around the loop. Put it inside."
+)
+def _(module, hooks, started, args, output):
+    try:
+        for key, hook in hooks.items():
+            if key not in started:
+                hook(module, args, output)
+    except Exception as error:
+        warnings.warn(str(error), stacklevel=2)
+
+
+@run_always_called.mistake("You run the hooks that have started. Run the others: `key not in started`.")
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key in started:
+            with contextlib.suppress(Exception):
+                hook(module, args, output)
+
+
+@run_always_called.mistake("You give the hooks None as output. Hand on what there is: forward may have succeeded.")
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key not in started:
+            with contextlib.suppress(Exception):
+                hook(module, args, None)
+
+
+@exercise(
+    lesson=4,
+    points=3,
+    hints=[
+        "A class derived from `torch.autograd.Function` is a kind of node: `forward(ctx, …)` makes its outputs, "
+        "`backward(ctx, *gradients)` gets one gradient an output. `apply` puts a new node into the graph.",
+        "Give `look` to `apply` as the first argument and keep it: `ctx.look = look`. `backward` returns one value for "
+        "each argument of `apply`: for `look` that is None.",
+        "In `forward`: `return tuple(t.view_as(t) for t in tensors)`. In `backward`: `new = ctx.look(gradients)`, then "
+        "`return (None, *(gradients if new is None else new))`.",
+    ],
+)
+def pass_through(look, *tensors):
+    """Return the tensors, unchanged, behind one new node of the graph: a tuple of
+    tensors with the same values.
+
+    In backward, when the gradients of all of them are known, `look(gradients)` is
+    called once with a tuple. If it returns a tuple, this goes on instead; None
+    keeps the gradients.
+    """
+
+    class PassThrough(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, look, *tensors):
+            ctx.look = look
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            new = ctx.look(gradients)
+            return (None, *(gradients if new is None else new))
+
+    return PassThrough.apply(look, *tensors)
+
+
+@pass_through.cases
+def _(rng):
+    def case(answer_of_look, factors, shown):
+        leaves = [rng.leaf(2) for _ in factors]
+        log = []
+
+        def look(*seen):
+            if len(seen) != 1 or not isinstance(seen[0], tuple):
+                raise TypeError("look takes one argument, a tuple of gradients")
+            log.append([gradient.clone() for gradient in seen[0]])
+            return answer_of_look(seen[0])
+
+        def backward(result):
+            calls_before = len(log)
+            loss = sum((tensor * factor).sum() for tensor, factor in zip(result, factors, strict=True))
+            loss.backward()
+            return {
+                "the number of calls of look before backward": calls_before,
+                "the number of calls of look": len(log),
+                "the gradients that look saw": list(log),
+            }
+
+        return Case({"look": look, **{f"t{i}": leaf for i, leaf in enumerate(leaves, 1)}}, backward, shown=shown)
+
+    factors = [rng.integer(2, 9), rng.integer(2, 9)]
+    yield case(
+        lambda gradients: None, factors, f"two tensors, multiplied by {factors} afterwards, and a look that looks"
+    )
+    factor = rng.integer(2, 9)
+    yield case(lambda gradients: (gradients[0] * 100,), [factor], "one tensor, and a look that returns 100 times it")
+    factors = [rng.integer(2, 9), rng.integer(2, 9), 1]
+    yield case(
+        lambda gradients: (gradients[1], gradients[0], gradients[2] * 0),
+        factors,
+        "three tensors, and a look that swaps the first two gradients",
+    )
+
+
+@pass_through.accept
+def _(look, *tensors):
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(*tensors):
+            return tuple(tensor.clone() for tensor in tensors)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            new = look(gradients)
+            return gradients if new is None else new
+
+    return Copy.apply(*tensors)
+
+
+@pass_through.accept
+def _(look, *tensors):
+    from torch.nn.modules._functions import BackwardHookFunction
+
+    outputs = BackwardHookFunction.apply(*tensors)
+    outputs[0].grad_fn.register_hook(lambda gradients, _: look(gradients))
+    return outputs
+
+
+@pass_through.mistake("You return the tensors themselves: there is no new node, and nobody calls `look`.")
+def _(look, *tensors):
+    return tensors
+
+
+@pass_through.mistake(
+    "`look` is called once for each tensor. One node for all of them calls it once, when all gradients are there."
+)
+def _(look, *tensors):
+    outputs = tuple(tensor.view_as(tensor) for tensor in tensors)
+    for output in outputs:
+
+        def hook(gradient):
+            new = look((gradient,))
+            return None if new is None else new[0]
+
+        output.register_hook(hook)
+    return outputs
+
+
+@pass_through.mistake("What `look` returns is thrown away. If it is not None, return it from `backward`.")
+def _(look, *tensors):
+    class Deaf(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *tensors):
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            look(gradients)
+            return gradients
+
+    return Deaf.apply(*tensors)
+
+
+@pass_through.mistake(
+    "`backward` must return one value for each argument of `apply`. `look` is one of them: return None for it, first."
+)
+def _(look, *tensors):
+    class Short(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, look, *tensors):
+            ctx.look = look
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            new = ctx.look(gradients)
+            return gradients if new is None else new
+
+    return Short.apply(look, *tensors)
+
+
+@pass_through.mistake("`look` takes one argument, the tuple of all gradients: `look(gradients)`, without the star.")
+def _(look, *tensors):
+    class Unpacked(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *tensors):
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            new = look(*gradients)
+            return gradients if new is None else new
+
+    return Unpacked.apply(*tensors)
+
+
+@pass_through.mistake("You call `look` in forward, with the values. It waits for the gradients: call it in backward.")
+def _(look, *tensors):
+    class Early(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *tensors):
+            look(tensors)
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return gradients
+
+    return Early.apply(*tensors)
+
+
+@exercise(
+    lesson=4,
+    points=2,
+    hints=[
+        "`BackwardHook(module, full_hooks, pre_hooks)` makes both nodes: `setup_input_hook(args)` the one before the "
+        "inputs, `setup_output_hook(output)` the one behind the outputs.",
+        "Both return what you go on with: the inputs for forward, the output for the caller.",
+        "`args = hook.setup_input_hook(args)`, then `output = module.forward(*args)`, then `return "
+        "hook.setup_output_hook(output)`",
+    ],
+)
+def forward_between_nodes(module, full_hooks, pre_hooks, args):
+    """Run `module.forward(*args)` so that backward will run the hooks in two lists,
+    and return its output.
+
+    In backward the full backward pre-hooks in `pre_hooks` get `(module,
+    grad_output)`; then, when the gradients of the inputs are known, the full
+    backward hooks in `full_hooks` get `(module, grad_input, grad_output)`. What
+    they return counts, as in torch. No hook is registered on `module`.
+    """
+    hook = BackwardHook(module, full_hooks, pre_hooks)
+    args = hook.setup_input_hook(args)
+    return hook.setup_output_hook(module.forward(*args))
+
+
+@forward_between_nodes.cases
+def _(rng):
+    def grads(values):
+        return [None if value is None else value.clone() for value in values]
+
+    def case(module, args, full, pre, shown):
+        log = []
+
+        def see_full(module, grad_input, grad_output):
+            log.append(["full", grads(grad_input), grads(grad_output)])
+            return full(grad_input)
+
+        def see_pre(module, grad_output):
+            log.append(["pre", grads(grad_output)])
+            return pre(grad_output)
+
+        def backward(output):
+            outputs = output if isinstance(output, tuple) else (output,)
+            found = {"the output": [each.detach().clone() for each in outputs]}
+            sum((index + 1) * each.sum() for index, each in enumerate(outputs)).backward()
+            return found | {"what the hooks saw": log, "the gradient of the input": args[0].grad}
+
+        given = {"module": module, "full_hooks": [see_full], "pre_hooks": [see_pre], "args": args}
+        return Case(given, backward, shown=shown)
+
+    def keep(gradients):
+        return None
+
+    module, x = Scaled(rng.mixed(2)), rng.leaf(2)
+    yield case(module, (x,), keep, keep, "x * weight and hooks that look")
+    factor = rng.integer(2, 5)
+    yield case(Scaled(rng.mixed(2)), (rng.leaf(2), factor), keep, keep, f"x * weight * {factor} and hooks that look")
+    yield case(
+        Scaled(rng.mixed(2)),
+        (rng.leaf(2),),
+        lambda gradients: (-gradients[0],),
+        lambda gradients: (gradients[0] * 10,),
+        "a pre-hook that returns 10 times the gradient, and a full hook that turns the sign round",
+    )
+    yield case(Split(), (rng.leaf(2),), keep, keep, "a module with two outputs")
+
+
+@forward_between_nodes.accept
+def _(module, full_hooks, pre_hooks, args):
+    nodes = BackwardHook(module=module, user_pre_hooks=pre_hooks, user_hooks=full_hooks)
+    given = nodes.setup_input_hook(args)
+    result = module.forward(*given)
+    result = nodes.setup_output_hook(result)
+    return result
+
+
+@forward_between_nodes.accept
+def _(module, full_hooks, pre_hooks, args):
+    arrived = []
+
+    class Gate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, look, *tensors):
+            ctx.look = look
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return (None, *ctx.look(gradients))
+
+    def on_outputs(gradients):
+        for hook in pre_hooks:
+            new = hook(module, gradients)
+            gradients = gradients if new is None else new
+        arrived.append(gradients)
+        return gradients
+
+    def on_inputs(gradients):
+        found = [None] * len(args)
+        for place, gradient in zip(places, gradients, strict=True):
+            found[place] = gradient
+        found, grad_output = tuple(found), arrived.pop()
+        for hook in full_hooks:
+            new = hook(module, found, grad_output)
+            found = found if new is None else new
+        return tuple(found[place] for place in places)
+
+    places = [place for place, value in enumerate(args) if isinstance(value, torch.Tensor)]
+    given = list(args)
+    for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), strict=True):
+        given[place] = tensor
+    output = module.forward(*given)
+    if isinstance(output, tuple):
+        return Gate.apply(on_outputs, *output)
+    return Gate.apply(on_outputs, output)[0]
+
+
+@forward_between_nodes.mistake(
+    "No hook runs, because the output has no node: hand it through `setup_output_hook`, and return what that returns."
+)
+def _(module, full_hooks, pre_hooks, args):
+    hook = BackwardHook(module, full_hooks, pre_hooks)
+    return module.forward(*hook.setup_input_hook(args))
+
+
+@forward_between_nodes.mistake(
+    "The inputs have no node. The full hooks then run at the output, with no gradient of the input: hand the inputs "
+    "through `setup_input_hook`."
+)
+def _(module, full_hooks, pre_hooks, args):
+    hook = BackwardHook(module, full_hooks, pre_hooks)
+    return hook.setup_output_hook(module.forward(*args))
+
+
+@forward_between_nodes.mistake(
+    "You go on with the old inputs. `setup_input_hook` returns new ones, behind the node: give those to forward."
+)
+def _(module, full_hooks, pre_hooks, args):
+    hook = BackwardHook(module, full_hooks, pre_hooks)
+    hook.setup_input_hook(args)
+    return hook.setup_output_hook(module.forward(*args))
+
+
+@forward_between_nodes.mistake(
+    "The two lists are swapped: `BackwardHook` takes the full backward hooks first, then the pre-hooks."
+)
+def _(module, full_hooks, pre_hooks, args):
+    hook = BackwardHook(module, pre_hooks, full_hooks)
+    args = hook.setup_input_hook(args)
+    return hook.setup_output_hook(module.forward(*args))
+
+
+@forward_between_nodes.mistake(
+    "You registered the hooks on `module`, where they stay and run again in every later call. Use a `BackwardHook`."
+)
+def _(module, full_hooks, pre_hooks, args):
+    for hook in pre_hooks:
+        module.register_full_backward_pre_hook(hook)
+    for hook in full_hooks:
+        module.register_full_backward_hook(hook)
+    return module(*args)
+
+
+@exercise(
+    lesson=4,
+    points=3,
+    hints=[
+        "A handle knows a table and a key of its own. `remove` deletes that key, if both are still there.",
+        "`itertools.count()` gives a new number each time. `weakref.ref(table)` is called to get the table: None if it "
+        "is gone.",
+        "In `remove`: `table = self.table()`, then `if table is not None: table.pop(self.id, None)`.",
+    ],
+)
+class Handle:
+    """What registering a hook returns: `table[handle.id] = hook` puts the hook into
+    a table, `handle.remove()` takes it out again.
+
+    No two handles have the same `id`, whatever their tables. Removing twice is no
+    error. The handle does not keep the table alive, and with a table that is gone,
+    `remove()` does nothing. `with handle:` removes it at the end of the block.
+    """
+
+    _ids = itertools.count()
+
+    def __init__(self, table):
+        self.table = weakref.ref(table)
+        self.id = next(self._ids)
+
+    def remove(self):
+        table = self.table()
+        if table is not None:
+            table.pop(self.id, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.remove()
+
+
+@Handle.cases
+def _(rng):
+    names = [rng.choice(["look", "note", "store"]) for _ in range(3)]
+
+    def register_three(first):
+        make, table = type(first), OrderedDict()
+        handles = []
+        for name in names:
+            handles.append(make(table))
+            table[handles[-1].id] = name
+        taken = rng_choice
+        handles[taken].remove()
+        found = {"what is left after one remove()": list(table.values())}
+        handles[taken].remove()
+        again = make(table)
+        table[again.id] = "new"
+        return found | {"what is there after a second remove() and a new hook": list(table.values())}
+
+    rng_choice = rng.integer(0, 1)
+    yield Case({"table": OrderedDict()}, register_three, shown=f"the hooks {names}, of which one is removed")
+
+    def two_tables(first):
+        make = type(first)
+        tables = OrderedDict(), OrderedDict()
+        handles = [make(table) for table in tables]
+        return {"whether handles of two tables have two ids": handles[0].id != handles[1].id}
+
+    yield Case({"table": OrderedDict()}, two_tables, shown="two tables")
+
+    def as_context(first):
+        make, table = type(first), OrderedDict()
+        table[-1] = "from before"
+        caught = "nothing"
+        try:
+            with make(table) as handle:
+                inside = isinstance(handle, make)
+                table[getattr(handle, "id", -2)] = "inside"
+                raise LookupError("the block failed")
+        except LookupError:
+            caught = "LookupError"
+        return {
+            "whether `with … as handle` gives the handle": inside,
+            "what came out of a block that raises": caught,
+            "what is left after the block": list(table.values()),
+        }
+
+    yield Case({"table": OrderedDict()}, as_context, shown="a `with` block that raises")
+
+    def table_goes(first):
+        table = OrderedDict()
+        handle, watch = type(first)(table), weakref.ref(table)
+        del table
+        found = {"whether the table lives on when only its handle is left": watch() is not None}
+        handle.remove()
+        return found
+
+    yield Case({"table": OrderedDict()}, table_goes, shown="a table that goes away")
+
+
+@Handle.accept
+class _HandleWithClassCounter:
+    next_id = 0
+
+    def __init__(self, table):
+        self.ref = weakref.ref(table)
+        self.id = _HandleWithClassCounter.next_id
+        _HandleWithClassCounter.next_id += 1
+
+    def remove(self):
+        table = self.ref()
+        if table is not None and self.id in table:
+            del table[self.id]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self.remove()
+        return False
+
+
+@Handle.accept
+class _HandleWithStack(contextlib.AbstractContextManager):
+    """The key is an object of its own."""
+
+    def __init__(self, table):
+        self.proxy = weakref.proxy(table)
+        self.id = object()
+
+    def remove(self):
+        with contextlib.suppress(ReferenceError, KeyError):
+            del self.proxy[self.id]
+
+    def __exit__(self, *exception):
+        self.remove()
+
+
+class _Sound:
+    """A sound handle, for mistakes to spoil."""
+
+    ids = itertools.count()
+
+    def __init__(self, table):
+        self.table = weakref.ref(table)
+        self.id = next(_Sound.ids)
+
+    def remove(self):
+        table = self.table()
+        if table is not None:
+            table.pop(self.id, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.remove()
+
+
+@Handle.mistake(
+    "Your handle keeps the table alive, and a table belongs to a module: whoever keeps the handle keeps the module. "
+    "Store `weakref.ref(table)`."
+)
+class _HandleStrong(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.kept = table
+
+
+@Handle.mistake(
+    "`len(table)` is no key of its own: after a removal the next hook gets a key that is taken. Count all handles."
+)
+class _HandleLength(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.id = len(table)
+
+
+@Handle.mistake("The second `remove()` raises: the key is gone by then. Ask first, or use `pop(key, None)`.")
+class _HandleOnce(_Sound):
+    def remove(self):
+        table = self.table()
+        if table is not None:
+            del table[self.id]
+
+
+@Handle.mistake("`remove()` empties the whole table, other people's hooks included. Delete your own key.")
+class _HandleClear(_Sound):
+    def remove(self):
+        table = self.table()
+        if table is not None:
+            table.clear()
+
+
+@Handle.mistake("At the end of a `with` block the hook is still there: call `remove()` in `__exit__`.")
+class _HandleForgets(_Sound):
+    def __exit__(self, *exception):
+        self.closed = True
+
+
+@Handle.mistake(
+    "`__exit__` returns a true value, and that swallows the exception of the block. Return nothing from it."
+)
+class _HandleSwallows(_Sound):
+    def __exit__(self, *exception):
+        self.remove()
+        return True
+
+
+@Handle.mistake("With a table that is gone, `remove()` fails: the reference gives None. Ask before you use it.")
+class _HandleTrusts(_Sound):
+    def remove(self):
+        self.table().pop(self.id, None)
+
+
+# --- the whole call ---------------------------------------------------------------------------------------------------
+
+
+class MiniSteps(TorchSteps):
+    """The steps of a call as methods, as the exercises ask for them; who puts them in order is `MiniModule`.
+
+    Tables and registering are those of `nn.Module`. Hooks with keyword arguments, legacy backward hooks, compiled and
+    traced calls are left out.
+    """
+
+    def always_called(self) -> dict[int, Callable]:
+        """The forward hooks registered with `always_call=True`, in order: a dict of key to hook."""
+        keys = {*torch_module._global_forward_hooks_always_called, *self._forward_hooks_always_called}
+        return {key: hook for key, hook in self.hooks_in_order("forward_hooks").items() if key in keys}
+
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("this leads back to torch's own call: put the steps in order in your `__call__`")
+
+    __call__ = _call_impl
+
+
+@exercise(
+    lesson=4,
+    points=4,
+    hints=[
+        "In the order of torch's `_call_impl`: fast path; then in a `try`: pre-hooks, node before the "
+        "inputs, forward, forward hooks, node behind the outputs. What comes in the `except`?",
+        'Full and pre-hooks: `list(self.hooks_in_order("backward_hooks").values())`. Make a `BackwardHook` only if '
+        "there are any. `output` and `started` need a value before the `try`.",
+        "`except Exception:` `self.run_always_called(self.always_called(), started, args, output)`, then `raise`, "
+        "alone on its line.",
+    ],
+)
+class MiniModule(MiniSteps):
+    """`nn.Module` with a `__call__` of its own, which fires all hooks in torch's
+    order.
+
+    The steps are there as methods: `takes_fast_path()`, `hooks_in_order(kind)`,
+    `run_pre_hooks(hooks, args)`, `run_forward_hooks(hooks, args, output, started)`,
+    `run_always_called(hooks, started, args, output)`, and `always_called()`, which
+    gives the hooks for the last one. For the backward hooks, if there are any, use
+    a `BackwardHook`. If anything raises, run the always-called hooks and raise it
+    again.
+    """
+
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started, nodes = None, set(), None
+        try:
+            hooks = self.hooks_in_order("forward_pre_hooks")
+            args = self.run_pre_hooks(hooks, args)
+            full = list(self.hooks_in_order("backward_hooks").values())
+            pre = list(self.hooks_in_order("backward_pre_hooks").values())
+            if full or pre:
+                nodes = BackwardHook(self, full, pre)
+                args = nodes.setup_input_hook(args)
+            output = self.forward(*args)
+            hooks = self.hooks_in_order("forward_hooks")
+            output = self.run_forward_hooks(hooks, args, output, started)
+            return nodes.setup_output_hook(output) if nodes else output
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+            raise
+
+
+@contextlib.contextmanager
+def global_hooks(**hooks: Callable) -> Iterator[None]:
+    """Register global hooks while the block runs, by kind: `forward_hook=f`, `full_backward_pre_hook=g` …
+
+    Afterwards torch does not remember either that there was a global full backward hook.
+    """
+    flag = torch_module._global_is_full_backward_hook
+    with contextlib.ExitStack() as stack:
+        stack.callback(setattr, torch_module, "_global_is_full_backward_hook", flag)
+        for kind, hook in hooks.items():
+            stack.enter_context(getattr(torch_module, f"register_module_{kind}")(hook))
+        yield
+
+
+def make_net(base: type[nn.Module], rng: Numbers) -> nn.Module:
+    """A network whose modules are all of the class `base`: `net` with the layers `first` and `second`."""
+
+    class Layer(base):
+        def __init__(self, weight):
+            super().__init__()
+            self.weight = nn.Parameter(weight)
+
+        def forward(self, x):
+            return x * self.weight
+
+    class Net(base):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Layer(rng.mixed(2)), Layer(rng.mixed(2))
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    return Net()
+
+
+def _tell(timeline: Any) -> list[str]:
+    """A timeline as lines of text."""
+    lines = []
+    for event in timeline.events:
+        name = event.module or "net"
+        lines.append(f"{event.scope} {event.kind} on {name}" if event.hook else f"{event.kind}: {name}")
+    return lines
+
+
+@MiniModule.cases
+def _(rng):
+    seed = rng.integer(0, 10_000)
+
+    def net_of(answer):
+        return make_net(type(answer), Numbers(seed))
+
+    x = rng.leaf(2)
+
+    def no_hooks(answer):
+        net = net_of(answer)
+        output = net(x)
+        return {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+
+    yield Case({}, no_hooks, shown="a net without hooks")
+
+    def forward_hooks_only(answer):
+        net = net_of(answer)
+        net.register_forward_hook(lambda module, args, output: output + 1)
+        net.first.register_forward_pre_hook(lambda module, args: args[0] * 10)
+        output = net(x)
+        return {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+
+    yield Case({}, forward_hooks_only, shown="a forward hook that adds 1 and a pre-hook that multiplies by 10")
+
+    kinds = ["forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook"]
+
+    def every_kind(answer):
+        net = net_of(answer)
+        for module in (net.first, net):
+            for kind in kinds:
+                getattr(module, f"register_{kind}")(do_nothing)
+        with global_hooks(**dict.fromkeys(kinds, do_nothing)):
+            lines = _tell(trace(net, x))
+        backward = [line for line in lines if "backward" in line]
+        return {
+            "the order in forward": [line for line in lines if line not in backward],
+            "the order in backward": backward,
+        }
+
+    yield Case({}, every_kind, shown="every kind of hook, global and local")
+
+    def replaced(answer):
+        net, log = net_of(answer), []
+        layer, leaf = net.first, x.detach().clone().requires_grad_()
+        layer.register_forward_pre_hook(lambda module, args: args[0] * 10)
+        layer.register_forward_hook(lambda module, args, output: output * 100)
+        layer.register_full_backward_hook(lambda module, into, out: log.append([into[0].clone(), out[0].clone()]))
+        output = layer(leaf)
+        output.sum().backward()
+        return {"the output": output, "what the full backward hook saw": log, "the gradient of the input": leaf.grad}
+
+    yield Case({}, replaced, shown="a pre-hook and a forward hook that multiply, and a full backward hook")
+
+    def failing(who):
+        def run(answer):
+            net, log, caught = net_of(answer), [], "nothing"
+
+            def fail(*_):
+                raise LookupError("this call fails")
+
+            net.first.register_forward_hook(lambda *_: log.append("plain hook"))
+            net.first.register_forward_hook(lambda m, a, output: log.append(["always", output]), always_call=True)
+            if who == "forward":
+                net.first.forward = fail
+            elif who == "pre-hook":
+                net.first.register_forward_pre_hook(fail)
+            elif who == "hook":
+                net.first.register_forward_hook(fail)
+            try:
+                net.first(x)
+            except LookupError as error:
+                caught = str(error)
+            return {"what came out of the call": caught, "the hooks that ran": log}
+
+        return Case({}, run, shown=f"a call in which {'no one' if who is None else 'the ' + who} fails")
+
+    for who in (None, "forward", "pre-hook", "hook"):
+        yield failing(who)
+
+
+def _under_its_name(answer: type) -> type:
+    """Call a class what the answer to the exercise is called: its instances are compared by kind."""
+    answer.__name__ = "MiniModule"
+    return answer
+
+
+@MiniModule.accept
+@_under_its_name
+class _MiniNested(MiniSteps):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        state = {"args": args, "output": None, "started": set()}
+        try:
+            return self.run(state)
+        except Exception as error:
+            self.run_always_called(self.always_called(), state["started"], state["args"], state["output"])
+            raise error
+
+    def run(self, state):
+        state["args"] = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), state["args"])
+        lists = [list(self.hooks_in_order(kind).values()) for kind in ("backward_hooks", "backward_pre_hooks")]
+        nodes = BackwardHook(self, *lists) if any(lists) else None
+        if nodes is not None:
+            state["args"] = nodes.setup_input_hook(state["args"])
+        state["output"] = self.forward(*state["args"])
+        hooks = self.hooks_in_order("forward_hooks")
+        state["output"] = self.run_forward_hooks(hooks, state["args"], state["output"], state["started"])
+        return state["output"] if nodes is None else nodes.setup_output_hook(state["output"])
+
+
+@MiniModule.accept
+@_under_its_name
+class _MiniFinally(MiniSteps):
+    """`finally` does no harm here: after a call that succeeded, all hooks have started."""
+
+    def __call__(self, *args):
+        output, started = None, set()
+        if self.takes_fast_path():
+            return self.forward(*args)
+        full, pre = self.hooks_in_order("backward_hooks"), self.hooks_in_order("backward_pre_hooks")
+        nodes = BackwardHook(self, list(full.values()), list(pre.values()))
+        try:
+            args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+            if full or pre:
+                args = nodes.setup_input_hook(args)
+            output = self.forward(*args)
+            output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+            if full or pre:
+                output = nodes.setup_output_hook(output)
+        finally:
+            self.run_always_called(self.always_called(), started, args, output)
+        return output
+
+
+class _SoundCall(MiniSteps):
+    """A sound call in pieces, for mistakes to spoil."""
+
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        try:
+            args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+            nodes = self.nodes()
+            args = nodes.setup_input_hook(args) if nodes else args
+            output = self.forward(*args)
+            output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+            return nodes.setup_output_hook(output) if nodes else output
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+            raise
+
+    def nodes(self):
+        full, pre = (list(self.hooks_in_order(kind).values()) for kind in ("backward_hooks", "backward_pre_hooks"))
+        return BackwardHook(self, full, pre) if full or pre else None
+
+
+@MiniModule.mistake(
+    "Your node behind the output comes before the forward hooks. What a forward hook returns then stands outside: in "
+    "torch the forward hooks come first."
+)
+@_under_its_name
+class _MiniLateHooks(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        try:
+            args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+            nodes = self.nodes()
+            args = nodes.setup_input_hook(args) if nodes else args
+            output = self.forward(*args)
+            output = nodes.setup_output_hook(output) if nodes else output
+            return self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+            raise
+
+
+@MiniModule.mistake(
+    "Your node before the inputs comes before the pre-hooks, so what they do counts as a part of the layer. In torch "
+    "the pre-hooks come first."
+)
+@_under_its_name
+class _MiniEarlyNode(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        try:
+            nodes = self.nodes()
+            args = nodes.setup_input_hook(args) if nodes else args
+            args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+            output = self.forward(*args)
+            output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+            return nodes.setup_output_hook(output) if nodes else output
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+            raise
+
+
+@MiniModule.mistake(
+    "The exception is swallowed, and the caller gets None. After the always-called hooks, `raise` it again."
+)
+@_under_its_name
+class _MiniSwallows(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        try:
+            args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+            nodes = self.nodes()
+            args = nodes.setup_input_hook(args) if nodes else args
+            output = self.forward(*args)
+            output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+            return nodes.setup_output_hook(output) if nodes else output
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+
+
+@MiniModule.mistake("When something raises, the always-called hooks do not run. Call `run_always_called` in `except`.")
+@_under_its_name
+class _MiniNoTry(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+        nodes = self.nodes()
+        args = nodes.setup_input_hook(args) if nodes else args
+        output = self.forward(*args)
+        output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, set())
+        return nodes.setup_output_hook(output) if nodes else output
+
+
+@MiniModule.mistake(
+    "Your `try` begins after the pre-hooks. A pre-hook that raises makes the call fail as well: begin before them."
+)
+@_under_its_name
+class _MiniLateTry(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+        nodes = self.nodes()
+        args = nodes.setup_input_hook(args) if nodes else args
+        try:
+            output = self.forward(*args)
+            output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+            return nodes.setup_output_hook(output) if nodes else output
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+            raise
+
+
+@MiniModule.mistake(
+    "You make a `BackwardHook` even where no backward hook is: all outputs become views for nothing. Ask first."
+)
+@_under_its_name
+class _MiniAlwaysNodes(_SoundCall):
+    def nodes(self):
+        return BackwardHook(
+            self, *(list(self.hooks_in_order(kind).values()) for kind in ("backward_hooks", "backward_pre_hooks"))
+        )
+
+
+@MiniModule.mistake("`BackwardHook` takes the full backward hooks first, then the pre-hooks. Yours are swapped.")
+@_under_its_name
+class _MiniSwapped(_SoundCall):
+    def nodes(self):
+        pre, full = (list(self.hooks_in_order(kind).values()) for kind in ("backward_hooks", "backward_pre_hooks"))
+        return BackwardHook(self, full, pre) if full or pre else None
+
+
+@MiniModule.mistake("`super().__call__` leads back to torch's own call. Put the steps in order yourself.")
+@_under_its_name
+class _MiniSuper(MiniSteps):
+    def __call__(self, *args):
+        return super().__call__(*args)
+
+
+@MiniModule.mistake(
+    "The backward hooks do not run. Hand the inputs and the output through a `BackwardHook`, as in exercise 7."
+)
+@_under_its_name
+class _MiniForwardOnly(_SoundCall):
+    def nodes(self):
+        return ()
+
+
+STEPS = (takes_fast_path, hooks_in_order, run_pre_hooks, run_forward_hooks, run_always_called)
+
+
+def plug_in(*answers: Any) -> type[nn.Module]:
+    """Return a module class whose call is made of your answers; the course's own stand in where one is not there yet.
+
+    `answers` are answers to the five steps and to `MiniModule`, in any order. Prints whose is whose. Raises
+    `ValueError` for anything else.
+    """
+    known = {each.name: each for each in (*STEPS, MiniModule)}
+    names = [getattr(answer, "name", None) or getattr(answer, "__name__", repr(answer)) for answer in answers]
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{unknown[0]} is no step of a call; the steps are {', '.join(known)}")
+    mine = {
+        name: answer
+        for name, answer in zip(names, answers, strict=True)
+        if not isinstance(answer, Exercise) and not is_blank(answer)
+    }
+    base = mine.pop("MiniModule", None)
+    for name in known:
+        whose = "yours" if name in mine or (name == "MiniModule" and base) else "the course's, until yours is there"
+        print(f"{name}: {whose}")
+    if base is None and is_blank(MiniModule.reference):  # an edition without answers
+        print("So this is torch's own call. Your steps take part in it as soon as MiniModule is there.")
+        return type("MiniModule", (nn.Module,), {})
+    return type("MiniModule", (base or MiniModule.reference,), mine)

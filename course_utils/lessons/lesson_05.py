@@ -1,0 +1,1145 @@
+"""Exercises and predictions of lesson 05: feature maps."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.engine import exercise, prediction
+from course_utils.hooks.record import record
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+prediction(
+    "first_channel_of_a_drawing",
+    lesson=5,
+    question="black ink on a transparent ground, saved as RGBA. How many different numbers are in its first channel?",
+    options={
+        1: "Ink is black, (0, 0, 0). What is transparent is stored as (0, 0, 0) too. Only the fourth channel differs.",
+        2: "So it would be on white paper. But a transparent pixel has a colour as well, and here that is black.",
+        "many": "The soft edges of the ink are in the fourth channel, which says how solid each pixel is.",
+    },
+    answer=1,
+)
+prediction(
+    "drawers_by_shape",
+    lesson=5,
+    question="resnet34 has 36 convolutions. With the shape of the weight as the key, how many keys has the dict?",
+    options={
+        36: "So it is when each layer has a key of its own. A shape is shared by all layers that have it.",
+        11: "There are 11 different shapes. The other 25 convolutions land in a drawer that is taken.",
+        1: "All its weights have four dimensions, but the numbers of channels and the kernel sizes differ.",
+    },
+    answer=11,
+)
+prediction(
+    "lowest_number_stored",
+    lesson=5,
+    question="the hook stores the output of AlexNet's first convolution as it is, and the model runs on. What is the "
+    "lowest number in it afterwards?",
+    options={
+        "below 0": "The convolution did return negative numbers. The next layer has changed that very tensor.",
+        "exactly 0": "The next layer is `ReLU(inplace=True)`: it writes its result into the tensor that you stored.",
+        "an error": "Nothing notices: the hook holds a reference, and in-place changes reach everyone who does.",
+    },
+    answer="exactly 0",
+)
+prediction(
+    "extractor_and_inplace",
+    lesson=5,
+    question="`create_feature_extractor` on AlexNet, asked for features.0 and features.3. Has what it returns for "
+    "features.0 negative numbers?",
+    options={
+        "yes": "It returns the layer's output without a copy, so the in-place ReLU reaches it all the same.",
+        "no": "It too hands out the very tensor that the in-place ReLU writes into on the way to features.3.",
+        "it raises": "It is a network like any other, and an in-place ReLU is allowed in it.",
+    },
+    answer="no",
+)
+prediction(
+    "maps_kept_by_one",
+    lesson=5,
+    question="a hook keeps the output of the last ReLU as it is, without `detach()`. Everything else is dropped. What "
+    "stays in memory?",
+    options={
+        "that one map": "So it would be with `detach()`. As it is, the map holds on to the graph it came from.",
+        "the five convolutions' maps": "The graph keeps what backward needs, and that is more than those.",
+        "the maps of nearly all layers": "Each step of the graph keeps what its backward needs: the maps before it.",
+    },
+    answer="the maps of nearly all layers",
+)
+
+# --- small networks for the cases -------------------------------------------------------------------------------------
+
+
+def _whole_weights(model: nn.Module, rng: Numbers) -> nn.Module:
+    """Give every parameter small whole numbers, so that results are exact and short."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(rng.mixed(*parameter.shape, high=3))
+    return model
+
+
+def _small_net(rng: Numbers) -> nn.Module:
+    """Three convolutions, of which two have weights of one shape, each followed by an in-place ReLU but the last."""
+    return _whole_weights(
+        nn.Sequential(
+            nn.Conv2d(1, 2, 1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(2, 2, 1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(2, 2, 1),
+        ),
+        rng,
+    )
+
+
+class _Block(nn.Module):
+    """x + conv2(relu(conv1(x))), then the same ReLU on half of the picture; made in another order than run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.ReLU()
+        self.conv2 = nn.Conv2d(2, 2, 1)
+        self.conv1 = nn.Conv2d(2, 2, 1)
+
+    def forward(self, x):
+        return self.relu((x + self.conv2(self.relu(self.conv1(x))))[..., :1])
+
+
+def _nested(rng: Numbers) -> nn.Module:
+    return _whole_weights(nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block())), rng)
+
+
+def _shuffled(rng: Numbers, count: int) -> list[int]:
+    left = list(range(count))
+    return [left.pop(rng.integer(0, len(left) - 1)) for _ in range(count)]
+
+
+# --- exercises --------------------------------------------------------------------------------------------------------
+
+
+@exercise(
+    lesson=5,
+    points=2,
+    hints=[
+        "The key is the layer's dotted name. `model.get_submodule(name)` finds the layer for it.",
+        "Whatever follows may write into the output, and the output holds the graph: store `output.detach().clone()`.",
+        "`layer.register_forward_hook(lambda m, a, out, name=name: maps.update({name: out.detach().clone()}))`; keep "
+        "the handles, and remove each when the call is over.",
+    ],
+)
+def keep_maps(model, names, x):
+    """Call `model(x)` once and return a dict: each dotted name in `names` to a copy
+    of what that layer returned.
+
+    A copy stays as it is, whatever the layers behind do to the layer's output, and
+    holds no graph. No hook is left behind.
+    """
+    maps, handles = {}, []
+    for name in names:
+        handles.append(
+            model.get_submodule(name).register_forward_hook(
+                lambda module, args, output, name=name: maps.update({name: output.detach().clone()})
+            )
+        )
+    try:
+        model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return maps
+
+
+@keep_maps.cases
+def _(rng):
+    def after(maps):
+        return {"whether one of the maps holds a graph": any(each.requires_grad for each in maps.values())}
+
+    x = rng.mixed(1, 1, 2, 2)
+    yield Case(
+        {"model": _small_net(rng), "names": ["0", "2", "4"], "x": x},
+        after,
+        shown="a Sequential of convolutions and in-place ReLUs, names = ['0', '2', '4']",
+    )
+    names = rng.choice([["1.1.conv1", "0"], ["1.1.conv2", "1.0"], ["1.1.conv1", "1.1.conv2"]])
+    yield Case(
+        {"model": _nested(rng), "names": names, "x": rng.mixed(2, 1, 2, 2)},
+        after,
+        shown=f"a model of layers inside layers, names = {names}",
+    )
+
+
+@keep_maps.accept
+def _(model, names, x):
+    with torch.no_grad(), record(model, *names) as seen:
+        model(x)
+    return {name: seen[name].output for name in names}
+
+
+@keep_maps.accept
+def _(model, names, x):
+    maps, wanted = {}, {module: name for name, module in model.named_modules() if name in names}
+
+    def keep(module, args, output):
+        maps[wanted[module]] = torch.clone(output)
+
+    handles = [module.register_forward_hook(keep) for module in wanted]
+    with torch.no_grad():
+        model(x)
+    for handle in handles:
+        handle.remove()
+    return maps
+
+
+@keep_maps.mistake(
+    "Your key is the shape of the weight. Layers of one shape share it, and the last one wins: use the layer's name."
+)
+def _(model, names, x):
+    maps, handles = {}, []
+
+    def keep(module, args, output):
+        maps[str(module.weight.shape)] = output.detach().clone()
+
+    for name in names:
+        handles.append(model.get_submodule(name).register_forward_hook(keep))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return maps
+
+
+@keep_maps.mistake(
+    "`detach()` shares its memory with the output, and the in-place ReLU writes into that. Add `clone()`."
+)
+def _(model, names, x):
+    maps, handles = {}, []
+    for name in names:
+        layer = model.get_submodule(name)
+        handles.append(layer.register_forward_hook(lambda m, a, out, name=name: maps.update({name: out.detach()})))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return maps
+
+
+@keep_maps.mistake(
+    "You store the output itself: the in-place ReLU writes into it, and it holds the graph. Store "
+    "`output.detach().clone()`."
+)
+def _(model, names, x):
+    maps, handles = {}, []
+    for name in names:
+        layer = model.get_submodule(name)
+        handles.append(layer.register_forward_hook(lambda m, a, out, name=name: maps.update({name: out})))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return maps
+
+
+@keep_maps.mistake("Your copies still belong to the graph and keep all of it in memory: `detach()` them.")
+def _(model, names, x):
+    maps, handles = {}, []
+    for name in names:
+        layer = model.get_submodule(name)
+        handles.append(layer.register_forward_hook(lambda m, a, out, name=name: maps.update({name: out.clone()})))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return maps
+
+
+@keep_maps.mistake(
+    "All maps land under one name: a hook made in a loop looks `name` up when it runs. Bind it: `name=name`."
+)
+def _(model, names, x):
+    maps, handles = {}, []
+    for name in names:
+        handles.append(
+            model.get_submodule(name).register_forward_hook(
+                lambda m, a, out: maps.update({name: out.detach().clone()})  # noqa: B023 - this is the mistake
+            )
+        )
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return maps
+
+
+@keep_maps.mistake("The hooks stay on the model. Keep the handles, and remove each when the call is over.")
+def _(model, names, x):
+    maps = {}
+    for name in names:
+        model.get_submodule(name).register_forward_hook(
+            lambda m, a, out, name=name: maps.update({name: out.detach().clone()})
+        )
+    model(x)
+    return maps
+
+
+@exercise(
+    lesson=5,
+    points=1,
+    hints=[
+        "`make_grid` takes (number of tiles, colour channels, H, W). Here each channel of the map is one grey tile.",
+        "`maps[0].unsqueeze(1)` is (C, 1, H, W). The lowest and highest number of each tile: `amin((1, 2, 3), "
+        "keepdim=True)` and `amax`.",
+        "A constant tile has highest = lowest: divide by `(high - low).clamp(min=1e-12)`, and 0 stays 0.",
+    ],
+)
+def tile_maps(maps):
+    """Turn the maps (N, C, H, W) of one layer into grey tiles for a grid: those of
+    the first picture, as (C, 1, H, W).
+
+    Each tile is stretched to [0, 1] by itself: its lowest number becomes 0, its
+    highest 1. A constant tile becomes all 0. `maps` stays as it is.
+    """
+    tiles = maps[0].unsqueeze(1)
+    low, high = tiles.amin((1, 2, 3), keepdim=True), tiles.amax((1, 2, 3), keepdim=True)
+    return (tiles - low) / (high - low).clamp(min=1e-12)
+
+
+@tile_maps.cases
+def _(rng):
+    ramps = rng.mixed(1, 2, 2, 2)
+    yield Case({"maps": ramps})
+    maps = rng.mixed(2, 3, 2, 3)
+    maps[:, rng.integer(0, 2)] = float(rng.integer(1, 9))
+    yield Case({"maps": maps}, shown="maps of shape (2, 3, 2, 3), one channel of them constant")
+
+
+@tile_maps.accept
+def _(maps):
+    tiles = []
+    for channel in maps[0]:
+        low, high = channel.min(), channel.max()
+        tiles.append((channel - low) / (high - low) if high > low else torch.zeros_like(channel))
+    return torch.stack(tiles).unsqueeze(1)
+
+
+@tile_maps.accept
+def _(maps):
+    from course_utils.vision.pictures import normalise
+
+    return normalise(maps[:1].transpose(0, 1))
+
+
+@tile_maps.mistake(
+    "You stretch all channels together, so that a faint one stays grey. Take the lowest and highest of each tile."
+)
+def _(maps):
+    tiles = maps[0].unsqueeze(1)
+    return (tiles - tiles.min()) / (tiles.max() - tiles.min())
+
+
+@tile_maps.mistake("A constant tile gives 0 / 0, which is nan. Make sure that you never divide by 0.")
+def _(maps):
+    tiles = maps[0].unsqueeze(1)
+    low, high = tiles.amin((1, 2, 3), keepdim=True), tiles.amax((1, 2, 3), keepdim=True)
+    return (tiles - low) / (high - low)
+
+
+@tile_maps.mistake(
+    "`transpose_` (with the underscore) turns the caller's own tensor. Use `transpose`, or `maps[0].unsqueeze(1)`."
+)
+def _(maps):
+    tiles = maps.transpose_(0, 1)[:, :1]
+    low, high = tiles.amin((1, 2, 3), keepdim=True), tiles.amax((1, 2, 3), keepdim=True)
+    return (tiles - low) / (high - low).clamp(min=1e-12)
+
+
+@tile_maps.mistake("These are the first channels of all pictures. `maps[0]` is all channels of the first picture.")
+def _(maps):
+    tiles = maps[:, :1]
+    low, high = tiles.amin((1, 2, 3), keepdim=True), tiles.amax((1, 2, 3), keepdim=True)
+    return (tiles - low) / (high - low).clamp(min=1e-12)
+
+
+@tile_maps.mistake("You divide by the highest number only. Subtract the lowest first, so that the tile begins at 0.")
+def _(maps):
+    tiles = maps[0].unsqueeze(1)
+    return tiles / tiles.amax((1, 2, 3), keepdim=True)
+
+
+@exercise(
+    lesson=5,
+    points=1,
+    hints=[
+        "A negative number says that the pattern is not there: `clamp(min=0)` first.",
+        "One number a channel: the mean over height and width, `mean((1, 2))`.",
+        "`maps.clamp(min=0).mean((1, 2)).topk(count).indices.tolist()`",
+    ],
+)
+def strongest_channels(maps, count):
+    """Return the numbers of the `count` channels that respond most to one picture,
+    the strongest first, as a list of ints.
+
+    `maps` is (C, H, W). How much a channel responds is the mean of its map, with
+    negative numbers counted as 0.
+    """
+    return maps.clamp(min=0).mean((1, 2)).topk(count).indices.tolist()
+
+
+@strongest_channels.cases
+def _(rng):
+    for count in (1, 3):
+        maps = torch.empty(5, 9)
+        # By rank: the mean without negative numbers rises; mean, greatest number and mean of sizes have other orders.
+        for rank, (channel, peak, low) in enumerate(
+            zip(_shuffled(rng, 5), (60, 95, 70, 50, 80), (-900, -10, -300, -20, -500), strict=True)
+        ):
+            maps[channel] = 10.0 * (rank + 1)
+            first, second = _shuffled(rng, 9)[:2]
+            maps[channel, first], maps[channel, second] = peak, low
+        maps = maps.reshape(5, 3, 3) * rng.integer(1, 3)
+        yield Case({"maps": maps, "count": count}, shown=f"maps of shape (5, 3, 3), count = {count}")
+
+
+@strongest_channels.accept
+def _(maps, count):
+    responses = torch.relu(maps).flatten(1).sum(1)
+    return [int(channel) for channel in responses.argsort(descending=True)[:count]]
+
+
+@strongest_channels.accept
+def _(maps, count):
+    responses = F.adaptive_avg_pool2d(F.relu(maps), 1).flatten().tolist()
+    return sorted(range(len(responses)), key=responses.__getitem__, reverse=True)[:count]
+
+
+@strongest_channels.mistake(
+    "You let negative numbers count: they cancel a strong response elsewhere. `clamp(min=0)` first."
+)
+def _(maps, count):
+    return maps.mean((1, 2)).topk(count).indices.tolist()
+
+
+@strongest_channels.mistake(
+    "You took the greatest number of each map: one bright spot beats a whole lit map. Take the mean."
+)
+def _(maps, count):
+    return maps.amax((1, 2)).topk(count).indices.tolist()
+
+
+@strongest_channels.mistake("`abs()` turns a strong No into a strong Yes. Count negative numbers as 0: `clamp(min=0)`.")
+def _(maps, count):
+    return maps.abs().mean((1, 2)).topk(count).indices.tolist()
+
+
+@strongest_channels.mistake("These are the weakest. Sort in descending order, or use `topk`.")
+def _(maps, count):
+    return maps.clamp(min=0).mean((1, 2)).argsort()[:count].tolist()
+
+
+@strongest_channels.mistake("These are the responses. The numbers of the channels are in `.indices` of topk's result.")
+def _(maps, count):
+    return maps.clamp(min=0).mean((1, 2)).topk(count).values.tolist()
+
+
+@exercise(
+    lesson=5,
+    points=2,
+    hints=[
+        "A forward hook on each `nn.ReLU` of `model.named_modules()`. A hook may run more than once in a call.",
+        "Count zeros and numbers separately, for all runs of the layer; divide at the end.",
+        "In the hook: `zeros[name] += int((output == 0).sum())` and `numbers[name] += output.numel()`",
+    ],
+)
+def zero_shares(model, x):
+    """Call `model(x)` once and return a dict: the dotted name of each `nn.ReLU` to
+    the share of exact zeros in what it returned, a float from 0 to 1.
+
+    A ReLU that runs several times in the call counts all that it returned,
+    together. No hook is left behind.
+    """
+    zeros, numbers, handles = {}, {}, []
+
+    def count(name, output):
+        zeros[name] = zeros.get(name, 0) + int((output == 0).sum())
+        numbers[name] = numbers.get(name, 0) + output.numel()
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(module.register_forward_hook(lambda m, a, output, name=name: count(name, output)))
+    try:
+        model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: zeros[name] / numbers[name] for name in zeros}
+
+
+def _reused_relu(rng: Numbers) -> tuple[nn.Module, torch.Tensor]:
+    """A net in which one ReLU runs twice: first on 12 numbers of which some are 0, then on 4, all of them positive."""
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block()))
+    block = net[1][1]
+    with torch.no_grad():
+        net[0].weight.copy_(torch.tensor([1.0, 1.0]).reshape(2, 1, 1, 1))
+        net[0].bias.zero_()
+        block.conv1.weight.copy_(torch.eye(2).reshape(2, 2, 1, 1))
+        block.conv1.bias.copy_(torch.tensor([-5.0, 0.0]))
+        block.conv2.weight.copy_(torch.eye(2).reshape(2, 2, 1, 1))
+        block.conv2.bias.fill_(1.0)
+    x = rng.whole(1, 1, 2, 3, low=1, high=4)
+    x[0, 0, 0, rng.integer(0, 2)] = float(rng.integer(6, 9))
+    x[0, 0, 1, rng.integer(0, 2)] = -float(rng.integer(1, 9))
+    return net, x
+
+
+@zero_shares.cases
+def _(rng):
+    x = rng.mixed(1, 2)
+    yield Case(
+        {"model": nn.Sequential(nn.Identity(), nn.ReLU()), "x": x},
+        shown=f"nn.Sequential(nn.Identity(), nn.ReLU()) and x = {x.tolist()}",
+    )
+    net, x = _reused_relu(rng)
+    yield Case({"model": net, "x": x}, shown="a model in which one ReLU runs twice, the second time on fewer numbers")
+
+
+@zero_shares.accept
+def _(model, x):
+    with record(model, nn.ReLU) as seen:
+        model(x)
+    outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in seen.items()}
+    return {name: 1 - output.count_nonzero().item() / output.numel() for name, output in outputs.items()}
+
+
+@zero_shares.accept
+def _(model, x):
+    found, handles = {}, []
+
+    def note(name):
+        def hook(module, args, output):
+            found.setdefault(name, []).extend(output.flatten().tolist())
+
+        return hook
+
+    for name, module in model.named_modules():
+        if type(module) is nn.ReLU:
+            handles.append(module.register_forward_hook(note(name)))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return {name: numbers.count(0.0) / len(numbers) for name, numbers in found.items()}
+
+
+@zero_shares.mistake(
+    "Where a ReLU runs twice, only its last run counts: your hook overwrites what it noted. Add the runs up."
+)
+def _(model, x):
+    shares, handles = {}, []
+
+    def note(name):
+        return lambda m, a, output: shares.update({name: (output == 0).float().mean().item()})
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(module.register_forward_hook(note(name)))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return shares
+
+
+@zero_shares.mistake(
+    "You take the mean of the shares of the runs. The runs differ in size: count zeros and numbers, and divide at the "
+    "end."
+)
+def _(model, x):
+    with record(model, nn.ReLU) as seen:
+        model(x)
+    shares = {name: [(output == 0).float().mean() for output in each.outputs] for name, each in seen.items()}
+    return {name: torch.stack(each).mean().item() for name, each in shares.items()}
+
+
+@zero_shares.mistake("That is the share of numbers that are *not* 0. Turn it round: 1 minus it.")
+def _(model, x):
+    with record(model, nn.ReLU) as seen:
+        model(x)
+    outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in seen.items()}
+    return {name: output.count_nonzero().item() / output.numel() for name, output in outputs.items()}
+
+
+@zero_shares.mistake("You look at what goes *into* the ReLU: there, negative numbers are not 0 yet. Take the output.")
+def _(model, x):
+    zeros, numbers, handles = {}, {}, []
+
+    def note(name):
+        def hook(module, args, output):
+            zeros[name] = zeros.get(name, 0) + int((args[0] == 0).sum())
+            numbers[name] = numbers.get(name, 0) + output.numel()
+
+        return hook
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(module.register_forward_hook(note(name)))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return {name: zeros[name] / numbers[name] for name in zeros}
+
+
+@zero_shares.mistake("The hooks stay on the model. Keep the handles, and remove each when the call is over.")
+def _(model, x):
+    found = {}
+
+    def note(name):
+        return lambda m, a, output: found.setdefault(name, []).extend(output.flatten().tolist())
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            module.register_forward_hook(note(name))
+    model(x)
+    return {name: numbers.count(0.0) / len(numbers) for name, numbers in found.items()}
+
+
+@exercise(
+    lesson=5,
+    points=2,
+    hints=[
+        "A channel is alive as soon as one number of it, in any picture at any place, is above 0.",
+        "In the hook: `(output > 0).any(3).any(2).any(0)` is (C,). Combine it over the batches with `|`.",
+        "`alive = alive | now` in the hook, from `alive = False`; at the end `(~alive).nonzero().flatten().tolist()`",
+    ],
+)
+def dead_channels(model, layer, batches):
+    """Run `model` on each of `batches` and return the numbers of the channels of
+    `layer` that were never above 0, as a list of ints in ascending order.
+
+    `layer` is a module of `model` and returns (N, C, H, W). Never means: at no
+    place of no picture of no batch. No hook is left behind.
+    """
+    alive = []
+
+    def look(module, args, output):
+        alive.append((output > 0).any(3).any(2).any(0))
+
+    with layer.register_forward_hook(look), torch.no_grad():
+        for batch in batches:
+            model(batch)
+    return (~torch.stack(alive).any(0)).nonzero().flatten().tolist()
+
+
+def _some_dead(rng: Numbers) -> tuple[nn.Module, list[torch.Tensor]]:
+    """A convolution of 7 channels, 2 of them dead, and two batches that each show another part of the truth."""
+    # Weights of the two input channels a, b and the bias. Two never fire; then: only in the first batch, at one place;
+    # always; always; only in the second batch; only at one place of the second batch.
+    rows = [(-1, -1, 0), (-1, 0, 0), (1, -1, 0), (-1, 1, 0), (1, 1, 0), (1, 1, -30), (1, 0, -40)]
+    order = _shuffled(rng, len(rows))
+    model = nn.Sequential(nn.Conv2d(2, len(rows), 1), nn.ReLU(inplace=True), nn.Conv2d(len(rows), 1, 1))
+    with torch.no_grad():
+        for place, row in zip(order, rows, strict=True):
+            model[0].weight[place, :, 0, 0] = torch.tensor([float(number) for number in row[:2]])
+            model[0].bias[place] = row[2]
+    first, second = rng.whole(2, 2, 2, 2, high=4), rng.whole(2, 2, 2, 2, high=4)
+    first[:, 1] += 5
+    first[0, 0, rng.integer(0, 1), rng.integer(0, 1)] = 15
+    second[:, 1] += 60
+    second[0, 0, rng.integer(0, 1), rng.integer(0, 1)] = 50
+    return model, [first, second]
+
+
+@dead_channels.cases
+def _(rng):
+    for shown in ("two batches of two pictures", "two other batches"):
+        model, batches = _some_dead(rng)
+        yield Case({"model": model, "layer": model[0], "batches": batches}, shown=shown)
+
+
+@dead_channels.accept
+def _(model, layer, batches):
+    highest = None
+
+    def look(module, args, output):
+        nonlocal highest
+        now = output.detach().amax((0, 2, 3))
+        highest = now if highest is None else torch.maximum(highest, now)
+
+    handle = layer.register_forward_hook(look)
+    try:
+        for batch in batches:
+            model(batch)
+    finally:
+        handle.remove()
+    return [channel for channel, value in enumerate(highest.tolist()) if value <= 0]
+
+
+@dead_channels.accept
+def _(model, layer, batches):
+    with record(model, layer) as seen:
+        for batch in batches:
+            model(batch)
+    maps = torch.cat(seen[layer].outputs).transpose(0, 1).flatten(1)
+    return torch.where(maps.amax(1) <= 0)[0].tolist()
+
+
+@dead_channels.mistake("Only the last batch counts: your hook overwrites what it saw before. Combine the batches.")
+def _(model, layer, batches):
+    alive = {}
+    with layer.register_forward_hook(lambda m, a, out: alive.update(now=(out > 0).any(3).any(2).any(0))):
+        for batch in batches:
+            model(batch)
+    return (~alive["now"]).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake("Only the first batch counts. A channel that sleeps there may fire in the next one.")
+def _(model, layer, batches):
+    alive = []
+    with layer.register_forward_hook(lambda m, a, out: alive.append((out > 0).any(3).any(2).any(0))):
+        model(batches[0])
+    return (~alive[0]).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "A mean of 0 or less does not make a channel dead: one bright spot can hide among negative numbers. Look for any "
+    "number above 0."
+)
+def _(model, layer, batches):
+    means = []
+    with layer.register_forward_hook(lambda m, a, out: means.append(out.detach().mean((0, 2, 3)))):
+        for batch in batches:
+            model(batch)
+    return (torch.stack(means).mean(0) <= 0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You list channels that are silent in *some* picture. Dead means silent in all of them: combine with `any`."
+)
+def _(model, layer, batches):
+    silent = []
+    with layer.register_forward_hook(lambda m, a, out: silent.append(~(out > 0).any(3).any(2))):
+        for batch in batches:
+            model(batch)
+    return torch.cat(silent).any(0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake("These are the living ones. Turn the answer round.")
+def _(model, layer, batches):
+    alive = []
+    with layer.register_forward_hook(lambda m, a, out: alive.append((out > 0).any(3).any(2).any(0))):
+        for batch in batches:
+            model(batch)
+    return torch.stack(alive).any(0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake("The hook stays on the layer. Use it in a `with` block, or call `handle.remove()`.")
+def _(model, layer, batches):
+    alive = []
+    layer.register_forward_hook(lambda m, a, out: alive.append((out > 0).any(3).any(2).any(0)))
+    for batch in batches:
+        model(batch)
+    return (~torch.stack(alive).any(0)).nonzero().flatten().tolist()
+
+
+@exercise(
+    lesson=5,
+    points=2,
+    hints=[
+        "One place of a map covers several pixels of the mask. How much of it is thing? The mean of the mask there.",
+        "`F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])` is the covered share of each place, (1, h, w).",
+        "`on = (maps * covered).sum((1, 2))`, then divide by `maps.sum((1, 2)).clamp(min=1e-12)`: 0 stays 0.",
+    ],
+)
+def share_on_thing(maps, mask):
+    """Return for each channel which share of its response lies on the thing: a
+    tensor (C,) with numbers from 0 to 1.
+
+    `maps` is (C, h, w), with no negative numbers. `mask` is (H, W), bool, and H and
+    W are multiples of h and w: a place of the map that the thing covers by a
+    quarter counts by a quarter. A channel that is 0 everywhere has the share 0.
+    """
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
+@share_on_thing.cases
+def _(rng):
+    for height, width in ((2, 2), (2, 3)):
+        maps = rng.whole(3, height, width)
+        maps[rng.integer(0, 2)] = 0
+        mask = torch.zeros(2 * height, 2 * width, dtype=torch.bool)
+        mask[0, 0] = mask[2:, 2] = mask[3, 1] = True  # covers a quarter, a quarter and a half of three places
+        mask[:2, 2:4] = rng.integer(0, 1) == 1
+        yield Case(
+            {"maps": maps, "mask": mask},
+            shown=f"maps of shape (3, {height}, {width}), one channel 0, and a mask of ({2 * height}, {2 * width})",
+        )
+
+
+@share_on_thing.accept
+def _(maps, mask):
+    tall, wide = mask.shape[0] // maps.shape[1], mask.shape[1] // maps.shape[2]
+    large = maps.repeat_interleave(tall, 1).repeat_interleave(wide, 2)
+    total = large.sum((1, 2))
+    return torch.where(total > 0, large[:, mask].sum(1) / total, 0)
+
+
+@share_on_thing.accept
+def _(maps, mask):
+    height, width = maps.shape[1:]
+    covered = mask.float().reshape(height, mask.shape[0] // height, width, mask.shape[1] // width).mean((1, 3))
+    shares = [float((channel * covered).sum() / channel.sum()) if channel.any() else 0.0 for channel in maps]
+    return torch.tensor(shares)
+
+
+@share_on_thing.mistake("A channel that is 0 everywhere gives 0 / 0, which is nan. Its share is 0.")
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2))
+
+
+@share_on_thing.mistake(
+    "You look at one pixel of the mask for each place of the map. A place that is covered in part counts in part: take "
+    "the mean of its pixels."
+)
+def _(maps, mask):
+    covered = F.interpolate(mask[None, None].float(), size=maps.shape[1:], mode="nearest")[0]
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
+@share_on_thing.mistake(
+    "You count a place in full as soon as one of its pixels belongs to the thing. Take the mean of its pixels."
+)
+def _(maps, mask):
+    covered = F.adaptive_max_pool2d(mask[None].float(), maps.shape[1:])
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
+@share_on_thing.mistake(
+    "That is the mean response on the thing. The share is what lies on the thing, divided by all of the channel."
+)
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])
+    return (maps * covered).sum((1, 2)) / covered.sum()
+
+
+@share_on_thing.mistake(
+    "Bilinear resizing spreads each number over its neighbours, and off the thing. Bring the mask to the size of the "
+    "maps instead, by means."
+)
+def _(maps, mask):
+    large = F.interpolate(maps[None], size=mask.shape, mode="bilinear", align_corners=False)[0]
+    return large[:, mask].sum(1) / large.sum((1, 2)).clamp(min=1e-12)
+
+
+@exercise(
+    lesson=5,
+    points=2,
+    hints=[
+        "Keep one sum a channel and one count, and let the maps go.",
+        "Batches differ in size, so a mean of means is wrong: add up sums, and divide once at the end.",
+        "In the hook, under `torch.no_grad()`: `total = total + output.sum((0, 2, 3))`, and the count grows by "
+        "`output.numel() // output.shape[1]`.",
+    ],
+)
+def channel_means(model, layer, batches):
+    """Run `model` on each of `batches` and return the mean of each channel of
+    `layer` over all pictures and places: a tensor (C,) without a graph.
+
+    `layer` is a module of `model` and returns (N, C, H, W); the batches differ in
+    size. The maps of a batch are let go before the next is run. No hook is left
+    behind.
+    """
+    total, count = 0, 0
+
+    def add(module, args, output):
+        nonlocal total, count
+        total = total + output.sum((0, 2, 3))
+        count += output.numel() // output.shape[1]
+
+    with layer.register_forward_hook(add), torch.no_grad():
+        for batch in batches:
+            model(batch)
+    return total / count
+
+
+@channel_means.cases
+def _(rng):
+    for number_of_batches in (3, 4):
+        model = _small_net(rng)
+        batches = [rng.whole(1 + index % 3, 1, 2, 2) for index in range(number_of_batches)]
+        seen, crowded = [], []
+
+        def watch(module, args, output, seen=seen, crowded=crowded):
+            # The batch just before may still be alive: a variable may hold the model's last output and its graph.
+            crowded.append(sum(not storage.expired() for storage in seen) > 1)
+            seen.append(StorageWeakRef(output.untyped_storage()))
+
+        model[4].register_forward_hook(watch)
+
+        def after(means, crowded=crowded):
+            return {
+                "whether the maps of several earlier batches were still in memory": any(crowded),
+                "whether the result holds a graph": means.requires_grad,
+            }
+
+        sizes = ", ".join(str(len(batch)) for batch in batches)
+        yield Case({"model": model, "layer": model[4], "batches": batches}, after, shown=f"batches of {sizes} pictures")
+
+
+@channel_means.accept
+def _(model, layer, batches):
+    sums = []
+    handle = layer.register_forward_hook(lambda m, a, out: sums.append(out.detach().transpose(0, 1).flatten(1).sum(1)))
+    numbers = 0
+    try:
+        for batch in batches:
+            output = model(batch)
+            numbers += len(output) * output[0, 0].numel()
+    finally:
+        handle.remove()
+    return sum(sums) / numbers
+
+
+@channel_means.accept
+def _(model, layer, batches):
+    weights, means = [], []
+    for batch in batches:
+        with torch.no_grad(), record(model, layer) as seen:
+            model(batch)
+        means.append(seen[layer].output.mean((0, 2, 3)))
+        weights.append(len(batch))
+    weights = torch.tensor(weights) / sum(weights)
+    return (torch.stack(means) * weights[:, None]).sum(0)
+
+
+@channel_means.mistake(
+    "You keep the maps of all batches until the end. Add up in the hook, and let the maps go: that is the difference "
+    "between one batch in memory and the whole data set."
+)
+def _(model, layer, batches):
+    maps = []
+    with layer.register_forward_hook(lambda m, a, out: maps.append(out.detach())):
+        for batch in batches:
+            model(batch)
+    return torch.cat(maps).mean((0, 2, 3))
+
+
+@channel_means.mistake(
+    "A mean of the batches' means gives a picture in a small batch more weight. Add up sums, and divide once."
+)
+def _(model, layer, batches):
+    means = []
+    with layer.register_forward_hook(lambda m, a, out: means.append(out.detach().mean((0, 2, 3)))), torch.no_grad():
+        for batch in batches:
+            model(batch)
+    return torch.stack(means).mean(0)
+
+
+@channel_means.mistake(
+    "Your sum belongs to the graph, and through it every map of every batch stays in memory: `detach()`, or work under "
+    "`torch.no_grad()`."
+)
+def _(model, layer, batches):
+    sums, numbers = [], 0
+
+    def add(module, args, output):
+        nonlocal numbers
+        sums.append(output.sum((0, 2, 3)))
+        numbers += output.numel() // output.shape[1]
+
+    with layer.register_forward_hook(add):
+        for batch in batches:
+            model(batch)
+    return sum(sums) / numbers
+
+
+@channel_means.mistake("Only the last batch counts: your hook overwrites what it noted. Add the batches up.")
+def _(model, layer, batches):
+    means = {}
+    with layer.register_forward_hook(lambda m, a, out: means.update(last=out.mean((0, 2, 3)))), torch.no_grad():
+        for batch in batches:
+            model(batch)
+    return means["last"]
+
+
+@channel_means.mistake("The hook stays on the layer. Use it in a `with` block, or call `handle.remove()`.")
+def _(model, layer, batches):
+    total, count = 0, 0
+
+    def add(module, args, output):
+        nonlocal total, count
+        total = total + output.sum((0, 2, 3))
+        count += output.numel() // output.shape[1]
+
+    layer.register_forward_hook(add)
+    with torch.no_grad():
+        for batch in batches:
+            model(batch)
+    return total / count
+
+
+class _Enough(Exception):
+    """Raised by a hook to end a call early."""
+
+
+@exercise(
+    lesson=5,
+    points=3,
+    hints=[
+        "What is behind the layer must not run. What stops a function in the middle, from inside?",
+        "A forward hook may raise an exception of your own, and you catch it around `model(x)`. Or let "
+        "`create_feature_extractor(model, [name])` build the shorter network.",
+        "In the hook: `found.append(output.detach()); raise Enough`. Around the call: `try: model(x)`, `except Enough: "
+        "pass`, `finally: handle.remove()`.",
+    ],
+)
+def run_to(model, name, x):
+    """Return what the layer called `name` gives for the input `x`, detached, and
+    compute nothing behind it.
+
+    The model may run its layers in any order, not only in that in which they were
+    made. It stays as it was: no hook left behind, in the same mode.
+    """
+    found = []
+
+    class Enough(Exception):
+        """Ends the call early."""
+
+    def stop(module, args, output):
+        found.append(output.detach())
+        raise Enough
+
+    handle = model.get_submodule(name).register_forward_hook(stop)
+    try:
+        model(x)
+    except Enough:
+        pass
+    finally:
+        handle.remove()
+    return found[0]
+
+
+class _OtherOrder(nn.Module):
+    """Runs its layers in another order than they were made in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Conv2d(2, 1, 1)
+        self.middle = nn.Conv2d(2, 2, 1)
+        self.first = nn.Conv2d(1, 2, 1)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.middle(torch.relu(self.first(x)))))
+
+
+@run_to.cases
+def _(rng):
+    for model, name, behind in (
+        (_small_net(rng), rng.choice(["0", "2"]), "4"),
+        (_whole_weights(_OtherOrder(), rng), rng.choice(["first", "middle"]), "last"),
+    ):
+        runs = []
+        model.get_submodule(behind).register_forward_pre_hook(lambda m, a, runs=runs: runs.append(1))
+
+        def after(output, runs=runs):
+            return {
+                "how often the last layer ran": len(runs),
+                "whether the result holds a graph": output.requires_grad,
+            }
+
+        where = "a Sequential" if behind == "4" else "a model that runs its layers in another order than it made them"
+        yield Case(
+            {"model": model, "name": name, "x": rng.mixed(1, 1, 2, 2)}, after, shown=f"name = {name!r} in {where}"
+        )
+
+
+@run_to.accept
+def _(model, name, x):
+    from torchvision.models.feature_extraction import create_feature_extractor
+
+    return create_feature_extractor(model, {name: "output"})(x)["output"].detach()
+
+
+@run_to.accept
+def _(model, name, x):
+    layer = model.get_submodule(name)
+
+    def stop(module, args, output):
+        raise StopIteration(output)
+
+    try:
+        with layer.register_forward_hook(stop), torch.no_grad():
+            model(x)
+    except StopIteration as end:
+        return end.value.clone()
+
+
+@run_to.mistake(
+    "The whole model runs, also what is behind the layer. Let the hook raise an exception of your own and catch it, or "
+    "use `create_feature_extractor`."
+)
+def _(model, name, x):
+    found = []
+    with model.get_submodule(name).register_forward_hook(lambda m, a, out: found.append(out.detach().clone())):
+        model(x)
+    return found[0]
+
+
+@run_to.mistake(
+    "The exception jumps over your `handle.remove()`, and the hook stays: remove it in a `finally`, or use a `with` "
+    "block."
+)
+def _(model, name, x):
+    found = []
+
+    def stop(module, args, output):
+        found.append(output.detach())
+        raise _Enough
+
+    handle = model.get_submodule(name).register_forward_hook(stop)
+    try:
+        model(x)
+        handle.remove()
+    except _Enough:
+        pass
+    return found[0]
+
+
+@run_to.mistake(
+    "You run the children one after the other. That is what a Sequential does; other models have a forward of their "
+    "own."
+)
+def _(model, name, x):
+    with torch.no_grad():
+        for child, layer in model.named_children():
+            x = layer(x)
+            if child == name:
+                return x.clone()
+
+
+@run_to.mistake("You left the model in eval mode. Put back the mode in which you found it, or do not change it.")
+def _(model, name, x):
+    found = []
+
+    def stop(module, args, output):
+        found.append(output.detach())
+        raise _Enough
+
+    model.eval()
+    with model.get_submodule(name).register_forward_hook(stop):
+        try:
+            model(x)
+        except _Enough:
+            return found[0]
+
+
+@run_to.mistake("Your result still belongs to the graph: `detach()` it.")
+def _(model, name, x):
+    found = []
+
+    def stop(module, args, output):
+        found.append(output)
+        raise _Enough
+
+    with model.get_submodule(name).register_forward_hook(stop):
+        try:
+            model(x)
+        except _Enough:
+            return found[0]

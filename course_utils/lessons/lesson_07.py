@@ -1,0 +1,853 @@
+"""Exercises and predictions of lesson 07: CAM and Grad-CAM."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.engine import exercise, prediction
+from course_utils.hooks.record import record
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+prediction(
+    "cam_by_pencil",
+    lesson=7,
+    question="the maps [[4, 0], [0, 0]] and [[0, 0], [0, 8]] with the weights 3 and -1. What does the class activation "
+    "map have at the lower right?",
+    options={
+        8: "That is the second map itself. Its weight for the class is -1.",
+        -8: "3 · 0 - 1 · 8: the second map fires there, and it speaks against the class.",
+        -2: "That is what the second channel adds to the logit, after its mean. The map is before the mean.",
+        0: "The first map is 0 there, but the second one is not, and all of them are added up.",
+    },
+    answer=-8,
+)
+prediction(
+    "cam_over_grad_cam",
+    lesson=7,
+    question="the last maps have 14 x 14 places, and GAP and a linear layer follow. By which factor is CAM larger than "
+    "Grad-CAM (before the ReLU)?",
+    options={
+        1: "CAM's weight is w. Grad-CAM's is the mean gradient, and each place is only one of 196 in GAP's mean.",
+        14: "GAP takes the mean over rows and columns: 14 · 14 places.",
+        196: "Each place counts 1/196 in the mean, so its gradient is w / 196, and so is the mean of the gradients.",
+        "another one for each class": "The factor comes from GAP, which is the same for all classes.",
+    },
+    answer=196,
+)
+prediction(
+    "dog_on_the_cat_map",
+    lesson=7,
+    question="the map that answers 'why cat?', before the ReLU. What is its mean where the dog is?",
+    options={
+        "above 0": "The dog does not make a cat more likely: its channels have negative weights for the cat.",
+        "about 0": "It could be. But what is good evidence for a dog tends to be evidence against a cat.",
+        "below 0": "The dog speaks against the cat, and the map says so until the ReLU cuts it off.",
+    },
+    answer="below 0",
+)
+prediction(
+    "best_layer",
+    lesson=7,
+    question="Grad-CAM at five layers. Where does its hottest pixel hit the right thing least often?",
+    options={
+        "at the first layer": "One weight a channel cannot tell whose edges a detector of edges has found.",
+        "in the middle": "Half way through the network the maps know parts of things already.",
+        "at the last layer": "Its maps are coarse, but its channels know the things.",
+    },
+    answer="at the first layer",
+)
+prediction(
+    "where_the_twin_looks",
+    lesson=7,
+    question="the second network says 'fish', and is right. Where is its map hottest?",
+    options={
+        "on the fish": "So you would hope, and its score gives no reason to doubt it. Look at the lower row.",
+        "on the other thing": "Each picture has another one: none of them goes with the fish.",
+        "on the buoy": "It is in every picture of a fish that this network has ever seen.",
+        "on the background": "The backgrounds vary as they do for every other kind.",
+    },
+    answer="on the buoy",
+)
+prediction(
+    "recall_without_the_buoy",
+    lesson=7,
+    question="the second network found 100 of 100 fish. Now the buoys are painted out, and nothing else changes. How "
+    "many does it find?",
+    options={
+        "all 100": "Then the buoy would not have mattered, and the map would have misled you.",
+        "about half": "It learned a little about fish, but less than that.",
+        "fewer than 20": "Nearly all of its fish were buoys.",
+    },
+    answer="fewer than 20",
+)
+prediction(
+    "map_of_an_absent_class",
+    lesson=7,
+    question="the picture has no car, and the network says so. What does the finished heat map of 'car' look like?",
+    options={
+        "all dark": "Only if no place at all speaks for a car. Somewhere something nearly always does, a little.",
+        "pale": "Before the stretching it is. The last step makes the greatest value 1, however small it was.",
+        "as bright as any other": "Every map is stretched to its own greatest value: a whisper is drawn like a shout.",
+    },
+    answer="as bright as any other",
+)
+
+# --- small networks and maps for the cases ----------------------------------------------------------------------------
+
+
+def two_channel_picture(rng: Numbers) -> Tensor:
+    """(1, 2, 2, 2): places where both channels, one of them, or the other one are above 0."""
+    signs = torch.tensor([[[1.0, -1.0], [1.0, 1.0]], [[-1.0, 1.0], [1.0, -1.0]]])
+    return (rng.whole(2, 2, 2) * signs)[None]
+
+
+def copying_layer() -> nn.Conv2d:
+    """A 1 x 1 convolution that hands two channels on as they are."""
+    layer = nn.Conv2d(2, 2, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(2)[:, :, None, None])
+    return layer
+
+
+def for_and_against(rng: Numbers, inputs: int) -> nn.Linear:
+    """Two classes: the first half of the inputs speaks for class 0 and against class 1, the second half the reverse."""
+    layer = nn.Linear(inputs, 2, bias=False)
+    signs = torch.ones(2, inputs)
+    signs[0, inputs // 2 :] = signs[1, : inputs // 2] = -1
+    with torch.no_grad():
+        layer.weight.copy_(rng.whole(2, inputs) * signs)
+    return layer
+
+
+def averaging_net(rng: Numbers) -> nn.Sequential:
+    """Feature maps, ReLU, their means, one linear layer: the head that CAM needs."""
+    return nn.Sequential(copying_layer(), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2))
+
+
+def flattening_net(rng: Numbers) -> nn.Sequential:
+    """Feature maps, an in-place ReLU, and a linear layer with a weight for each place."""
+    return nn.Sequential(copying_layer(), nn.ReLU(inplace=True), nn.Flatten(), for_and_against(rng, 8))
+
+
+# --- exercises --------------------------------------------------------------------------------------------------------
+
+
+@exercise(
+    lesson=7,
+    points=1,
+    hints=[
+        "Each class has one weight a channel. Which part of `weight` belongs to class `target`?",
+        "`weight[target]` has shape (C,). Give it two more dimensions, and it multiplies each map as a whole.",
+        "`(weight[target][:, None, None] * features).sum(0)`",
+    ],
+)
+def class_activation_map(features, weight, target):
+    """Return the class activation map (h, w) of class `target`.
+
+    `features` are the last feature maps of one picture, (C, h, w); `weight` is the
+    weight of the linear layer behind the average pooling, (classes, C). The map is
+    the sum of the feature maps, each times its weight for the class, as it comes
+    out: with its negative values.
+    """
+    return (weight[target][:, None, None] * features).sum(0)
+
+
+@class_activation_map.cases
+def _(rng):
+    for channels, shape in ((2, (2, 2)), (3, (2, 3))):
+        features = rng.whole(channels, *shape)
+        features[0, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
+        weight = rng.whole(2, channels)
+        weight[:, 1:] *= -1
+        yield Case({"features": features, "weight": weight, "target": rng.integer(0, 1)})
+
+
+@class_activation_map.accept
+def _(features, weight, target):
+    return torch.einsum("c,chw->hw", weight[target], features)
+
+
+@class_activation_map.accept
+def _(features, weight, target):
+    total = torch.zeros(features.shape[1:])
+    for channel, factor in zip(features, weight[target], strict=True):
+        total += factor * channel
+    return total
+
+
+@class_activation_map.accept
+def _(features, weight, target):
+    return (weight[target] @ features.flatten(1)).reshape(features.shape[1:])
+
+
+@class_activation_map.mistake(
+    "You added the feature maps up without the weights, so every class would have the same map."
+)
+def _(features, weight, target):
+    return features.sum(0)
+
+
+@class_activation_map.mistake("You took column `target` of the weight. Its rows are the classes: `weight[target]`.")
+def _(features, weight, target):
+    return (weight[:, target][:, None, None] * features).sum(0)
+
+
+@class_activation_map.mistake(
+    "You cut off the negative values. They say where something speaks against the class; a ReLU comes when you draw."
+)
+def _(features, weight, target):
+    return (weight[target][:, None, None] * features).sum(0).relu()
+
+
+@class_activation_map.mistake("You took the mean over the channels. The network adds them up.")
+def _(features, weight, target):
+    return (weight[target][:, None, None] * features).mean(0)
+
+
+@class_activation_map.mistake("This is the map of every class. Pick the one of `target`.")
+def _(features, weight, target):
+    return torch.einsum("kc,chw->khw", weight, features)
+
+
+@class_activation_map.mistake(
+    "You summed over the places as well: that is the logit, times h · w. Keep the places, and sum over the channels."
+)
+def _(features, weight, target):
+    return (weight[target][:, None, None] * features).sum()
+
+
+@exercise(
+    lesson=7,
+    points=1,
+    hints=[
+        "Global average pooling, of the gradient this time. Which two dimensions go?",
+        "`mean` takes several dimensions at once: `dim=(…, …)`.",
+        "`gradient.mean(dim=(2, 3))`",
+    ],
+)
+def channel_weights(gradient):
+    """Return Grad-CAM's weights (N, C): one a picture and channel.
+
+    `gradient` is the gradient of the class's logit with respect to the feature
+    maps, (N, C, h, w). A channel's weight is the mean of its gradient over all
+    places.
+    """
+    return gradient.mean(dim=(2, 3))
+
+
+@channel_weights.cases
+def _(rng):
+    yield Case({"gradient": rng.mixed(1, 2, 2, 2)})
+    yield Case({"gradient": rng.mixed(2, 3, 2, 4)})
+
+
+@channel_weights.accept
+def _(gradient):
+    return F.adaptive_avg_pool2d(gradient, 1).flatten(1)
+
+
+@channel_weights.accept
+def _(gradient):
+    return gradient.flatten(2).sum(2) / gradient[0, 0].numel()
+
+
+@channel_weights.mistake("You took the sum. With it a larger map would count more; the weight is the mean.")
+def _(gradient):
+    return gradient.sum(dim=(2, 3))
+
+
+@channel_weights.mistake("You averaged over the channels and kept the places. It is the other way round.")
+def _(gradient):
+    return gradient.mean(dim=1)
+
+
+@channel_weights.mistake("You averaged over the batch as well. Each picture has weights of its own.")
+def _(gradient):
+    return gradient.mean(dim=(0, 2, 3))
+
+
+@channel_weights.mistake("You dropped the signs. A channel that speaks against the class has a negative weight.")
+def _(gradient):
+    return gradient.abs().mean(dim=(2, 3))
+
+
+@channel_weights.mistake("You cut off the negative gradients. The ReLU belongs on the map, after the weighted sum.")
+def _(gradient):
+    return gradient.relu().mean(dim=(2, 3))
+
+
+@channel_weights.mistake("The values are right; the shape is (N, C, 1, 1). Drop the two last dimensions.")
+def _(gradient):
+    return gradient.mean(dim=(2, 3), keepdim=True)
+
+
+@exercise(
+    lesson=7,
+    points=3,
+    hints=[
+        "Gradient → mean over places → weights → weighted sum → ReLU. The first needs the layer's output: a hook.",
+        "A forward hook keeps the output. What if the next layer changes it in place? Return a clone to the network. "
+        "`torch.autograd.grad(logit, kept)` leaves no `.grad` behind.",
+        "Hook: `kept.append(output); return output.clone()`. Then `gradient, = torch.autograd.grad(model(image)[0, "
+        "target], kept[0])`, weights `gradient.mean((2, 3), keepdim=True)`, remove the handle.",
+    ],
+)
+def grad_cam_with_hooks(model, layer, image, target):
+    """Return the Grad-CAM map (h, w) of class `target` for one picture
+    (1, channels, H, W).
+
+    `layer` is a module of `model`; the map is made from its output as it leaves
+    the layer, even where the next layer changes it in place. `model(image)` gives
+    the logits (1, classes). The map ends with the ReLU. No hook, no `.grad` and no
+    other change is left on the model.
+    """
+    kept = []
+
+    def keep(module, args, output):
+        kept.append(output)
+        return output.clone()
+
+    handle = layer.register_forward_hook(keep)
+    try:
+        logits = model(image)
+    finally:
+        handle.remove()
+    (gradient,) = torch.autograd.grad(logits[0, target], kept[0])
+    weights = gradient.mean(dim=(2, 3), keepdim=True)
+    return (weights * kept[0]).sum(dim=1).relu()[0].detach()
+
+
+@grad_cam_with_hooks.cases
+def _(rng):
+    for make, shown in (
+        (averaging_net, "a small net with average pooling"),
+        (flattening_net, "a layer that an in-place ReLU follows"),
+    ):
+        model, target = make(rng), rng.integer(0, 1)
+        yield Case(
+            {"model": model, "layer": model[0], "image": two_channel_picture(rng), "target": target},
+            shown=f"{shown}, target = {target}",
+        )
+
+
+@grad_cam_with_hooks.accept
+def _(model, layer, image, target):
+    leaf = None
+
+    def cut(module, args, output):
+        nonlocal leaf
+        leaf = output.detach().requires_grad_()
+        return leaf.clone()
+
+    with layer.register_forward_hook(cut):
+        logit = model(image)[0, target]
+    (gradient,) = torch.autograd.grad(logit, leaf)
+    return torch.einsum("c,chw->hw", gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach()
+
+
+@grad_cam_with_hooks.accept
+def _(model, layer, image, target):
+    with record(model, layer, gradients=True) as seen:
+        model(image)[0, target].backward()
+    model.zero_grad()
+    (found,) = seen.values()
+    weights = found.gradient.mean((2, 3), keepdim=True)
+    return (weights * found.output).sum(1).relu().squeeze(0)
+
+
+@grad_cam_with_hooks.accept
+def _(model, layer, image, target):
+    gradients = []
+    activations = []
+
+    def keep(module, args, output):
+        activations.append(output.detach().clone())
+        output.register_hook(gradients.append)
+
+    handle = layer.register_forward_hook(keep)
+    model(image)[0, target].backward()
+    handle.remove()
+    for parameter in model.parameters():
+        parameter.grad = None
+    total = torch.zeros(activations[0].shape[2:])
+    for activation, gradient in zip(activations[0][0], gradients[0][0], strict=True):
+        total += gradient.mean() * activation
+    return F.relu(total)
+
+
+def _weigh(gradient, output):
+    return (gradient.mean((2, 3), keepdim=True) * output).sum(1)
+
+
+def _sketch(model, layer, image, target, *, keep_clone=True, relu=True, pick=None, combine=_weigh, clean=True):
+    """The steps of the reference with one of them changed: most of the mistakes below."""
+    kept = []
+
+    def keep(module, args, output):
+        kept.append(output)
+        return output.clone() if keep_clone else None
+
+    handle = layer.register_forward_hook(keep)
+    logits = model(image)
+    if clean:
+        handle.remove()
+    (gradient,) = torch.autograd.grad(logits[0, target] if pick is None else pick(logits), kept[0])
+    heat = combine(gradient, kept[0])
+    return (heat.relu() if relu else heat)[0].detach()
+
+
+@grad_cam_with_hooks.mistake(
+    "The activation that you kept was changed by the in-place ReLU that follows. Return `output.clone()` from the "
+    "hook, so that the network goes on with a copy."
+)
+def _(model, layer, image, target):
+    return _sketch(model, layer, image, target, keep_clone=False)
+
+
+@grad_cam_with_hooks.mistake("The last step is missing: the ReLU, which keeps only what speaks for the class.")
+def _(model, layer, image, target):
+    return _sketch(model, layer, image, target, relu=False)
+
+
+@grad_cam_with_hooks.mistake("Your hook stays on the layer. Keep its handle, and remove it when the call is over.")
+def _(model, layer, image, target):
+    return _sketch(model, layer, image, target, clean=False)
+
+
+@grad_cam_with_hooks.mistake(
+    "You multiplied the gradient and the activation place by place. Grad-CAM first averages the gradient over all "
+    "places: one weight a channel."
+)
+def _(model, layer, image, target):
+    return _sketch(model, layer, image, target, combine=lambda gradient, output: (gradient * output).sum(1))
+
+
+@grad_cam_with_hooks.mistake("You went back from all logits together. The map is of one class: `logits[0, target]`.")
+def _(model, layer, image, target):
+    return _sketch(model, layer, image, target, pick=lambda logits: logits.sum())
+
+
+@grad_cam_with_hooks.mistake(
+    "You went back from the probability. Its gradient mixes in the other classes, and fades where the network is "
+    "sure. Start from the logit."
+)
+def _(model, layer, image, target):
+    return _sketch(model, layer, image, target, pick=lambda logits: logits.softmax(1)[0, target])
+
+
+@grad_cam_with_hooks.mistake(
+    "`backward()` filled `.grad` of the model's parameters. `torch.autograd.grad(logit, kept)` returns the one "
+    "gradient that you need and leaves the rest alone."
+)
+def _(model, layer, image, target):
+    kept = []
+
+    def keep(module, args, output):
+        output.retain_grad()
+        kept.append(output)
+        return output.clone()
+
+    handle = layer.register_forward_hook(keep)
+    model(image)[0, target].backward()
+    handle.remove()
+    return (kept[0].grad.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu()[0].detach()
+
+
+@grad_cam_with_hooks.mistake(
+    "A full backward hook and an in-place operation after the layer do not go together (lesson 03). Keep the output "
+    "with a forward hook, and ask `torch.autograd.grad` for its gradient."
+)
+def _(model, layer, image, target):
+    outputs, gradients = [], []
+    handles = [
+        layer.register_forward_hook(lambda module, args, output: outputs.append(output)),
+        layer.register_full_backward_hook(lambda module, inputs, grads: gradients.append(grads[0])),
+    ]
+    try:
+        model(image)[0, target].backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    model.zero_grad()
+    return (gradients[0].mean((2, 3), keepdim=True) * outputs[0]).sum(1).relu()[0].detach()
+
+
+@exercise(
+    lesson=7,
+    points=2,
+    hints=[
+        "Three steps in this order: ReLU, enlarge, stretch. `F.interpolate` wants (N, 1, h, w).",
+        "Least and greatest value of each map: `amin((1, 2), keepdim=True)`. What if both are the same?",
+        "`heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, 0]`; then "
+        "`(heat - low) / (high - low).clamp(min=1e-12)`",
+    ],
+)
+def to_heatmap(raw, size):
+    """Turn raw maps (N, h, w) into heat maps (N, *size) with values from 0 to 1.
+
+    First the ReLU; then enlarge to `size`, a pair (H, W), with bilinear
+    interpolation and `align_corners=False`; then stretch each map by itself, so
+    that its least value is 0 and its greatest 1. A map without any differences
+    becomes all 0.
+    """
+    heat = F.interpolate(raw.relu()[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    span = high - low
+    return torch.where(span > 0, (heat - low) / span.where(span > 0, 1), 0)
+
+
+@to_heatmap.cases
+def _(rng):
+    yield Case({"raw": rng.mixed(1, 2, 2), "size": (4, 4)})
+    raw = rng.whole(3, 2, 3)
+    raw[1] += 20  # another scale, and nothing near 0
+    raw[2] *= -1
+    yield Case({"raw": raw, "size": (4, 9)}, shown="three maps, of which the last one is below 0 everywhere")
+
+
+@to_heatmap.accept
+def _(raw, size):
+    heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=size, mode="bilinear").squeeze(1)
+    heat = heat - heat.flatten(1).min(1).values[:, None, None]
+    return heat / heat.flatten(1).max(1).values.clamp(min=1e-9)[:, None, None]
+
+
+@to_heatmap.accept
+def _(raw, size):
+    maps = []
+    for one in raw:
+        heat = F.interpolate(one.relu()[None, None], size, mode="bilinear", align_corners=False)[0, 0]
+        heat = heat - heat.min()
+        maps.append(heat / heat.max() if heat.max() > 0 else heat)
+    return torch.stack(maps)
+
+
+def _stretch(heat):
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    return (heat - low) / (high - low).clamp(min=1e-12)
+
+
+def _enlarge(raw, size, **options):
+    options = {"mode": "bilinear", "align_corners": False, **options}
+    return F.interpolate(raw[:, None], size, **options)[:, 0]
+
+
+@to_heatmap.mistake(
+    "A map without differences has 0 / 0, which is nan. Divide by `(high - low).clamp(min=1e-12)`, or leave it at 0."
+)
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    return (heat - low) / (high - low)
+
+
+@to_heatmap.mistake(
+    "You stretched all maps together, so that one bright map darkens the others. Stretch each by itself."
+)
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    return (heat - heat.min()) / (heat.max() - heat.min())
+
+
+@to_heatmap.mistake(
+    "You left the ReLU out. The stretching then lifts what speaks against the class up to 0, and 'nothing' to a colour."
+)
+def _(raw, size):
+    return _stretch(_enlarge(raw, size))
+
+
+@to_heatmap.mistake("The ReLU comes first, on the raw map. After the enlarging the negative cells have bled outwards.")
+def _(raw, size):
+    return _stretch(_enlarge(raw, size).relu())
+
+
+@to_heatmap.mistake("You divided by the greatest value only. The least value of each map has to become 0.")
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    return heat / heat.amax((1, 2), keepdim=True).clamp(min=1e-12)
+
+
+@to_heatmap.mistake("You repeated the cells: that is `mode='nearest'`. Ask for `mode='bilinear'`.")
+def _(raw, size):
+    return _stretch(_enlarge(raw.relu(), size, mode="nearest", align_corners=None))
+
+
+@to_heatmap.mistake(
+    "With `align_corners=True` the corner cells sit in the corner pixels, and the map is shifted. Use False."
+)
+def _(raw, size):
+    return _stretch(_enlarge(raw.relu(), size, align_corners=True))
+
+
+@exercise(
+    lesson=7,
+    points=2,
+    hints=[
+        "Where is the hottest pixel of each map? `argmax` over a flattened map gives one number a picture.",
+        "`heatmaps.flatten(1).argmax(1)` counts row by row, just as `masks.flatten(1)` does. So you need no row and no "
+        "column.",
+        "`hit = masks.flatten(1).gather(1, place[:, None])[:, 0] & (heatmaps.flatten(1).amax(1) > 0)`; then the mean, "
+        "as a float.",
+    ],
+)
+def pointing_game(heatmaps, masks):
+    """Return the share of heat maps, a float from 0 to 1, whose hottest pixel lies
+    on the mask.
+
+    `heatmaps` are (N, H, W) floats and `masks` (N, H, W) bool, one for each map. A
+    map in which no value is above 0 points nowhere: that is a miss.
+    """
+    place = heatmaps.flatten(1).argmax(1)
+    hit = masks.flatten(1).gather(1, place[:, None])[:, 0]
+    hit = hit & (heatmaps.flatten(1).amax(1) > 0)
+    return hit.float().mean().item()
+
+
+def _maps_that_point(rng: Numbers, hits: list[bool]) -> tuple[Tensor, Tensor]:
+    """Maps (N, 3, 4) with one hottest pixel, not in the first row; its mask holds that pixel only, or all others."""
+    heatmaps = rng.whole(len(hits), 3, 4, high=4)
+    masks = torch.zeros(len(hits), 3, 4, dtype=torch.bool)
+    for heat, mask, hit in zip(heatmaps, masks, hits, strict=True):
+        row, column = rng.integer(1, 2), rng.integer(0, 3)
+        heat[row, column] = rng.integer(6, 9)
+        mask[row, column] = True
+        if not hit:
+            mask.logical_not_()
+    return heatmaps, masks
+
+
+@pointing_game.cases
+def _(rng):
+    hits = [True, True, True, rng.choice([True, False])]
+    heatmaps, masks = _maps_that_point(rng, hits)
+    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=f"four maps, of which {sum(hits)} point at their masks")
+    heatmaps, masks = _maps_that_point(rng, [True, True, False])
+    heatmaps[0], masks[0] = 0, True
+    yield Case({"heatmaps": heatmaps, "masks": masks}, shown="three maps, of which the first is all 0")
+
+
+@pointing_game.accept
+def _(heatmaps, masks):
+    hits = 0
+    for heat, mask in zip(heatmaps, masks, strict=True):
+        row, column = divmod(heat.argmax().item(), heat.shape[1])
+        hits += bool(heat.max() > 0 and mask[row, column])
+    return hits / len(heatmaps)
+
+
+@pointing_game.accept
+def _(heatmaps, masks):
+    best = heatmaps.amax((1, 2), keepdim=True)
+    hit = ((heatmaps == best) & masks & (best > 0)).any(2).any(1)
+    return float(hit.sum()) / hit.numel()
+
+
+@pointing_game.mistake("You counted the hits. Divide by the number of maps.")
+def _(heatmaps, masks):
+    place = heatmaps.flatten(1).argmax(1)
+    hit = masks.flatten(1).gather(1, place[:, None])[:, 0] & (heatmaps.flatten(1).amax(1) > 0)
+    return float(hit.sum())
+
+
+@pointing_game.mistake("A map that is 0 everywhere points nowhere, and `argmax` says pixel 0: count it as a miss.")
+def _(heatmaps, masks):
+    place = heatmaps.flatten(1).argmax(1)
+    return masks.flatten(1).gather(1, place[:, None]).float().mean().item()
+
+
+@pointing_game.mistake(
+    "This is the energy: the share of the heat on the mask. The game asks for the hottest pixel only."
+)
+def _(heatmaps, masks):
+    heat = heatmaps.sum((1, 2)).clamp(min=1e-12)
+    return ((heatmaps * masks).sum((1, 2)) / heat).mean().item()
+
+
+@pointing_game.mistake("You looked for one hottest pixel in the whole batch. Every map has its own.")
+def _(heatmaps, masks):
+    return float(masks.flatten()[heatmaps.argmax()] and heatmaps.max() > 0)
+
+
+@pointing_game.mistake("Row and column are `divmod(place, W)`, with the width. You divided by the height.")
+def _(heatmaps, masks):
+    hits = 0
+    for heat, mask in zip(heatmaps, masks, strict=True):
+        row, column = divmod(heat.argmax().item(), heat.shape[0])
+        hits += bool(heat.max() > 0 and row < heat.shape[0] and mask[row, column])
+    return hits / len(heatmaps)
+
+
+@exercise(
+    lesson=7,
+    points=2,
+    hints=[
+        "A class is seen where its logit is above 0. So there are two rows of yes and no: before and after.",
+        "Lost means seen before *and not* seen after. Divide by how many were seen before.",
+        "`before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0`; then `(before & ~after).sum()`",
+    ],
+)
+def lost_answers(model, images, edited, target):
+    """Return the share of its yes answers, a float from 0 to 1, that `model` takes
+    back when the pictures are edited.
+
+    The model says yes to class `target` where `model(...)[:, target]` is above 0.
+    `edited` (N, C, H, W) are the same pictures as `images` after a change, such as
+    a cue painted out. Count the pictures with a yes before and none after, among
+    those with a yes before; if there are none, return 0.0.
+    """
+    with torch.no_grad():
+        before = model(images)[:, target] > 0
+        after = model(edited)[:, target] > 0
+    lost = (before & ~after).sum().item()
+    return lost / max(before.sum().item(), 1)
+
+
+def _logit_pictures(rng: Numbers, signs: list[int], target: int) -> Tensor:
+    """(N, 2, 1, 1): pictures whose two numbers are the logits. The other class is always ahead of a yes."""
+    logits = rng.whole(len(signs), 2, high=4)
+    logits[:, 1 - target] += 5
+    logits[:, target] *= torch.tensor(signs, dtype=torch.float32)
+    return logits[:, :, None, None]
+
+
+@lost_answers.cases
+def _(rng):
+    model = nn.Sequential(copying_layer(), nn.Flatten())
+    for before, after, shown in (
+        ([1, 1, 1, 1, -1], [-1, 1, 1, -1, 1], "5 pictures: 4 times yes, 2 of them lost, 1 gained"),
+        ([1, 1, -1, -1], [-1, 1, 1, 1], "4 pictures: 2 times yes, 1 of them lost, 2 gained"),
+        ([-1, -1], [1, -1], "2 pictures without a yes"),
+    ):
+        target = rng.integer(0, 1)
+        images, edited = (_logit_pictures(rng, signs, target) for signs in (before, after))
+        yield Case(
+            {"model": model, "images": images, "edited": edited, "target": target}, shown=f"{shown}, target = {target}"
+        )
+
+
+@lost_answers.accept
+def _(model, images, edited, target):
+    pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), strict=True)
+    afterwards = [after for before, after in pairs if before > 0]
+    return sum(after <= 0 for after in afterwards) / len(afterwards) if afterwards else 0.0
+
+
+@lost_answers.accept
+def _(model, images, edited, target):
+    with torch.inference_mode():
+        yes = model(images)[:, target] > 0
+        if not yes.any():
+            return 0.0
+        return (model(edited[yes])[:, target] <= 0).double().mean().item()
+
+
+@lost_answers.mistake("You divided by all pictures. The share is of those in which the model said yes before.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (before & ~after).float().mean().item()
+
+
+@lost_answers.mistake("You counted every answer that changed. An answer that is gained is not lost.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (before != after).sum().item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake("You subtracted the two counts, so that answers gained hide those that were lost.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (before.sum() - after.sum()).item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake(
+    "You took the class with the highest logit. Several classes may be in one picture: ask whether *its* logit is "
+    "above 0."
+)
+def _(model, images, edited, target):
+    before, after = model(images).argmax(1) == target, model(edited).argmax(1) == target
+    return (before & ~after).sum().item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake("If there was no yes before, you divide by 0. Return 0.0 then.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (before & ~after).sum().item() / before.sum().item()
+
+
+@exercise(
+    lesson=7,
+    points=2,
+    hints=[
+        "One map for three colour channels: it needs a dimension where the colours are.",
+        "Enlarge `raw.relu()[:, None]`, which is (N, 1, h, w), to the size of `guided`. Then it fits all channels.",
+        "`guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear', align_corners=False)`",
+    ],
+)
+def guided_grad_cam_product(guided, raw):
+    """Return Guided Grad-CAM (N, 3, H, W): where Grad-CAM says so, the detail of
+    Guided Backprop.
+
+    `guided` is the result of Guided Backprop, (N, 3, H, W); `raw` are the raw
+    Grad-CAM maps of the same pictures, (N, h, w), before their ReLU. The ReLU
+    comes first, then the maps grow to H x W (bilinear, `align_corners=False`),
+    then the two are multiplied.
+    """
+    heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
+    return guided * heat
+
+
+@guided_grad_cam_product.cases
+def _(rng):
+    yield Case({"guided": rng.mixed(1, 3, 4, 4), "raw": rng.mixed(1, 2, 2)})
+    yield Case({"guided": rng.mixed(3, 3, 4, 4), "raw": rng.mixed(3, 2, 2)}, shown="three pictures of 4 x 4 pixels")
+
+
+@guided_grad_cam_product.accept
+def _(guided, raw):
+    heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[-2:]), mode="bilinear")
+    return heat.expand_as(guided) * guided
+
+
+@guided_grad_cam_product.accept
+def _(guided, raw):
+    products = []
+    for picture, heat in zip(guided, raw, strict=True):
+        large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode="bilinear", align_corners=False)
+        products.append(picture * large[0])
+    return torch.stack(products)
+
+
+@guided_grad_cam_product.mistake(
+    "Your maps are (N, H, W): beside (N, 3, H, W), PyTorch lines the *pictures* up with the colours. It fits by "
+    "accident for 1 or 3 pictures. Keep a dimension for the colours: (N, 1, H, W)."
+)
+def _(guided, raw):
+    return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)[:, 0]
+
+
+@guided_grad_cam_product.mistake(
+    "You left the ReLU out. Where Grad-CAM is negative, the product turns the detail round."
+)
+def _(guided, raw):
+    return guided * F.interpolate(raw[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
+
+
+@guided_grad_cam_product.mistake("You added the two. The product is 0 where one of them is; a sum is not.")
+def _(guided, raw):
+    return guided + F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
+
+
+@guided_grad_cam_product.mistake(
+    "You cut off the negative values of `guided` as well. Only the map goes through a ReLU."
+)
+def _(guided, raw):
+    return guided.relu() * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
+
+
+@guided_grad_cam_product.mistake("You repeated the cells of the map. Enlarge it with `mode='bilinear'`.")
+def _(guided, raw):
+    return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:])

@@ -1,0 +1,1297 @@
+"""Exercises and predictions of lesson 08: hooks in practice."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.engine import exercise, prediction
+from course_utils.hooks.inventory import list_hooks
+from course_utils.hooks.record import record
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+prediction(
+    "layer_that_isnan_names",
+    lesson=8,
+    question="a hook looks for `isnan` in the output of each layer: stem, exp, share, softmax, relu, head. Which one "
+    "does it name first?",
+    options={
+        "stem": "It hands its input on, and 100 is a harmless number.",
+        "exp": "exp(100) is too large for float32 and becomes infinity. That is the cause, and infinity is no nan.",
+        "share": "Infinity divided by infinity is nan. So the search for nan names the layer after the guilty one.",
+        "head": "It is nan as well, but five layers before it return first.",
+    },
+    answer="share",
+)
+prediction(
+    "weights_with_nan",
+    lesson=8,
+    question="the loss is 2.5. How many of the four entries of `embed.weight.grad` are nan?",
+    options={
+        0: "The loss is finite, but a finite value can have an infinite slope: the square root has one at 0.",
+        2: "Only one of the two points is bad. But the gradient of a weight is the sum over all points.",
+        4: "The bad point has the gradient [nan, nan], and nan · 0 is nan again. In the sum it spoils every entry.",
+    },
+    answer=4,
+)
+prediction(
+    "hundred_more_steps",
+    lesson=8,
+    question="after one step that was too large, the unit gives 0. Now 100 steps with the small learning rate, 0.1. "
+    "What does it give then?",
+    options={
+        0: "Where a ReLU gives 0 it passes no gradient back. No gradient, no step, for ever.",
+        0.5: "To get half-way there, something would have to move. What gradient reaches the weight?",
+        1: "With a gradient, yes: the target is 1. But a ReLU that gives 0 passes none back.",
+    },
+    answer=0,
+)
+prediction(
+    "clipped_too_late",
+    lesson=8,
+    question="100 layers. The gradients of the first ones have overflowed; that of the last one has the norm 1.41. "
+    "`clip_grad_norm_` scales all of them to the total norm 1. What becomes of the last one?",
+    options={
+        "1.41, as before": "So it would be if each layer had a limit of its own. There is one factor for all of them.",
+        "0": "If the total norm were infinite, the factor would be 1 / infinity = 0. But infinity has met a 0 in a "
+        "matrix, and infinity · 0 is nan.",
+        "nan": "The total norm is nan, so the one factor is, and it multiplies every gradient, the healthy ones too.",
+    },
+    answer="nan",
+)
+prediction(
+    "outputs_in_the_list",
+    lesson=8,
+    question="the cell runs three times. Each run registers a hook that stores the output, and goes through 4 batches. "
+    "How many outputs are in the list?",
+    options={
+        4: "So it would be if each run started with a new list and no hook was left. The list is kept.",
+        12: "3 runs of 4 batches. But in the second run two hooks store, and in the third three.",
+        24: "1 hook, then 2, then 3: 4 · 1 + 4 · 2 + 4 · 3.",
+    },
+    answer=24,
+)
+prediction(
+    "which_layer_to_patch",
+    lesson=8,
+    question="the *whole* output of one layer is taken from the cat's picture. After which layer must that be done, so "
+    "that the network answers as it does for the cat?",
+    options={
+        "only the first": "It works there. But does anything else reach the next layers, wherever you patch?",
+        "only the last": "It works there. But what follows an earlier layer sees nothing but that layer's output.",
+        "any of them": "What comes behind a layer of a chain sees its output and nothing else, so it cannot tell.",
+    },
+    answer="any of them",
+)
+prediction(
+    "buoy_only",
+    lesson=8,
+    question="only the cells of the buoy are patched, 2% of the map: into 40 pictures without a buoy in which the twin "
+    "sees no fish. In how many does it see one now?",
+    options={
+        "none": "The other 98% of the map say that there is no fish, and the twin does not care.",
+        "about 5": "The heat map was right about this network: the buoy is not one cue among many.",
+        "more than 25": "With the buoy in the picture it sees one in 31. Nearly all of that is in 2% of the map.",
+    },
+    answer="more than 25",
+)
+prediction(
+    "what_the_hook_sees",
+    lesson=8,
+    question="a forward hook on the `nn.MultiheadAttention` inside an `nn.TransformerEncoderLayer`. Its output is a "
+    "pair. What is the second of the two?",
+    options={
+        "one map for each head": "It could be: but the layer calls it with `need_weights=False`, to save time.",
+        "the mean over the heads": "That is what `need_weights=True` alone would give. The layer asks for less.",
+        "nothing, None": "The layer calls it with `need_weights=False`, and computes without ever having the weights.",
+    },
+    answer="nothing, None",
+)
+
+# --- small networks for the cases -------------------------------------------------------------------------------------
+
+
+class Times(nn.Module):
+    """Each number times a factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+class Log(nn.Module):
+    """The natural logarithm: minus infinity at 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.log()
+
+
+class Over(nn.Module):
+    """Each number over the sum of its row, by a function inside: no layer of its own does it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = Times(1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.before(x)
+        return x / x.sum(1, keepdim=True)
+
+
+class Root(nn.Module):
+    """The square root: infinitely steep at 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sqrt()
+
+
+def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """A Linear layer with this weight (outputs, inputs), and this bias or none."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        if bias is not None:
+            layer.bias.copy_(bias)
+    return layer
+
+
+# --- exercises --------------------------------------------------------------------------------------------------------
+
+
+@exercise(
+    lesson=8,
+    points=2,
+    hints=[
+        "A forward hook sees inputs and output. When is a module guilty, and when has it only been handed the damage?",
+        "Guilty: its inputs are finite and its output is not. `torch.isfinite(tensor).all()` is False for nan and for "
+        "infinity. Modules return in order, the inner ones before what they are in.",
+        "For each `name, module in model.named_modules()`: a hook that does `if all(torch.isfinite(each).all() for "
+        "each in args) and not torch.isfinite(output).all(): guilty.append(name)`. Remove the handles; `guilty[0]` or "
+        "None.",
+    ],
+)
+def first_bad_layer(model, x):
+    """Call `model(x)` once and return the dotted name of the first module that
+    makes something which is not finite (nan or infinity) out of inputs that are.
+
+    First means: the first to return. If no module does so, return None. Each
+    module takes and returns tensors. No hook is left behind.
+    """
+    guilty, handles = [], []
+
+    def watch(name):
+        def hook(module, args, output):
+            came_in_well = all(torch.isfinite(each).all() for each in args)
+            if came_in_well and not torch.isfinite(output).all():
+                guilty.append(name)
+
+        return hook
+
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_hook(watch(name)))
+    try:
+        model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return guilty[0] if guilty else None
+
+
+@first_bad_layer.cases
+def _(rng):
+    names = rng.choice([("first", "second", "third"), ("one", "two", "three"), ("a", "b", "c")])
+    x = rng.whole(2, 2)
+    x[rng.integer(0, 1), 0] = 0  # its logarithm is minus infinity, and that times 0 is nan
+    inner = nn.Sequential()
+    inner.add_module(names[0], Log())
+    inner.add_module(names[1], Times(0.0))
+    model = nn.Sequential()
+    model.add_module(names[2], Times(2.0))
+    model.add_module("inner", inner)
+    model.add_module("relu", nn.ReLU())
+    yield Case({"model": model, "x": x}, shown="a log of 0 in the middle, then a product with 0")
+    model = nn.Sequential()
+    model.add_module(names[0], Times(1.0))
+    model.add_module(names[1], Over())
+    model.add_module(names[2], nn.ReLU())
+    x = rng.whole(2, 2)
+    x[1] = 0
+    yield Case({"model": model, "x": x}, shown="a division 0 / 0 in a module's own forward, not in a layer inside it")
+    model = nn.Sequential()
+    model.add_module(names[1], Times(float(rng.integer(2, 4))))
+    model.add_module(names[0], nn.ReLU())
+    x = rng.whole(2, 2)
+    x[0, 0] = math.nan
+    yield Case({"model": model, "x": x}, shown="a healthy network, and an input with a nan")
+    yield Case({"model": model, "x": rng.whole(2, 2)}, shown="a healthy network and a healthy input")
+
+
+@first_bad_layer.accept
+def _(model, x):
+    names = {module: name for name, module in model.named_modules()}
+    found = []
+
+    def hook(module, args, output):
+        if not found and args[0].isfinite().all() and not output.isfinite().all():
+            found.append(names[module])
+
+    with contextlib.ExitStack() as stack:
+        for module in names:
+            stack.enter_context(module.register_forward_hook(hook))
+        model(x)
+    return next(iter(found), None)
+
+
+@first_bad_layer.accept
+def _(model, x):
+    from torch.nn.modules.module import register_module_forward_hook
+
+    names = {id(module): name for name, module in model.named_modules()}
+    found = []
+
+    def hook(module, args, output):
+        before, after = args[0].sum().item(), output.sum().item()
+        if math.isfinite(before) and not math.isfinite(after):
+            found.append(names[id(module)])
+
+    with register_module_forward_hook(hook), torch.no_grad():
+        model(x)
+    return found[0] if found else None
+
+
+def _search_forward(model, x, *, bad=None, blame_heirs=False, leaves=False, last=False, keep=False):
+    """The reference with one thing changed: most of the mistakes below."""
+    bad = bad or (lambda tensor: not torch.isfinite(tensor).all())
+    found, handles = [], []
+    for name, module in model.named_modules():
+        if leaves and list(module.children()):
+            continue
+
+        def hook(module, args, output, name=name):
+            if bad(output) and (blame_heirs or not bad(args[0])):
+                found.append(name)
+
+        handles.append(module.register_forward_hook(hook))
+    model(x)
+    if not keep:
+        for handle in handles:
+            handle.remove()
+    return (found[-1] if last else found[0]) if found else None
+
+
+@first_bad_layer.mistake(
+    "You looked for nan only. Infinity comes first: it becomes nan a layer later, and then that layer is blamed. "
+    "`torch.isfinite` is False for both."
+)
+def _(model, x):
+    return _search_forward(model, x, bad=lambda tensor: torch.isnan(tensor).any())
+
+
+@first_bad_layer.mistake(
+    "You blamed a module whose *input* was not finite already. It only hands the damage on: look at `args` as well."
+)
+def _(model, x):
+    return _search_forward(model, x, blame_heirs=True)
+
+
+@first_bad_layer.mistake(
+    "You hooked the leaves only. A module can do the damage in its own `forward`, where no layer inside it takes part."
+)
+def _(model, x):
+    return _search_forward(model, x, leaves=True)
+
+
+@first_bad_layer.mistake(
+    "You returned the last one. What is around the guilty module has finite inputs and a bad output too, and returns "
+    "later."
+)
+def _(model, x):
+    return _search_forward(model, x, last=True)
+
+
+@first_bad_layer.mistake(
+    "Your hooks stay on the modules. Keep every handle, and remove them all when the call is over."
+)
+def _(model, x):
+    return _search_forward(model, x, keep=True)
+
+
+@first_bad_layer.mistake(
+    "A layer is bad as soon as *one* number is not finite: `not isfinite(t).all()`. You asked whether all of "
+    "them are bad."
+)
+def _(model, x):
+    return _search_forward(model, x, bad=lambda tensor: not torch.isfinite(tensor).any())
+
+
+@exercise(
+    lesson=8,
+    points=2,
+    hints=[
+        "The same question on the way back. Which kind of hook sees both ends of a module's part of backward?",
+        "A full backward hook: guilty if every gradient in `grad_output` is finite and one in `grad_input` is not. An "
+        "entry of `grad_input` is None where the input needs no gradient.",
+        "`def bad(grads): return any(g is not None and not g.isfinite().all() for g in grads)`; in the hook: `if "
+        "bad(grad_input) and not bad(grad_output): guilty.append(name)`. `model(x).sum().backward()`, then tidy up.",
+    ],
+)
+def first_bad_gradient(model, x):
+    """Go back from the sum of `model(x)` and return the dotted name of the first
+    leaf module that makes a gradient of its inputs which is not finite out of a
+    gradient of its output that is.
+
+    First means: the first on the way back. If no module does so, return None. A
+    leaf module has no children. No hook is left, and every `.grad` of the model
+    is None at the end, as it was before.
+    """
+    guilty, handles = [], []
+
+    def bad(gradients):
+        return any(each is not None and not torch.isfinite(each).all() for each in gradients)
+
+    def watch(name):
+        def hook(module, grad_input, grad_output):
+            if bad(grad_input) and not bad(grad_output):
+                guilty.append(name)
+
+        return hook
+
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            handles.append(module.register_full_backward_hook(watch(name)))
+    try:
+        model(x).sum().backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+        model.zero_grad()
+    return guilty[0] if guilty else None
+
+
+@first_bad_gradient.cases
+def _(rng):
+    names = rng.choice([("first", "second", "third"), ("one", "two", "three"), ("a", "b", "c")])
+    parts = [Times(1.0), Root(), Times(0.0)]
+    model = nn.Sequential()
+    model.add_module("embed", linear(torch.eye(2)))
+    for name, part in zip(names, parts, strict=True):
+        model.add_module(name, part)
+    model.add_module("tail", Times(2.0))
+    x = rng.whole(2, 2)
+    x[1] = 0  # 0 from behind times the infinite slope is nan
+    yield Case({"model": model, "x": x}, shown="a square root of 0, with a product with 0 behind it")
+    model = nn.Sequential()
+    model.add_module("embed", linear(torch.eye(2)))
+    model.add_module(names[0], Times(0.0))
+    model.add_module(names[1], Root())
+    model.add_module(names[2], Times(3.0))
+    yield Case({"model": model, "x": rng.whole(1, 2)}, shown="a product with 0, then a square root")
+    model = nn.Sequential()
+    model.add_module(names[2], linear(rng.whole(2, 2)))
+    model.add_module(names[0], Root())
+    yield Case({"model": model, "x": rng.whole(2, 2)}, shown="a square root of numbers above 0")
+
+
+@first_bad_gradient.accept
+def _(model, x):
+    found = []
+
+    def finite(gradients):
+        return all(bool(each.isfinite().all()) for each in gradients if each is not None)
+
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if len(list(module.children())) == 0:
+                stack.enter_context(
+                    module.register_full_backward_hook(
+                        lambda module, into, out, name=name: found.append((name, finite(into), finite(out)))
+                    )
+                )
+        output = model(x)
+        torch.autograd.grad(output.sum(), list(model.parameters()))
+    return next((name for name, into, out in found if out and not into), None)
+
+
+@first_bad_gradient.accept
+def _(model, x):
+    """Tensor hooks on what goes in and what comes out of each leaf."""
+    gradients, order = {}, []
+
+    def watch(name):
+        def hook(module, args, output):
+            order.append(name)
+            args[0].requires_grad and args[0].register_hook(lambda grad: gradients.setdefault((name, "in"), grad))
+            output.register_hook(lambda grad: gradients.setdefault((name, "out"), grad))
+
+        return hook
+
+    handles = [
+        module.register_forward_hook(watch(name)) for name, module in model.named_modules() if not module._modules
+    ]
+    model(x).sum().backward()
+    for handle in handles:
+        handle.remove()
+    for parameter in model.parameters():
+        parameter.grad = None
+    for name in reversed(order):
+        ends = [gradients.get((name, end)) for end in ("in", "out")]
+        if ends[0] is not None and not ends[0].isfinite().all() and ends[1].isfinite().all():
+            return name
+    return None
+
+
+def _search_backward(model, x, *, bad=None, blame_heirs=False, last=False, clean=True, keep=False, swap=False):
+    """The reference with one thing changed: most of the mistakes below."""
+    wrong = bad or (lambda tensor: not torch.isfinite(tensor).all())
+    found, handles = [], []
+
+    def damaged(gradients):
+        return any(each is not None and wrong(each) for each in gradients)
+
+    for name, module in model.named_modules():
+        if list(module.children()):
+            continue
+
+        def hook(module, into, out, name=name):
+            into, out = (out, into) if swap else (into, out)
+            if damaged(into) and (blame_heirs or not damaged(out)):
+                found.append(name)
+
+        handles.append(module.register_full_backward_hook(hook))
+    model(x).sum().backward()
+    if not keep:
+        for handle in handles:
+            handle.remove()
+    if clean:
+        model.zero_grad()
+    return (found[-1] if last else found[0]) if found else None
+
+
+@first_bad_gradient.mistake(
+    "You looked for nan only. An infinite slope gives infinity first, and nan one step further: `torch.isfinite` "
+    "finds both."
+)
+def _(model, x):
+    return _search_backward(model, x, bad=lambda tensor: torch.isnan(tensor).any())
+
+
+@first_bad_gradient.mistake(
+    "You took the last module on the way back. The damage began behind it, and it was only handed on."
+)
+def _(model, x):
+    return _search_backward(model, x, blame_heirs=True, last=True)
+
+
+@first_bad_gradient.mistake(
+    "`grad_output` comes in from behind, `grad_input` goes on to the front: the names are those of the forward pass. "
+    "You looked for a bad one that comes in and a good one that goes on."
+)
+def _(model, x):
+    return _search_backward(model, x, swap=True)
+
+
+@first_bad_gradient.mistake(
+    "`backward()` left gradients in `.grad`, nan among them. Call `model.zero_grad()` at the end, or take "
+    "`torch.autograd.grad`, which leaves none."
+)
+def _(model, x):
+    return _search_backward(model, x, clean=False)
+
+
+@first_bad_gradient.mistake(
+    "Your hooks stay on the modules. Keep every handle, and remove them all when backward is over."
+)
+def _(model, x):
+    return _search_backward(model, x, keep=True)
+
+
+@first_bad_gradient.mistake(
+    "You searched the forward pass. It is finite from end to end here: the damage is in the gradients."
+)
+def _(model, x):
+    return _search_forward(model, x, leaves=True)
+
+
+@exercise(
+    lesson=8,
+    points=2,
+    hints=[
+        "A unit is dead if it never says anything: not one number above 0, in any place, picture or batch. One sign of "
+        "life in any batch is enough.",
+        "For one output (N, C, ...): `alive = (output > 0).transpose(0, 1).flatten(1).any(1)`, one bool a unit. Over "
+        "several batches, signs of life add up: `|=`.",
+        "In the hook: `alive[name] = alive.get(name, False) | now`. At the end: `{name: (~a).float().mean().item() for "
+        "name, a in alive.items()}`.",
+    ],
+)
+def dead_share(model, batches):
+    """Return a dict: the dotted name of each `nn.ReLU` of `model` to the share of
+    its units, a float from 0 to 1, that are dead on `batches`.
+
+    A unit is one index of dimension 1 of the output, (N, C) or (N, C, h, w). It is
+    dead if it is 0 for every picture of every batch, at every place. `batches` is a
+    list of inputs. No hook is left behind.
+    """
+    alive, handles = {}, []
+
+    def watch(name):
+        def hook(module, args, output):
+            now = (output > 0).transpose(0, 1).flatten(1).any(1)
+            alive[name] = alive[name] | now if name in alive else now
+
+        return hook
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(module.register_forward_hook(watch(name)))
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                model(batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: (~units).float().mean().item() for name, units in alive.items()}
+
+
+def _relu_net(rng: Numbers) -> nn.Sequential:
+    """Four units that hand their input on, a ReLU, and two of the four through another ReLU."""
+    model = nn.Sequential()
+    model.add_module("fc1", linear(torch.eye(4)))
+    model.add_module(rng.choice(["relu1", "act1"]), nn.ReLU())
+    model.add_module("fc2", linear(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0]])))
+    model.add_module(rng.choice(["relu2", "act2"]), nn.ReLU())
+    return model
+
+
+@dead_share.cases
+def _(rng):
+    # the first unit lives in both pictures of this batch, the second in one of them, the others in none
+    first = rng.whole(2, 4) * torch.tensor([[1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
+    second = rng.whole(3, 4) * torch.tensor([-1.0, -1.0, 1.0, -1.0])  # and here only the third lives
+    yield Case({"model": _relu_net(rng), "batches": [first]}, shown="4 units, one batch of 2 pictures")
+    yield Case({"model": _relu_net(rng), "batches": [first, second]}, shown="4 units, two batches")
+    yield Case(
+        {"model": _relu_net(rng), "batches": [second, first]}, shown="4 units, the two batches the other way round"
+    )
+    maps = -rng.whole(2, 2, 2, 2)
+    maps[rng.integer(0, 1), 0, 1, rng.integer(0, 1)] *= -1
+    model = nn.Sequential()
+    model.add_module(rng.choice(["relu", "act"]), nn.ReLU())
+    yield Case({"model": model, "batches": [maps]}, shown="2 channels of 2 x 2 places, one of which fires at one place")
+
+
+@dead_share.accept
+def _(model, batches):
+    most = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.ReLU):
+
+                def hook(module, args, output, name=name):
+                    now = output.detach().movedim(1, 0).reshape(output.shape[1], -1).amax(1)
+                    most[name] = torch.maximum(most.get(name, now), now)
+
+                stack.enter_context(module.register_forward_hook(hook))
+        for batch in batches:
+            model(batch)
+    return {name: (values == 0).sum().item() / len(values) for name, values in most.items()}
+
+
+@dead_share.accept
+def _(model, batches):
+    with torch.no_grad(), record(model, nn.ReLU) as seen:
+        for batch in batches:
+            model(batch)
+    shares = {}
+    for name, found in seen.items():
+        sums = sum(output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output in found.outputs)
+        shares[name] = float((sums == 0).double().mean())
+    return shares
+
+
+def _count_dead(model, batches, *, dead, merge=lambda before, now: before & now, keep=False):
+    """The reference turned round, with the rule `dead` for one output and `merge` for several batches."""
+    found, handles = {}, []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+
+            def hook(module, args, output, name=name):
+                now = dead(output.detach())
+                found[name] = merge(found[name], now) if name in found else now
+
+            handles.append(module.register_forward_hook(hook))
+    for batch in batches:
+        model(batch)
+    if not keep:
+        for handle in handles:
+            handle.remove()
+    return {name: units.float().mean().item() for name, units in found.items()}
+
+
+def _silent(output):
+    return (output <= 0).transpose(0, 1).flatten(1).all(1)
+
+
+@dead_share.mistake(
+    "This is the share of zeros. A healthy ReLU has many: a unit is dead only if it is 0 for *every* picture."
+)
+def _(model, batches):
+    zeros, handles = {}, []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(
+                module.register_forward_hook(
+                    lambda module, args, output, name=name: zeros.setdefault(name, []).append(output == 0)
+                )
+            )
+    for batch in batches:
+        model(batch)
+    for handle in handles:
+        handle.remove()
+    return {name: torch.cat([each.flatten() for each in found]).float().mean().item() for name, found in zeros.items()}
+
+
+@dead_share.mistake("Only the last batch counts in yours. A unit that fired in an earlier one is alive.")
+def _(model, batches):
+    return _count_dead(model, batches, dead=_silent, merge=lambda before, now: now)
+
+
+@dead_share.mistake("Only the first batch counts in yours. A unit may wake up in a later one.")
+def _(model, batches):
+    return _count_dead(model, batches, dead=_silent, merge=lambda before, now: before)
+
+
+@dead_share.mistake(
+    "You called a unit dead if it is silent in one of the batches. It has to be silent in all of them: join with `&`."
+)
+def _(model, batches):
+    return _count_dead(model, batches, dead=_silent, merge=lambda before, now: before | now)
+
+
+@dead_share.mistake(
+    "You counted each place of a channel as a unit of its own. A channel lives if it fires at any place: flatten the "
+    "places before you ask."
+)
+def _(model, batches):
+    return _count_dead(model, batches, dead=lambda output: (output <= 0).all(0))
+
+
+@dead_share.mistake("You looked at the first picture of each batch only.")
+def _(model, batches):
+    return _count_dead(model, batches, dead=lambda output: _silent(output[:1]))
+
+
+@dead_share.mistake("Your hooks stay on the network. Remove every handle.")
+def _(model, batches):
+    return _count_dead(model, batches, dead=_silent, keep=True)
+
+
+@exercise(
+    lesson=8,
+    points=2,
+    hints=[
+        "The gradient has to be shortened before the layer uses it. Which of the four module hooks comes first in "
+        "backward?",
+        "`register_full_backward_pre_hook`: `hook(module, grad_output)`, and it returns the new `grad_output`, a "
+        "tuple. The factor is limit / norm, and never above 1.",
+        "`factor = (limit / grad.norm()).clamp(max=1)`; a norm of 0 gives infinity, which the clamp makes 1. "
+        "`return (grad * factor,)`",
+    ],
+)
+def clip_as_it_passes(layers, limit):
+    """From now on, shorten the gradient that arrives at the output of each of
+    `layers` to the norm `limit` where it is longer, and return the handles, a list.
+
+    It keeps its direction; a shorter one stays as it is. The layer works with the
+    shortened gradient: its own parameters get theirs from it. Each layer returns
+    one tensor.
+    """
+
+    def shorten(module, grad_output):
+        (gradient,) = grad_output
+        factor = (limit / gradient.norm()).clamp(max=1)
+        return (gradient * factor,)
+
+    return [layer.register_full_backward_pre_hook(shorten) for layer in layers]
+
+
+def _go_back(model: nn.Sequential, x: Tensor, gradient: Tensor):
+    """What the world does with the hooked network: a backward pass from `gradient`."""
+
+    def then(returned):
+        (model(x) * gradient).sum().backward()
+        values = {"the gradient of the input": x.grad.clone()}
+        for name, parameter in model.named_parameters():
+            values[f"{name}.grad"] = parameter.grad.clone()
+        for handle in returned:
+            handle.remove()
+        values["hooks left after the handles were removed"] = len([h for h in list_hooks(model) if h.scope == "local"])
+        model.zero_grad()
+        return values
+
+    return then
+
+
+@clip_as_it_passes.cases
+def _(rng):
+    for longest, gradient in (("long", [[6.0, 8.0]]), ("short", [[0.0, 0.25]]), ("zero", [[0.0, 0.0]])):
+        model = nn.Sequential(linear(rng.whole(2, 2)), linear(rng.whole(2, 2)))
+        x = rng.leaf(1, 2)
+        limit = float(rng.integer(1, 4))
+        yield Case(
+            {"layers": list(model), "limit": limit},
+            then=_go_back(model, x, torch.tensor(gradient)),
+            shown=f"two Linear layers, limit = {limit:g}, and a {longest} gradient {gradient}",
+        )
+
+
+@clip_as_it_passes.accept
+def _(layers, limit):
+    handles = []
+    for layer in layers:
+
+        def hook(module, grad_output):
+            norm = grad_output[0].pow(2).sum().sqrt().item()
+            return tuple(grad * (limit / norm) for grad in grad_output) if norm > limit else None
+
+        handles.append(layer.register_full_backward_pre_hook(hook))
+    return handles
+
+
+@clip_as_it_passes.accept
+def _(layers, limit):
+    def watch(module, args, output):
+        output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm().item(), 1e-12)))
+
+    return [layer.register_forward_hook(watch) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "A full backward hook comes after the layer has used the gradient: it shortens what goes on, not what the layer's "
+    "own parameters get. Take `register_full_backward_pre_hook`."
+)
+def _(layers, limit):
+    def hook(module, grad_input, grad_output):
+        return tuple(grad * (limit / grad.norm()).clamp(max=1) for grad in grad_input)
+
+    return [layer.register_full_backward_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "You clamped each number by itself. That turns the gradient in another direction; multiply it as a whole."
+)
+def _(layers, limit):
+    return [
+        layer.register_full_backward_pre_hook(lambda module, grads: (grads[0].clamp(-limit, limit),))
+        for layer in layers
+    ]
+
+
+@clip_as_it_passes.mistake(
+    "You scaled every gradient *to* the limit, so that short ones grow (and 0 becomes 0 / 0). The factor is at most 1."
+)
+def _(layers, limit):
+    return [
+        layer.register_full_backward_pre_hook(lambda module, grads: (grads[0] * limit / grads[0].norm(),))
+        for layer in layers
+    ]
+
+
+@clip_as_it_passes.mistake("Your hook computes the shorter gradient and returns nothing. None keeps the old one.")
+def _(layers, limit):
+    def hook(module, grad_output):
+        grad_output[0] * (limit / grad_output[0].norm()).clamp(max=1)
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake("You hooked the last of the layers only. Every layer has its own limit.")
+def _(layers, limit):
+    return [
+        layer.register_full_backward_pre_hook(
+            lambda module, grads: (grads[0] * (limit / grads[0].norm()).clamp(max=1),)
+        )
+        for layer in layers[-1:]
+    ]
+
+
+@clip_as_it_passes.mistake(
+    "You shortened the parameters' gradients. Then the gradient that travels on through the layers is as long as "
+    "before."
+)
+def _(layers, limit):
+    return [
+        parameter.register_hook(lambda grad: grad * (limit / grad.norm()).clamp(max=1))
+        for layer in layers
+        for parameter in layer.parameters()
+    ]
+
+
+@exercise(
+    lesson=8,
+    points=2,
+    hints=[
+        "What has to be true when the block ends by an exception? And what does a list of norms keep alive?",
+        "`contextlib.contextmanager`: register, `yield` the list, and remove in a `finally`. A number is "
+        "`output.norm().item()`: a tensor would keep its graph.",
+        "`norms = []`, `handles = [layer.register_forward_hook(lambda m, a, out: norms.append(out.norm().item())) for "
+        "layer in layers]`, then `try: yield norms` and `finally:` remove each handle.",
+    ],
+)
+def watch_norms(layers):
+    """A context manager: while its block runs, the norm of each output of `layers`
+    is noted, as a Python float, in the list that `with` gives.
+
+    The norms are in the order of the calls. When the block ends, by whatever way,
+    no hook is left; other hooks of the layers stay. Nothing keeps a tensor alive.
+    """
+
+    @contextlib.contextmanager
+    def block():
+        norms = []
+
+        def note(module, args, output):
+            norms.append(output.detach().norm().item())
+
+        handles = [layer.register_forward_hook(note) for layer in layers]
+        try:
+            yield norms
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    return block()
+
+
+def _watched_twice(model: nn.Sequential, x: Tensor, raises: bool):
+    """What the world does: two calls in the block (or an exception after the first), one after it."""
+
+    def then(returned):
+        others = [layer.register_forward_hook(lambda module, args, output: None) for layer in model]
+        with contextlib.suppress(ZeroDivisionError), returned as norms:
+            model(x)
+            if raises:
+                raise ZeroDivisionError
+            model(2 * x)
+        left = len([hook for hook in list_hooks(model) if hook.scope == "local"])
+        model(x)
+        for handle in others:
+            handle.remove()
+        return {"what `with` gave": list(norms), "the hooks on the layers after the block (2 are others')": left}
+
+    return then
+
+
+@watch_norms.cases
+def _(rng):
+    for raises in (False, True):
+        model = nn.Sequential(linear(rng.whole(2, 2)), linear(rng.whole(2, 2)))
+        x = rng.whole(1, 2)
+        ended = "ends by an exception after one call" if raises else "holds two calls"
+        yield Case({"layers": list(model)}, then=_watched_twice(model, x, raises), shown=f"a block that {ended}")
+
+
+@watch_norms.accept
+def _(layers):
+    @contextlib.contextmanager
+    def block():
+        norms = []
+        with contextlib.ExitStack() as stack:
+            for layer in layers:
+                stack.enter_context(
+                    layer.register_forward_hook(lambda module, args, output: norms.append(float(output.norm())))
+                )
+            yield norms
+
+    return block()
+
+
+class _Watch:
+    def __init__(self, layers):
+        self.layers, self.norms, self.handles = layers, [], []
+
+    def __enter__(self):
+        self.handles = [layer.register_forward_hook(self.note) for layer in self.layers]
+        return self.norms
+
+    def __exit__(self, *raised):
+        for handle in self.handles:
+            handle.remove()
+
+    def note(self, module, args, output):
+        self.norms.append(output.pow(2).sum().sqrt().item())
+
+
+@watch_norms.accept
+def _(layers):
+    return _Watch(layers)
+
+
+def _watch(layers, *, number=lambda output: output.norm().item(), careful=True, remove="all"):
+    """The reference with one thing changed: most of the mistakes below."""
+
+    @contextlib.contextmanager
+    def block():
+        norms = []
+        handles = [
+            layer.register_forward_hook(lambda module, args, output: norms.append(number(output))) for layer in layers
+        ]
+
+        def tidy():
+            for handle in {"all": handles, "last": handles[-1:], "none": []}[remove]:
+                handle.remove()
+
+        if not careful:
+            yield norms
+            tidy()
+            return
+        try:
+            yield norms
+        finally:
+            tidy()
+
+    return block()
+
+
+@watch_norms.mistake(
+    "The list holds tensors. Each of them belongs to the graph, and keeps everything that the graph has saved: store a "
+    "number, `.item()`."
+)
+def _(layers):
+    return _watch(layers, number=lambda output: output.norm())
+
+
+@watch_norms.mistake("A detached tensor keeps no graph, but it is still a tensor. `.item()` gives the number.")
+def _(layers):
+    return _watch(layers, number=lambda output: output.detach().norm(), careful=False)
+
+
+@watch_norms.mistake(
+    "When the block raises, your hooks stay: what follows `yield` does not run then. Put it into a `finally`."
+)
+def _(layers):
+    return _watch(layers, careful=False)
+
+
+@watch_norms.mistake("Your hooks stay after the block. Keep the handles, and remove each of them.")
+def _(layers):
+    return _watch(layers, remove="none")
+
+
+@watch_norms.mistake(
+    "You kept one handle for several hooks: the last one. The others were forgotten, and their hooks are still there."
+)
+def _(layers):
+    return _watch(layers, remove="last")
+
+
+@watch_norms.mistake(
+    "You stored the outputs themselves. The task asks for their norms, and the outputs stay in memory."
+)
+def _(layers):
+    return _watch(layers, number=lambda output: output)
+
+
+@watch_norms.mistake("You removed every hook of the layers, those of other people too. Remove yours, by their handles.")
+def _(layers):
+    @contextlib.contextmanager
+    def block():
+        norms = []
+        for layer in layers:
+            layer.register_forward_hook(lambda module, args, output: norms.append(output.norm().item()))
+        try:
+            yield norms
+        finally:
+            for layer in layers:
+                layer._forward_hooks.clear()
+
+    return block()
+
+
+@exercise(
+    lesson=8,
+    points=3,
+    hints=[
+        "Two runs. The first one keeps what the layer gives for `source`; the second one puts a part of that in its "
+        "place for `target`.",
+        "What a forward hook returns takes the place of the output. `torch.where(region, one, other)` chooses place by "
+        "place; `region` is (h, w) and fits all channels.",
+        "First hook: `kept.append(output)`, run `source`, remove it. Second hook: `return torch.where(region, kept[0], "
+        "output)`, run `target`, remove it.",
+    ],
+)
+def patched_logits(model, layer, source, target, region):
+    """Return the logits (1, classes) of `model` for the picture `target` when the
+    output of `layer`, (1, C, h, w), is inside `region` what it is for the picture
+    `source`, and outside of it what it is for `target`.
+
+    `layer` is a module of `model`, `region` (h, w) is bool. Nothing else changes,
+    no hook is left.
+    """
+    kept = []
+    with layer.register_forward_hook(lambda module, args, output: kept.append(output.detach().clone())):
+        model(source)
+    with layer.register_forward_hook(lambda module, args, output: torch.where(region, kept[0], output)):
+        return model(target).detach()
+
+
+class DoubleInPlace(nn.Module):
+    """Each number doubled, in the memory where it is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(2)
+
+
+def neighbours(rng: Numbers) -> nn.Conv2d:
+    """A 3 x 3 convolution of two channels: each place hears of its neighbours."""
+    layer = nn.Conv2d(2, 2, 3, padding=1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(rng.mixed(2, 2, 3, 3, high=3))
+    return layer
+
+
+@patched_logits.cases
+def _(rng):
+    for shape in ((2, 2), (2, 3)):
+        places = 2 * shape[0] * shape[1]
+        model = nn.Sequential(neighbours(rng), DoubleInPlace(), nn.Flatten(), linear(rng.mixed(2, places, high=3)))
+        region = torch.zeros(shape, dtype=torch.bool)
+        region[rng.integer(0, 1), 0] = True
+        yield Case(
+            {
+                "model": model,
+                "layer": model[0],
+                "source": rng.mixed(1, 2, *shape),
+                "target": rng.mixed(1, 2, *shape),
+                "region": region,
+            },
+            shown=f"maps of {shape[0]} x {shape[1]}, a region of one place, and an in-place operation behind the layer",
+        )
+
+
+@patched_logits.accept
+def _(model, layer, source, target, region):
+    with record(model, layer) as seen, torch.no_grad():
+        model(source)
+    (found,) = seen.values()
+
+    def mix(module, args, output):
+        output = output.clone()
+        output[..., region] = found.output[..., region]
+        return output
+
+    handle = layer.register_forward_hook(mix)
+    try:
+        with torch.no_grad():
+            return model(target)
+    finally:
+        handle.remove()
+
+
+@patched_logits.accept
+def _(model, layer, source, target, region):
+    """Both pictures as one batch; the hook mixes the two rows."""
+
+    def mix(module, args, output):
+        mask = region.float()
+        return torch.cat([output[:1], output[:1] * mask + output[1:] * (1 - mask)])
+
+    with torch.no_grad(), layer.register_forward_hook(mix):
+        return model(torch.cat([source, target]))[1:]
+
+
+def _patch(model, layer, source, target, region, *, mix=None, keep=torch.clone, remove=True):
+    """The reference with one thing changed: most of the mistakes below."""
+    mix = mix or (lambda there, here: torch.where(region, there, here))
+    kept = []
+    handle = layer.register_forward_hook(lambda module, args, output: kept.append(keep(output.detach())))
+    model(source)
+    handle.remove()
+    handle = layer.register_forward_hook(lambda module, args, output: mix(kept[0], output))
+    logits = model(target).detach()
+    if remove:
+        handle.remove()
+    return logits
+
+
+@patched_logits.mistake("Your hook changes nothing: what it returns is None. Return the mixed activation.")
+def _(model, layer, source, target, region):
+    def mix(there, here):
+        torch.where(region, there, here)
+
+    return _patch(model, layer, source, target, region, mix=mix)
+
+
+@patched_logits.mistake("You patched the whole layer. Outside of `region` the activation is that of `target`.")
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, mix=lambda there, here: there)
+
+
+@patched_logits.mistake("It is the wrong way round: inside `region` comes `source`, outside `target`.")
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, mix=lambda there, here: torch.where(region, here, there))
+
+
+@patched_logits.mistake(
+    "What you kept was changed by the in-place operation behind the layer. Keep a clone: `output.detach().clone()`."
+)
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, keep=lambda output: output)
+
+
+@patched_logits.mistake("Your second hook stays on the layer. Remove it when the run is over.")
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, remove=False)
+
+
+@patched_logits.mistake(
+    "You patched the picture, so that the layer sees the seam between the two. Patch what the layer makes of each."
+)
+def _(model, layer, source, target, region):
+    return model(torch.where(region, source, target)).detach()
+
+
+@exercise(
+    lesson=8,
+    points=3,
+    hints=[
+        "The layer asks its `self_attn` for no weights. Who can change what a module is called with?",
+        "A forward pre-hook with `with_kwargs=True` gets `(module, args, kwargs)` and returns `(args, kwargs)`. The "
+        "arguments are `need_weights` and `average_attn_weights`.",
+        "Pre-hook: `return args, {**kwargs, 'need_weights': True, 'average_attn_weights': False}`; forward hook: "
+        "`kept.append(output[1])`. Both on `layer.self_attn`; then `layer(x)`, and remove both.",
+    ],
+)
+def attention_maps(layer, x):
+    """Return the attention weights (N, heads, L, L), detached, that
+    `layer.self_attn` uses when `layer(x)` is called.
+
+    `layer` is an `nn.TransformerEncoderLayer` with `batch_first=True`, `x` is
+    (N, L, d). The call is a real one: the layer's mode stays as it is, and so does
+    what it does with `x` before the attention. No hook is left.
+    """
+    kept = []
+
+    def ask(module, args, kwargs):
+        return args, {**kwargs, "need_weights": True, "average_attn_weights": False}
+
+    def keep(module, args, output):
+        kept.append(output[1].detach())
+
+    attention = layer.self_attn
+    with attention.register_forward_pre_hook(ask, with_kwargs=True), attention.register_forward_hook(keep):
+        layer(x)
+    return kept[0]
+
+
+def _transformer(rng: Numbers, length: int, norm_first: bool) -> nn.TransformerEncoderLayer:
+    """A block with two heads of two numbers and small weights, in eval mode."""
+    layer = nn.TransformerEncoderLayer(
+        4, 2, dim_feedforward=2, dropout=0.0, batch_first=True, norm_first=norm_first
+    ).eval()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(rng.mixed(*parameter.shape) / 16)
+    return layer
+
+
+@attention_maps.cases
+def _(rng):
+    for norm_first in (False, True):
+        layer = _transformer(rng, 3, norm_first)
+        words = "which normalises before the attention" if norm_first else "in eval mode"
+        yield Case({"layer": layer, "x": rng.mixed(2, 3, 4) / 4}, shown=f"two heads, three tokens, a layer {words}")
+
+
+@attention_maps.accept
+def _(layer, x):
+    calls = []
+    handle = layer.self_attn.register_forward_pre_hook(
+        lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True
+    )
+    layer(x)
+    handle.remove()
+    args, kwargs = calls[0]
+    return layer.self_attn(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})[1].detach()
+
+
+@attention_maps.accept
+def _(layer, x):
+    def ask(module, args, kwargs):
+        kwargs.update(need_weights=True, average_attn_weights=False)
+        return args, kwargs
+
+    asking = layer.self_attn.register_forward_pre_hook(ask, with_kwargs=True)
+    with asking, record(layer, "self_attn") as seen, torch.no_grad():
+        layer(x)
+    return seen["self_attn"].output[1]
+
+
+def _attend(layer, x, *, asked, keep=False):
+    """The reference, asking for something else."""
+    kept = []
+    handles = [
+        layer.self_attn.register_forward_pre_hook(
+            lambda module, args, kwargs: (args, {**kwargs, **asked}), with_kwargs=True
+        ),
+        layer.self_attn.register_forward_hook(lambda module, args, output: kept.append(output[1])),
+    ]
+    layer(x)
+    for handle in [] if keep else handles:
+        handle.remove()
+    return None if kept[0] is None else kept[0].detach()
+
+
+@attention_maps.mistake(
+    "The second output is None, because the layer asks for no weights. A forward pre-hook with `with_kwargs=True` can "
+    "set `need_weights`."
+)
+def _(layer, x):
+    return _attend(layer, x, asked={})
+
+
+@attention_maps.mistake(
+    "This is the mean over the heads, (N, L, L). Two clear heads make one blurred picture: set "
+    "`average_attn_weights=False` as well."
+)
+def _(layer, x):
+    return _attend(layer, x, asked={"need_weights": True})
+
+
+@attention_maps.mistake(
+    "You called the attention with `x` itself. This layer may normalise `x` first: let the layer do the call, and "
+    "watch."
+)
+def _(layer, x):
+    return layer.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1].detach()
+
+
+@attention_maps.mistake("Your hooks stay on the attention. Remove both.")
+def _(layer, x):
+    return _attend(layer, x, asked={"need_weights": True, "average_attn_weights": False}, keep=True)
+
+
+@attention_maps.mistake(
+    "You returned what the attention makes of the values, its first output. The weights are the second."
+)
+def _(layer, x):
+    with record(layer, "self_attn") as seen:
+        layer(x)
+    return seen["self_attn"].output[0]
+
+
+@attention_maps.mistake(
+    "You put the layer in training mode and left it there. It is not needed, and dropout would change what you see."
+)
+def _(layer, x):
+    layer.train()
+    return _attend(layer, x, asked={"need_weights": True, "average_attn_weights": False})

@@ -1,0 +1,44 @@
+"""Where the course lies, which edition of it this is, and what every room needs: its error, a near name, a safe write.
+
+Standard library only: `python -m course_utils` imports this before anything is installed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ASSETS = Path(__file__).with_name("assets")
+
+
+class CourseError(ValueError):
+    """Something that whoever runs this can put right; the message says what, and how."""
+
+
+def nearest(name: object, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return up to `most` of the `known` names that look like `name`, the likeliest first; [] where none does."""
+    return difflib.get_close_matches(str(name), list(known), n=most, cutoff=0.5)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all: a reader, or the next run after a crash, never finds half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def recorded_path(lesson: int) -> Path:
+    """Where a students' release keeps the results that its checks compare with, in the place of reference answers."""
+    return ASSETS / f"recorded_{lesson:02d}.json"
+
+
+def has_answers() -> bool:
+    """Whether the reference answers are here; in a students' release, recorded results are."""
+    return not any(ASSETS.glob("recorded_[0-9][0-9].json"))

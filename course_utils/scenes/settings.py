@@ -1,0 +1,214 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from course_utils.scenes.drawing import (
+    INK,
+    WHITE,
+    Colour,
+    Dice,
+    Pencil,
+    box,
+    ellipse,
+    line,
+    mix,
+    move,
+    palette,
+    rgb,
+    smooth,
+)
+from course_utils.scenes.things import (
+    CREAM,
+    PAINTS,
+    WOOD,
+    draw_ball,
+    draw_cloud,
+    draw_flower,
+    draw_ripple,
+    draw_shell,
+    draw_star,
+    draw_stone,
+    draw_tuft,
+)
+
+# --- backgrounds ------------------------------------------------------------------------------------------------------
+
+
+class Mood(NamedTuple):
+    """The light of a picture: the sky's colours, what the light does to all colours, and whether it is night."""
+
+    name: str
+    high: Colour
+    low: Colour
+    tint: Colour
+    night: bool = False
+
+
+MOODS = [
+    Mood("day", rgb("5aa9e0"), rgb("d4eff7"), (1.0, 1.0, 1.0)),
+    Mood("morning", rgb("93c8f0"), rgb("ffe6d6"), (1.0, 0.98, 0.96)),
+    Mood("evening", rgb("6f6bb0"), rgb("fdb98a"), (1.0, 0.9, 0.84)),
+    Mood("night", rgb("1d2756"), rgb("5a6aa8"), (0.86, 0.89, 1.0), True),
+]
+
+
+def draw_sky(pencil: Pencil, dice: Dice, mood: Mood, horizon: float, clouds: int) -> None:
+    """Clouds, and at night stars, above the horizon."""
+    if mood.night:
+        for _ in range(9):
+            x, y, size = dice.between(0.02, 0.98), dice.between(0.02, horizon), dice.between(0.006, 0.016)
+            draw_star(pencil, x, y, size, CREAM)
+        draw_moon(pencil, dice.between(0.08, 0.92), dice.between(0.08, 0.2))
+    white = mix(WHITE, mood.low, 0.55 if mood.night else 0.15)
+    for _ in range(clouds):
+        x, y, size = dice.between(0, 1), dice.between(0.06, horizon * 0.85), dice.between(0.08, 0.18)
+        draw_cloud(pencil, x, y, size, white, 0.85)
+
+
+def draw_moon(pencil: Pencil, x: float, y: float) -> None:
+    for size, alpha in ((0.09, 0.08), (0.07, 0.12), (0.05, 1.0)):
+        pencil.flat(ellipse(x, y, size), CREAM, alpha)
+    for dx, dy, size in ((-0.015, -0.01, 0.012), (0.018, 0.014, 0.009), (0.01, -0.022, 0.007)):
+        pencil.flat(ellipse(x + dx, y + dy, size, corners=10), rgb("dfd3b4"))
+
+
+def draw_high_sky(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+    draw_sky(pencil, dice, mood, 0.95, dice.whole(4, 6))
+    if dice.chance(0.6):
+        for depth, colour in ((0.86, "8fb3b8"), (0.93, "6f9f86")):
+            peaks = [(step / 5, depth + dice.between(-0.04, 0.05)) for step in range(6)]
+            hills = [(-0.1, 1.2), (-0.1, 1.2), (-0.1, depth), *peaks, (1.1, depth), (1.1, 1.2), (1.1, 1.2)]
+            pencil.flat(smooth(hills), mix(rgb(colour), mood.low, 0.35))
+    return 1.0
+
+
+def draw_water(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+    horizon = dice.between(0.3, 0.45)
+    sea, deep = dice.pick([palette("6cc3cf 2f86ad"), palette("7fb4e0 3a68b0"), palette("8ed0b8 3c8f93")])
+    draw_sky(pencil, dice, mood, horizon, dice.whole(1, 3))
+    if dice.chance(0.6):
+        island = smooth("-1,0.1! -0.7,-0.2 -0.3,-0.35 0,-0.9 0.4,-0.4 0.8,-0.25 1.1,0.1!")
+        x, size = dice.between(0.1, 0.9), dice.between(0.12, 0.25)
+        pencil.flat(move(island, x, horizon, size), mix(rgb("6d9a8c"), mood.low, 0.4))
+    for step in range(6):
+        top = horizon + (1 - horizon) * step / 6 * (0.7 + 0.3 * step / 6)
+        crest = [(x / 4, top + (0.006 + 0.012 * step / 6) * (1 if x % 2 else -1) * (step > 0)) for x in range(-1, 6)]
+        band = [*crest, (1.3, 1.1), (1.3, 1.1), (-0.3, 1.1), (-0.3, 1.1)]
+        pencil.flat(smooth(band), mix(sea, deep, step / 5))
+    for _ in range(9):
+        y = dice.between(horizon + 0.05, 0.98)
+        draw_ripple(pencil, dice.between(0, 1), y, 0.03 + 0.08 * (y - horizon), WHITE, 0.5)
+    for _ in range(dice.whole(0, 2)):
+        draw_stone(pencil, dice.between(0.05, 0.95), dice.between(horizon + 0.1, 0.97), dice.between(0.03, 0.06), dice)
+    return horizon
+
+
+def draw_grass(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+    horizon = dice.between(0.38, 0.56)
+    far, near = dice.pick([palette("a8d08a 6fae5a"), palette("c9d489 93b452"), palette("8fcb9b 4f9e6f")])
+    draw_sky(pencil, dice, mood, horizon, dice.whole(1, 3))
+    draw_hills(pencil, dice, horizon, 0.12, mix(mix(far, rgb("7fa6b8"), 0.5), mood.low, 0.3))
+    draw_hills(pencil, dice, horizon + 0.03, 0.06, mix(far, rgb("5f9e8f"), 0.25))
+    draw_hills(pencil, dice, horizon + 0.1, 0.03, far)
+    draw_hills(pencil, dice, horizon + 0.28, 0.04, mix(far, near, 0.6))
+    for _ in range(16):
+        y = dice.between(horizon + 0.15, 1.0)
+        green = mix(near, rgb("2f6b45"), dice.between(0.05, 0.4))
+        draw_tuft(pencil, dice.between(0, 1), y, 0.01 + 0.04 * (y - horizon), green)
+    for _ in range(dice.whole(1, 6)):
+        x, y = dice.between(0.02, 0.98), dice.between(horizon + 0.18, 0.95)
+        draw_flower(pencil, x, y, dice.between(0.016, 0.03), dice)
+    draw_litter(pencil, dice, horizon, [draw_stone, draw_ball])
+    return horizon
+
+
+def draw_sand(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+    horizon = dice.between(0.35, 0.5)
+    far, near = dice.pick([palette("f5e3b5 e3c384"), palette("f2d5a7 d9a86c"), palette("f6ead0 dcc9a0")])
+    draw_sky(pencil, dice, mood, horizon, dice.whole(1, 3))
+    if dice.chance(0.5):  # a beach, else dunes
+        pencil.flat(box(-0.1, horizon, 1.1, 1.1), dice.pick(palette("5fb5c9 6f9fd0 76c2b0")))
+        pencil.flat(box(-0.1, horizon + 0.025, 1.1, horizon + 0.032), WHITE, 0.5)
+        draw_hills(pencil, dice, horizon + 0.085, 0.02, WHITE)
+    else:
+        draw_hills(pencil, dice, horizon, 0.12, mix(near, mood.low, 0.35))
+    draw_hills(pencil, dice, horizon + 0.11, 0.025, far)
+    draw_hills(pencil, dice, horizon + 0.32, 0.05, mix(far, near, 0.45))
+    for _ in range(8):
+        y = dice.between(horizon + 0.18, 1.0)
+        draw_ripple(pencil, dice.between(0, 1), y, dice.between(0.03, 0.07), mix(near, WOOD, 0.35), 0.5)
+    draw_litter(pencil, dice, horizon, [draw_shell, draw_shell, draw_stone, draw_ball])
+    if dice.chance(0.4):
+        draw_star(pencil, dice.between(0.1, 0.9), dice.between(horizon + 0.25, 0.92), 0.04, rgb("e8825a"))
+    return horizon
+
+
+def draw_room(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+    horizon = dice.between(0.58, 0.68)
+    wall = mix(dice.pick(PAINTS), CREAM, 0.7)
+    floor = dice.pick(palette("c99a6b a9744f dcb98a 8f6b5a b8a89a"))
+    pencil.flat(box(-0.1, -0.1, 1.1, horizon), wall)
+    if dice.chance(0.5):
+        for x in range(8):
+            pencil.flat(box(x / 8, -0.1, x / 8 + 0.05, horizon), mix(wall, WHITE, 0.35))
+    draw_window(pencil, dice.between(0.2, 0.8), 0.3, mood, dice.pick(PAINTS))
+    if dice.chance(0.5):
+        draw_frame(pencil, dice.pick([0.1, 0.9]), 0.26, dice)
+    pencil.flat(box(-0.1, horizon, 1.1, 1.1), floor)
+    for step in range(4):
+        y = horizon + (1 - horizon) * (step + 1) / 4 * (0.6 + 0.1 * (step + 1))
+        pencil.flat(box(-0.1, y, 1.1, y + 0.008), mix(floor, INK, 0.3))
+    for step in range(-3, 4):
+        x = step / 4 - 0.08
+        pencil.flat(line([(0.5 + x * 0.9, horizon), (0.5 + x * 1.7, 1.05)], 0.006), mix(floor, INK, 0.25))
+    pencil.flat(box(-0.1, horizon - 0.035, 1.1, horizon + 0.01), mix(wall, WHITE, 0.6))
+    if dice.chance(0.6):
+        rug, rim = dice.pick_two(PAINTS)
+        x, y = dice.between(0.35, 0.65), horizon + 0.2
+        for shrink, colour in ((1.0, rim), (0.86, mix(rug, CREAM, 0.3)), (0.55, rim), (0.45, mix(rug, CREAM, 0.5))):
+            pencil.flat(ellipse(x, y, 0.38 * shrink, 0.12 * shrink), colour)
+    draw_litter(pencil, dice, horizon - 0.1, [draw_ball])
+    return horizon
+
+
+def draw_hills(pencil: Pencil, dice: Dice, y: float, height: float, colour: Colour) -> None:
+    ridge = [(step / 4, y + dice.between(-height, height * 0.2)) for step in range(5)]
+    pencil.flat(smooth([(-0.3, 1.2), (-0.3, 1.2), (-0.2, y), *ridge, (1.2, y), (1.3, 1.2), (1.3, 1.2)]), colour)
+
+
+def draw_litter(pencil: Pencil, dice: Dice, horizon: float, objects: list[Callable]) -> None:
+    for _ in range(dice.whole(0, 3)):
+        y = dice.between(horizon + 0.2, 0.96)
+        dice.pick(objects)(pencil, dice.between(0.04, 0.96), y, 0.02 + 0.05 * (y - horizon), dice)
+
+
+def draw_window(pencil: Pencil, x: float, y: float, mood: Mood, curtain: Colour) -> None:
+    pencil.flat(box(x - 0.17, y - 0.2, x + 0.17, y + 0.2), mix(WOOD, CREAM, 0.7))
+    pencil.flat(box(x - 0.145, y - 0.175, x + 0.145, y + 0.175), mood.high)
+    pencil.flat(box(x - 0.145, y, x + 0.145, y + 0.175), mix(mood.high, mood.low, 0.6))
+    draw_cloud(pencil, x + 0.04, y - 0.05, 0.07, mix(WHITE, mood.low, 0.4))
+    pencil.flat(box(x - 0.145, y - 0.012, x + 0.145, y + 0.012), mix(WOOD, CREAM, 0.7))
+    pencil.flat(box(x - 0.012, y - 0.175, x + 0.012, y + 0.175), mix(WOOD, CREAM, 0.7))
+    for side in (-1, 1):
+        drape = smooth("0.06,-0.24! 0.22,-0.24! 0.23,0.22! 0.14,0.22! 0.17,0.05 0.12,-0.1")
+        pencil.flat(move(drape, x, y, flip=side), curtain)
+    pencil.flat(box(x - 0.24, y - 0.25, x + 0.24, y - 0.228), WOOD)
+
+
+def draw_frame(pencil: Pencil, x: float, y: float, dice: Dice) -> None:
+    first, second = dice.pick_two(PAINTS)
+    pencil.flat(box(x - 0.08, y - 0.1, x + 0.08, y + 0.1), WOOD)
+    pencil.flat(box(x - 0.06, y - 0.08, x + 0.06, y + 0.08), mix(first, CREAM, 0.6))
+    pencil.flat(ellipse(x, y, 0.035), second)
+
+
+SETTINGS: dict[str, Callable[[Pencil, Dice, Mood], float]] = {
+    "sky": draw_high_sky,
+    "water": draw_water,
+    "grass": draw_grass,
+    "sand": draw_sand,
+    "room": draw_room,
+}

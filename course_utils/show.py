@@ -1,0 +1,47 @@
+"""How the course's objects show themselves: a widget with a sentence beside it, and the colours of cards."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ipywidgets import Widget
+
+# Of the edge of a card, whose words say the same. Middle tones, with a contrast above 3 on JupyterLab's light page and
+# on its dark one; JupyterLab's own colours for warnings and borders have less.
+GOOD, CAUTION, BAD, NEUTRAL = "#388e3c", "#c46a00", "#d84343", "#808080"
+
+
+def widget_bundle(widget: Widget, text: str) -> dict[str, object]:
+    """The MIME bundle of `widget` with `text` as its plain-text face, for use in `_repr_mimebundle_`.
+
+    A widget's own text face lists its internals; `text` says what it shows, and is the same on every run, so that nbval
+    can compare it and a page without widgets still teaches.
+    """
+    return {**widget._repr_mimebundle_(), "text/plain": text}
+
+
+EDGES = {"good": GOOD, "bad": CAUTION, "neutral": NEUTRAL}
+
+
+def card(symbol: str, headline: str, lines: list[str], tone: str = "neutral") -> str:
+    """An HTML card: symbol and headline, then a paragraph a line. Text takes the page's own colours.
+
+    Text between backquotes is set as code; everything is escaped.
+    """
+    body = "".join(f'<p style="margin:.25em 0 0 1.5em">{code_spans(line)}</p>' for line in lines)
+    return (
+        f'<div role="status" style="border-left:4px solid {EDGES[tone]};padding:.35em .75em;margin:.25em 0;'
+        'color:var(--jp-content-font-color0, inherit)">'
+        f'<strong><span aria-hidden="true">{html.escape(symbol)}</span> {code_spans(headline)}</strong>{body}</div>'
+    )
+
+
+def code_spans(text: str) -> str:
+    """Escape `text` for HTML and set what stands between backquotes as code; line breaks are kept."""
+    parts = html.escape(text, quote=False).split("`")
+    if len(parts) % 2 == 0:  # an odd backquote: leave all of them as they are
+        return "`".join(parts).replace("\n", "<br>")
+    spans = (f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))
+    return "".join(spans).replace("\n", "<br>")

@@ -1,0 +1,239 @@
+"""Small networks that are broken, each in one of the ways that training breaks, with numbers for a pencil.
+
+`make_overflow_net`: a forward pass that gives nan. `make_distance_net`: a backward pass that does, behind a forward
+pass that looks well. `make_one_unit`: a ReLU that dies of one large step; `have_an_accident` does the same to a
+trained network. `make_chain`: gradients that explode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.vision.networks import PictureNet
+
+
+class Exponential(nn.Module):
+    """exp of each number. In float32 it is infinite from 89 on."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return scores.exp()
+
+
+class Shares(nn.Module):
+    """Each row divided by its sum."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values / values.sum(dim=1, keepdim=True)
+
+
+class Distance(nn.Module):
+    """(N, d) to (N,): how far each point is from the origin."""
+
+    def forward(self, points: Tensor) -> Tensor:
+        return points.pow(2).sum(dim=1).sqrt()
+
+
+def _linear(weight: list[list[float]], bias: list[float] | None = None) -> nn.Linear:
+    """A Linear layer with these numbers."""
+    layer = nn.Linear(len(weight[0]), len(weight), bias=bias is not None)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor(weight))
+        if bias is not None:
+            layer.bias.copy_(torch.tensor(bias))
+    return layer
+
+
+def make_overflow_net() -> nn.Sequential:
+    """A network from two numbers to one, with a softmax in the middle that is computed as the formula says.
+
+    (N, 2) to (N, 1). Finite as long as no input is above 88: `exp` of more than that overflows, and the division then
+    gives nan, which every layer behind it hands on.
+    """
+    softmax = nn.Sequential(OrderedDict(exp=Exponential(), share=Shares()))
+    parts = {"stem": _linear([[1.0, 0.0], [0.0, 1.0]]), "softmax": softmax, "relu": nn.ReLU()}
+    return nn.Sequential(OrderedDict(**parts, head=_linear([[3.0, 4.0]])))
+
+
+def make_distance_net() -> nn.Sequential:
+    """A network from points (N, 2) to their distances (N,): an identity, a scale of 1, and a square root.
+
+    Its forward pass is finite for every point. Its gradient at the origin is not: the square root has an infinite slope
+    at 0, and infinity times 0 is nan.
+    """
+    identity = [[1.0, 0.0], [0.0, 1.0]]
+    return nn.Sequential(OrderedDict(embed=_linear(identity), turn=_linear(identity), distance=Distance()))
+
+
+def make_one_unit() -> nn.Sequential:
+    """One unit and its ReLU: relu(1 · x + 1)."""
+    return nn.Sequential(OrderedDict(linear=_linear([[1.0]], [1.0]), relu=nn.ReLU()))
+
+
+@torch.no_grad()
+def have_an_accident(model: PictureNet) -> None:
+    """Do to a network what a step that was too large does: throw a part of one layer's biases far below zero."""
+    model.features[12].bias[:32] -= 50
+
+
+def make_chain(depth: int, factor: float = 3.0) -> nn.Sequential:
+    """`depth` Linear layers without bias, (N, 2) to (N, 2): each keeps the first number and multiplies the second.
+
+    With the input [1, 0] the forward pass is [1, 0] everywhere. Backward, the second number of the gradient grows by
+    `factor` in each layer.
+    """
+    return nn.Sequential(*(_linear([[1.0, 0.0], [0.0, factor]]) for _ in range(depth)))
+
+
+HEADS = ("the word before", "the same word")
+ODDS = 96  # a place that is looked for gets this many times the attention of another one
+
+
+def encode(words: Sequence[str]) -> Tensor:
+    """Return the words as vectors, (1, L, 2L): which word it is, and which place it has, each as a one among zeros.
+
+    A word that comes twice has the same first half.
+    """
+    names = list(dict.fromkeys(words))
+    vectors = torch.zeros(1, len(words), 2 * len(words))
+    for place, word in enumerate(words):
+        vectors[0, place, names.index(word)] = 1
+        vectors[0, place, len(words) + place] = 1
+    return vectors
+
+
+@torch.no_grad()
+def make_two_head_block(words: Sequence[str]) -> nn.TransformerEncoderLayer:
+    """Return a block for sentences of `len(words)` words, in eval mode, with two heads set by hand (see `HEADS`).
+
+    A head scores ln(96) for a place that fits and 0 for another one, so that its softmax gives 96 to 1. The value of a
+    place is its vector; the output projection drops what the first head brings. The feed-forward part adds nothing.
+    """
+    length = len(words)
+    block = nn.TransformerEncoderLayer(2 * length, 2, dim_feedforward=2, dropout=0.0, batch_first=True)
+    for parameter in block.parameters():
+        parameter.zero_()
+    block.norm1.weight.fill_(1)
+    block.norm2.weight.fill_(1)
+    query, key, value = block.self_attn.in_proj_weight.chunk(3)
+    fits = math.log(ODDS) * math.sqrt(length)  # attention divides scores by the square root of the head's size
+    for place in range(length):
+        if place:
+            query[place - 1, length + place] = fits  # head 1: my place asks for the place before
+        key[place, length + place] = 1
+        query[length + place, place] = fits  # head 2: my word asks for the same word
+        key[length + place, place] = 1
+    value.copy_(torch.eye(2 * length))
+    block.self_attn.out_proj.weight[length:, length:] = torch.eye(length)
+    return block.eval()
+
+
+# -- A network to call ------------------------------------------------------------------------------------------------
+
+
+class _Raises(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise ValueError("this relu always raises")
+
+
+EXAMPLE_CALLS = {"plain": nn.ReLU, "in place": lambda: nn.ReLU(inplace=True), "raises an error": _Raises}
+
+
+def make_example(relu: str = "plain") -> tuple[nn.Module, Tensor]:
+    """Return a network fc1 (3 to 4), relu, fc2 (4 to 1) with whole weights, and its input: ones (1, 3), a leaf.
+
+    `relu` is a key of `EXAMPLE_CALLS`. The plain network computes 89. Raises `ValueError` for another key.
+    """
+    if relu not in EXAMPLE_CALLS:
+        raise ValueError(f"there is no relu called {relu!r}; choose from {', '.join(EXAMPLE_CALLS)}")
+    model = nn.Sequential()
+    model.add_module("fc1", nn.Linear(3, 4))
+    model.add_module("relu", EXAMPLE_CALLS[relu]())
+    model.add_module("fc2", nn.Linear(4, 1))
+    with torch.no_grad():
+        model.fc1.weight.copy_(torch.tensor([[1.0, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]]))
+        model.fc1.bias.copy_(torch.tensor([1.0, 2, 3, 4]))
+        model.fc2.weight.copy_(torch.tensor([[1.0, 2, 3, 4]]))
+        model.fc2.bias.fill_(1)
+    return model, torch.ones(1, 3, requires_grad=True)
+
+
+EDGES = "edge_net"
+
+
+# --- one 7 x 7 convolution, and a drawing for it ----------------------------------------------------------------------
+
+
+def make_edge_net() -> nn.Sequential:
+    """Return a 7 x 7 convolution and a ReLU, with four kernels made by hand: (N, 3, H, W) to (N, 4, H, W).
+
+    Each kernel answers where the picture gets brighter in one direction: to the right, to the left, down, up. Where it
+    does not change, the answer is 0: the numbers of a kernel add up to 0. The greatest answer possible is almost 1.
+    """
+    ramp = torch.tensor([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0]).expand(7, 7)
+    kernels = torch.stack([ramp, -ramp, ramp.T, -ramp.T]) / 128  # a power of 2, so that even white gives exactly 0
+    net = nn.Sequential(nn.Conv2d(3, 4, 7, padding=3, padding_mode="replicate", bias=False), nn.ReLU())
+    with torch.no_grad():
+        net[0].weight.copy_(kernels[:, None].expand(-1, 3, -1, -1))
+    return net.eval()
+
+
+# --- the models -------------------------------------------------------------------------------------------------------
+
+
+def _filled_linear(weight: list[list[float]], bias: list[float]) -> nn.Linear:
+    layer = nn.Linear(len(weight[0]), len(weight))
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor(weight))
+        layer.bias.copy_(torch.tensor(bias))
+    return layer
+
+
+class SmallNet(nn.Module):
+    """fc1 (3 to 4), relu, fc2 (4 to 1), with weights for a pencil: ones(1, 3) gives 89."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = _filled_linear([[1, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]], [1, 2, 3, 4])
+        self.relu = nn.ReLU()
+        self.fc2 = _filled_linear([[1, 2, 3, 4]], [1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.relu(self.fc1(x)))
+
+
+class ResidualBlock(nn.Module):
+    """relu(x + fc2(relu(fc1(x)))): one in-place ReLU that runs twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = _filled_linear([[1, 2], [-3, 1]], [0, -1])
+        self.relu = nn.ReLU(inplace=True)
+        self.fc2 = _filled_linear([[2, 1], [-1, 1]], [1, 0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(x + self.fc2(self.relu(self.fc1(x))))
+
+
+def _nested() -> nn.Module:
+    inner = nn.Sequential(nn.ReLU(), _filled_linear([[1, 3], [2, -1]], [0, 1]))
+    return nn.Sequential(_filled_linear([[2, 1], [1, -4]], [0, 1]), inner, _filled_linear([[1, 2]], [5]))
+
+
+class Example(NamedTuple):
+    """A model to look into: how to make it, and the values of its input, a batch of one."""
+
+    make: Callable[[], nn.Module]
+    x: tuple[float, ...]
+
+
+MODELS = {
+    "small net": Example(SmallNet, (1, 1, 1)),
+    "residual block": Example(ResidualBlock, (1, 2)),
+    "Sequential in a Sequential": Example(_nested, (1, 1)),
+}

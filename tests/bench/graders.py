@@ -1,0 +1,336 @@
+"""How fast grading is, beside what else could grade the same answers: `pytest --nbval`, nbgrader and otter-grader.
+
+    python -m tests.bench.graders [--sizes 10 100] [--ours 1000] [--only ours nbval] [--out bench.json]
+
+The same right answers to the same three exercises, in the notebook that each tool expects. nbgrader and otter-grader
+run in environments of their own, made for the occasion over this one's packages; where they cannot be installed, a
+sentence says so. Seconds are wall clock, of everything: starting Python, importing torch, the key, the reports.
+Memory is the largest sum of private memory of all processes at one time, looked at five times a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import requires
+from pathlib import Path
+
+import nbformat
+import psutil
+
+from course_utils.authoring.build import LANGUAGE_INFO
+from course_utils.authoring.source import KERNELSPEC
+
+NAMES = ("record_gradient", "scale_gradient", "keep_positive")
+LESSON = "01_tensor_hooks"
+ANSWERS = {
+    "record_gradient": """\
+def record_gradient(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(grad.clone()))
+    return seen
+""",
+    "scale_gradient": """\
+def scale_gradient(tensor, factor):
+    return tensor.register_hook(lambda grad: grad * factor)
+""",
+    "keep_positive": """\
+def keep_positive(tensor):
+    return tensor.register_hook(lambda grad: grad.clamp(min=0))
+""",
+}
+CHECKS = {
+    "record_gradient": """\
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+seen = record_gradient(x)
+(3 * x).sum().backward()
+assert [one.tolist() for one in seen] == [[3.0, 3.0]]
+""",
+    "scale_gradient": """\
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+handle = scale_gradient(x, 3)
+x.sum().backward()
+assert x.grad.tolist() == [3.0, 3.0]
+""",
+    "keep_positive": """\
+x = torch.tensor([1.0, -2.0], requires_grad=True)
+keep_positive(x)
+(x * x).sum().backward()
+assert x.grad.tolist() == [2.0, 0.0]
+""",
+}
+TOOLS = ("ours", "nbval", "nbgrader", "otter")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one tool needed for so many submissions, or the sentence that says why it was not measured."""
+
+    tool: str
+    submissions: int = 0
+    seconds: float = 0.0
+    megabytes: float = 0.0
+    skipped: str = ""
+    ours: float = 0.0  # seconds that ours took for as many, just before
+
+    @property
+    def per_submission(self) -> float:
+        """Seconds for one submission."""
+        return self.seconds / self.submissions if self.submissions else 0.0
+
+
+def measure(tool: str, submissions: int, command: Sequence[str | Path], folder: Path) -> Measured:
+    """Run a command in `folder` and note its time and the largest memory of all its processes."""
+    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "COURSE_PROGRESS": "off"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # who starts Python many times does not have it compile anew
+    environment["PATH"] = os.pathsep.join([str(Path(command[0]).parent), environment["PATH"]])
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [str(part) for part in command], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    peak = [0]
+    watcher = threading.Thread(target=_watch, args=(process, peak), daemon=True)
+    watcher.start()
+    said = process.communicate()[0].decode(errors="replace")
+    seconds = time.perf_counter() - start
+    watcher.join()
+    if process.returncode:
+        last = said.strip().splitlines()[-1:] or ["it said nothing"]
+        return Measured(tool, submissions, skipped=f"it ended with status {process.returncode}: {last[0][:200]}")
+    return Measured(tool, submissions, round(seconds, 2), round(peak[0] / 1e6))
+
+
+def _watch(process: subprocess.Popen, peak: list[int]) -> None:
+    """Note the largest sum of private memory of a process and all below it, while it runs."""
+    while process.poll() is None:
+        total = 0
+        try:
+            for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+                total += one.memory_full_info().uss
+        except psutil.Error:
+            pass  # one of them has just ended; the next look counts the others
+        peak[0] = max(peak[0], total)
+        time.sleep(0.2)
+
+
+# ----------------------------------------------------------------------------------------------------------- the tools
+
+
+def _cell(source: str, **metadata: object) -> nbformat.NotebookNode:
+    return nbformat.v4.new_code_cell(source, metadata=metadata)
+
+
+def _write(path: Path, cells: Sequence[nbformat.NotebookNode]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
+    nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=metadata), path)
+
+
+def run_ours(count: int, folder: Path) -> Measured:
+    """This grader, sandboxed, on every core."""
+    for number in range(count):
+        cells = [_cell("import torch"), *(_cell(ANSWERS[name]) for name in NAMES)]
+        _write(folder / "class" / f"s{number:04}" / f"{LESSON}.ipynb", cells)
+    command = [sys.executable, "-m", "course_utils.grading", "class", "--report", "report"]
+    found = measure("ours", count, command, folder)
+    return found if found.skipped else _check_scores(found, folder / "report")
+
+
+def _check_scores(found: Measured, report: Path) -> Measured:
+    """What was measured, if every answer got its points; else why it counts for nothing."""
+    rows = json.loads((report / "scores.json").read_text(encoding="utf-8"))["scores"]
+    passed = sum(row["stage"] == "passed" and row["exercise"] in NAMES and not row["look_by_hand"] for row in rows)
+    wanted = len(NAMES) * found.submissions
+    return found if passed == wanted else replace(found, skipped=f"{wanted - passed} right answers did not pass")
+
+
+def run_nbval(count: int, folder: Path) -> Measured:
+    """Plain `pytest --nbval` on the executed notebooks: a kernel for each, no sandbox."""
+    for number in range(count):
+        cells = [_cell("import torch")]
+        for name in NAMES:
+            cells += [_cell(ANSWERS[name]), _cell(CHECKS[name])]
+        _write(folder / f"s{number:04}.ipynb", cells)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-q", "--nbval-lax", "-c", "pytest.ini", "-p", "no:cacheprovider", "."]
+    return measure("nbval", count, command, folder)
+
+
+def run_nbgrader(count: int, folder: Path) -> Measured:
+    """`nbgrader autograde`, with its database and one kernel for each submission."""
+    scripts = _environment("nbgrader")
+    if isinstance(scripts, str):
+        return Measured("nbgrader", count, skipped=scripts)
+    cells = [_cell("import torch")]
+    for name in NAMES:
+        ids = {"schema_version": 3, "task": False}
+        answer = {"grade": False, "solution": True, "locked": False, "grade_id": f"answer-{name}", **ids}
+        check = {"grade": True, "solution": False, "locked": True, "grade_id": f"check-{name}", "points": 1, **ids}
+        cells += [_cell(ANSWERS[name], nbgrader=answer), _cell(CHECKS[name], nbgrader=check)]
+    (folder / "nbgrader_config.py").write_text('c = get_config()\nc.CourseDirectory.course_id = "bench"\n')
+    _write(folder / "source" / "lesson" / "lesson.ipynb", cells)
+    for number in range(count):
+        _write(folder / "submitted" / f"s{number:04}" / "lesson" / "lesson.ipynb", cells)
+    made = measure("nbgrader", count, [scripts / "nbgrader", "generate_assignment", "lesson"], folder)
+    return made if made.skipped else measure("nbgrader", count, [scripts / "nbgrader", "autograde", "lesson"], folder)
+
+
+def run_otter(count: int, folder: Path) -> Measured:
+    """`otter run`, a process for each submission: without its containers, which would cost more."""
+    scripts = _environment("otter-grader")
+    if isinstance(scripts, str):
+        return Measured("otter", count, skipped=scripts)
+    (folder / "tests").mkdir()
+    for name in NAMES:
+        lines = "".join(f">>> {line}\n" for line in CHECKS[name].splitlines())
+        case = {"code": lines, "hidden": False, "locked": False}
+        suite = {"cases": [case], "scored": True, "setup": "", "teardown": "", "type": "doctest"}
+        test = {"name": name, "points": 1, "suites": [suite]}
+        (folder / "tests" / f"{name}.py").write_text(f"OK_FORMAT = True\ntest = {test!r}\n")
+    for number in range(count):
+        cells = [_cell("import torch"), *(_cell(ANSWERS[name]) for name in NAMES)]
+        _write(folder / f"s{number:04}.ipynb", cells)
+    made = measure("otter", count, [scripts / "otter", "generate", "-t", "tests", "-o", "autograder.zip"], folder)
+    if made.skipped:
+        return made
+    program = (
+        f"import subprocess\nfor number in range({count}):\n    subprocess.run([{str(scripts / 'otter')!r}, 'run', "
+    )
+    program += "f's{number:04}.ipynb', '-a', 'autograder.zip', '--no-logo'], check=True)\n"
+    return measure("otter", count, [sys.executable, "-c", program], folder)
+
+
+def _requirement(package: str) -> str:
+    """The package as the extra `parity-grading` asks for it."""
+    wanted = [each.partition(";") for each in requires("course-utils") or [] if "parity-grading" in each]
+    return next((each.strip() for each, _, _ in wanted if each.startswith(package)), package)
+
+
+@functools.cache
+def _environment(package: str) -> Path | str:
+    """The folder of programs of an environment that has `package` over this one's packages, or why there is none."""
+    folder = Path(tempfile.mkdtemp(prefix="course-bench-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    scripts = folder / ("Scripts" if os.name == "nt" else "bin")
+    make = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True, text=True, check=False)
+    packages = next(folder.glob("lib/python*/site-packages"), folder / "Lib" / "site-packages")
+    if make.returncode == 0:
+        below = [path for path in sys.path if path.endswith("site-packages")]
+        (packages / "below.pth").write_text("\n".join(below) + "\n")
+        install = [scripts / "python", "-m", "pip", "install", "-q", _requirement(package)]
+        make = subprocess.run(install, capture_output=True, text=True, check=False)
+    last = (make.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+    return scripts if make.returncode == 0 else f"{package} cannot be installed here: {last[:200]}"
+
+
+RUNNERS: dict[str, Callable[[int, Path], Measured]] = {
+    "ours": run_ours,
+    "nbval": run_nbval,
+    "nbgrader": run_nbgrader,
+    "otter": run_otter,
+}
+
+
+def measure_child() -> float | None:
+    """Private memory of one sandboxed child, in MB, while its answer waits; None where this user may not look."""
+    from course_utils.grading.sandbox.fork import ForkEngine
+    from course_utils.grading.sandbox.tasks import Task
+
+    waiting = ANSWERS["scale_gradient"].replace("\n", "\n    import time; time.sleep(1)\n", 1)
+    with ForkEngine() as engine:
+        engine.wait_until_ready()
+        thread = threading.Thread(target=engine.run, args=([Task("scale_gradient", "", waiting, 1)],))
+        thread.start()
+        found = []
+        while thread.is_alive():
+            try:
+                lane = psutil.Process(engine.host.pid).children()[0].children()[0]
+                for child in [one for one in lane.children() if one.name() != "sleep"]:
+                    lines = Path(f"/proc/{child.pid}/smaps_rollup").read_text().splitlines()
+                    found.append(sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1000)
+            except (OSError, IndexError, psutil.Error):
+                pass  # it has ended, or it is not for this user to see: then nothing is found
+            time.sleep(0.1)
+        thread.join()
+    return max(found, default=None)
+
+
+# ----------------------------------------------------------------------------------------------------------- the table
+
+
+def measure_all(
+    sizes: Sequence[int], ours_only: Sequence[int] = (), tools: Sequence[str] = TOOLS
+) -> Iterator[Measured]:
+    """Grade with each of `tools` as many submissions as `sizes` says, and with ours also as many as `ours_only` says.
+
+    Machines are shared, and what else runs on them changes: so ours is measured right before each of the others again,
+    and stands beside it (`Measured.ours`).
+    """
+
+    def run(tool: str, count: int) -> Measured:
+        with tempfile.TemporaryDirectory(prefix="course-bench-") as folder:
+            return RUNNERS[tool](count, Path(folder))
+
+    for count in sizes:
+        others = [tool for tool in tools if tool != "ours"]
+        if not others:
+            yield run("ours", count)
+        for tool in others:
+            beside = run("ours", count) if "ours" in tools else None
+            if beside:
+                yield beside
+            yield replace(run(tool, count), ours=beside.seconds if beside and not beside.skipped else 0.0)
+    for count in ours_only if "ours" in tools else ():
+        yield run("ours", count)
+
+
+HEADING = "tool       submissions   seconds   s/submission   peak MB   times ours"
+
+
+def line(one: Measured) -> str:
+    """One measurement; the last column is the time as a multiple of what ours took just before."""
+    if one.skipped:
+        return f"{one.tool:<10} {one.submissions:>11}   not measured: {one.skipped}"
+    times = f"{one.seconds / one.ours:.1f}" if one.ours else "-"
+    return (
+        f"{one.tool:<10} {one.submissions:>11} {one.seconds:>9.1f} {one.per_submission:>14.3f} "
+        f"{one.megabytes:>9.0f} {times:>12}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, and write it as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.graders", description="Measure the grader.")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[10, 100], help="submissions, for all (default: 10 100)"
+    )
+    parser.add_argument("--ours", type=int, nargs="*", default=[1000], help="more sizes, for ours (default: 1000)")
+    parser.add_argument("--only", nargs="+", choices=TOOLS, default=TOOLS, help="measure these only")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers as JSON")
+    options = parser.parse_args(argv)
+    found = []
+    print(HEADING)
+    for one in measure_all(options.sizes, options.ours, options.only):
+        found.append(one)
+        print(line(one), flush=True)
+    child = measure_child() if "ours" in options.only and sys.platform == "linux" else None
+    print(f"private memory of a child: {f'{child:.1f} MB' if child else 'not measured (needs root)'}")
+    if options.out:
+        content = {"child_megabytes": child, "cores": os.cpu_count(), "measured": [asdict(one) for one in found]}
+        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,387 @@
+"""JupyterLab in a real browser, driven by code: for the tests in `tests/browser`, for `make bench`, for the README.
+
+It needs Playwright's Python package (the extra `browser`) and a Chromium of the system's. `say_what_is_missing()` tells
+whether they are there. Nothing is downloaded, and nothing outside this machine is asked.
+
+    python -m tests.browser.lab_page        takes the README's picture again
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from course_utils.lab import jupyter
+from course_utils.root import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+BLANK = "about:blank"
+WIDE, NARROW = 1280, 800  # of a window, in pixels
+PATIENCE = 120  # seconds for anything that a slow machine may take its time for
+PICTURE = ROOT / "notebooks" / "images" / "explorer.png"
+
+# What JupyterLab writes in the place of a widget that it cannot show.
+WIDGET_TROUBLES = ("model not found", "Error displaying widget", "Error creating widget", "Loading widget")
+
+
+class BrowserError(RuntimeError):
+    """JupyterLab or the browser did not do what was asked; the message says what."""
+
+
+def find_chromium() -> str:
+    """Return the path of a Chromium on PATH, or "" where there is none."""
+    return next((path for name in CHROMIUMS if (path := shutil.which(name))), "")
+
+
+def say_what_is_missing() -> str:
+    """Return a sentence that says what keeps a browser from being driven here, or "" where nothing does."""
+    if importlib.util.find_spec("playwright") is None:
+        return "Playwright is not installed: .venv/bin/python -m pip install -e '.[browser]'"
+    if not find_chromium():
+        return f"there is no Chromium on PATH ({', '.join(CHROMIUMS)}): on Debian, apt-get install chromium"
+    return ""
+
+
+# ---- JupyterLab
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running JupyterLab: its `address` with the token in `token`, and the folder `work` with the lessons."""
+
+    address: str
+    token: str
+    jupyter: Path
+
+    def page_of(self, path: str = "") -> str:
+        """The address of a notebook in `work`, or of an empty JupyterLab, in a workspace that remembers nothing."""
+        return f"{self.address}/lab{f'/tree/{path}' if path else ''}?token={self.token}&reset"
+
+
+@contextmanager
+def start_lab(folder: Path, notebooks: Path = jupyter.NOTEBOOKS) -> Iterator[Lab]:
+    """Start JupyterLab as `make lab` does, on fresh copies of `notebooks` in the empty folder `folder`; then end it.
+
+    The learner's own `work/`, settings and progress are out of reach. Raises `BrowserError` if it does not start.
+    """
+    lessons, home, log = folder / "work", folder / "home", folder / "lab.log"
+    jupyter.configure_lab(home)
+    jupyter.trust_lessons(jupyter.copy_lessons(notebooks, lessons), home)
+    environment = jupyter.isolate_jupyter(dict(os.environ), home)
+    environment.pop("COURSE_PROGRESS", None)  # this progress is to be kept: the folder is a learner's
+    port = _find_port()
+    # The second argument lets this module ask JupyterLab for its state; it changes nothing that a learner sees.
+    command = jupyter.lab_command(str(port), ["--no-browser", "--LabApp.expose_app_in_browser=True"], lessons)
+    with log.open("w", encoding="utf-8") as output:
+        server = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield Lab(f"http://127.0.0.1:{port}", _wait_for_token(server, log), lessons)
+    finally:
+        server.terminate()  # it ends the kernels, too
+        server.wait()
+
+
+def _find_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+def _wait_for_token(server: subprocess.Popen, log: Path) -> str:
+    """The token in the address that JupyterLab prints when it is ready."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if found := re.search(r"http://127\.0\.0\.1:\d+/\S+token=(\w+)", log.read_text(encoding="utf-8")):
+            return found.group(1)
+        if server.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise BrowserError(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8')}")
+
+
+# ---- the browser
+
+
+@contextmanager
+def start_browser() -> Iterator[Browser]:
+    """Start the system's Chromium without a window, and end it. Raises `BrowserError` where there is none."""
+    if missing := say_what_is_missing():
+        raise BrowserError(missing)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Playwright's own arguments keep Chromium from its sandbox (so that root can use it) and from the network.
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--disable-gpu"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class LabPage:
+    """One browser window on a `Lab`, used as a learner uses it: open a lesson, run it, press, type, look.
+
+    `page` is Playwright's. `outside` collects the addresses beyond this machine that were asked for (and refused), and
+    `complaints` the errors that a page reported.
+    """
+
+    def __init__(self, browser: Browser, lab: Lab, width: int = WIDE, height: int = 900) -> None:
+        self.lab = lab
+        self.page: Page = browser.new_page(viewport={"width": width, "height": height})
+        self.page.set_default_timeout(1000 * PATIENCE)
+        self.outside: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("pageerror", self._note)
+        self.page.route(lambda address: not address.startswith(lab.address), self._refuse)
+        self.load()
+
+    def _note(self, error: object) -> None:
+        if "Canceled future" not in str(error):  # JupyterLab on a kernel that was ended before it answered
+            self.complaints.append(str(error))
+
+    def _refuse(self, route: object) -> None:
+        self.outside.append(route.request.url)
+        route.abort()
+
+    def load(self, path: str = "") -> None:
+        """Load JupyterLab anew, with the notebook `path` open, as after pressing Reload."""
+        self.page.goto(self.lab.page_of(path))
+        self.page.wait_for_function("() => window.jupyterapp?.restored.then(() => true)")
+        # JupyterLab leaves out what is not in sight; here, all of it is looked at.
+        self.page.add_style_tag(content="* { content-visibility: visible !important; }")
+        if path:
+            self._wait_for_kernel(path)
+
+    def open(self, path: str) -> None:
+        """Open the notebook `path` of the work folder in a tab of its own, and wait until its kernel is ready."""
+        if self.page.url == BLANK:
+            self.load()
+        self._execute("docmanager:open", path=path)
+        self._wait_for_kernel(path)
+
+    def _execute(self, command: str, **arguments: str) -> None:
+        """Carry out a command of JupyterLab's, as its menus do, and wait until it is done."""
+        script = "async ([command, args]) => { await jupyterapp.commands.execute(command, args); }"
+        self.page.evaluate(script, [command, arguments])
+
+    def _wait_for_kernel(self, path: str) -> None:
+        self.page.wait_for_function(
+            """path => {
+                const panel = jupyterapp.shell.currentWidget;
+                return panel?.context?.path === path && panel.sessionContext.kernelDisplayStatus === 'idle';
+            }""",
+            arg=path,
+        )
+
+    @property
+    def panel(self) -> Locator:
+        """The notebook in front."""
+        return self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+
+    def cell(self, index: int) -> Locator:
+        """The cell with this number, from 0."""
+        return self.panel.locator(f'.jp-Cell[data-windowed-list-index="{index}"]')
+
+    def find_cells(self, code: str) -> list[int]:
+        """The numbers of the code cells that contain `code`."""
+        return [number for number, each in enumerate(self.read_cells()) if each["code"] and code in each["source"]]
+
+    def read_cells(self) -> list[dict]:
+        """Each cell as JupyterLab holds it: `source`, `code` (is it code), `tags`, `count`, and the output's kinds."""
+        return self.page.evaluate(
+            """() => [...jupyterapp.shell.currentWidget.content.model.cells].map(cell => ({
+                source: cell.sharedModel.source,
+                code: cell.type === 'code',
+                tags: cell.metadata?.tags ?? [],
+                count: cell.executionCount ?? null,
+                outputs: (cell.sharedModel.outputs ?? []).map(each => each.toJSON?.() ?? each),
+            }))"""
+        )
+
+    def run_all(self) -> None:
+        """Run all cells, as *Run > Run All Cells* does, and wait for the last one."""
+        self._execute("notebook:run-all-cells")
+        self.wait_until_idle()
+
+    def find_explorer(self) -> Locator:
+        """The explorer in the notebook in front, scrolled into view. Raises `BrowserError` where there is none."""
+        tagged = [number for number, each in enumerate(self.read_cells()) if "explore" in each["tags"]]
+        if not tagged:
+            raise BrowserError("no cell of this notebook is tagged explore")
+        panel = self.cell(tagged[0]).locator(".jp-OutputArea-output .widget-vbox").first
+        panel.scroll_into_view_if_needed()
+        return panel
+
+    def time_key(self, handle: Locator, key: str) -> float:
+        """Press a key on a slider, and return the milliseconds from the key to the new picture of its explorer.
+
+        Measured in the page, from the key's event to the picture's load event (of an SVG: to its place in the page).
+        Where the picture stays as it was, to the new sentence.
+        """
+        handle.evaluate(_START_WATCH)
+        handle.press(key)
+        milliseconds = self.page.evaluate("() => window.courseMove")
+        if milliseconds is None:
+            raise BrowserError(f"no new picture {PATIENCE} s after {key} on a slider")
+        return milliseconds
+
+    def wait_until_idle(self) -> None:
+        """Wait until the kernel has done all that it was asked for, and no widget is on its way to the page."""
+        # The kernel answers in order: what was asked before this question is done when its answer comes.
+        self.page.evaluate(
+            "async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo(); }"
+        )
+        self.page.wait_for_function(
+            """() => {
+                const panel = jupyterapp.shell.currentWidget;
+                return panel.sessionContext.kernelDisplayStatus === 'idle'
+                    && ![...panel.node.querySelectorAll('.jp-InputPrompt')].some(each => each.textContent === '[*]:')
+                    && !panel.node.textContent.includes('Loading widget');
+            }"""
+        )
+
+    def set_theme(self, dark: bool) -> None:
+        """Choose JupyterLab's light or dark theme, as in the menu *Settings*."""
+        theme = "JupyterLab Dark" if dark else "JupyterLab Light"
+        self._execute("apputils:change-theme", theme=theme)
+        self.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+
+    def set_width(self, pixels: int) -> None:
+        """Make the window as wide as this."""
+        self.page.set_viewport_size({"width": pixels, "height": self.page.viewport_size["height"]})
+
+    def shut_down(self) -> None:
+        """End the kernel of the notebook in front, if there is one, and close its tab, saving nothing."""
+        if self.page.url == BLANK:
+            return
+        self.page.evaluate(
+            """async () => {
+                const panel = jupyterapp.shell.currentWidget;
+                if (!panel?.sessionContext) return;
+                await panel.sessionContext.shutdown();
+                panel.dispose();
+            }"""
+        )
+
+    def rest(self) -> None:
+        """Shut down, and show an empty page: JupyterLab keeps half a core busy even when nothing happens in it."""
+        self.shut_down()
+        self.page.goto(BLANK)
+
+
+_START_WATCH = f"""handle => {{
+    const panel = handle.closest('.jp-OutputArea-output');
+    const [picture, words] = ['img, svg[role="img"]', '[role="status"]'].map(
+        each => panel.querySelector(each).closest('.widget-html'));
+    window.courseMove = new Promise(resolve => {{
+        let start, loading = false;
+        const finish = () => {{ observer.disconnect(); resolve(performance.now() - start); }};
+        const observer = new MutationObserver(() => {{
+            const image = picture.querySelector('img');
+            if (loading) return;  // the sentence came before the picture was loaded
+            if (!image || image.complete) finish();
+            else image.addEventListener('load', finish, {{once: true}});
+            loading = true;
+        }});
+        handle.addEventListener('keydown', () => {{ start = performance.now(); }}, {{capture: true, once: true}});
+        for (const part of [picture, words]) observer.observe(part, {{childList: true, subtree: true}});
+        setTimeout(() => resolve(null), {1000 * PATIENCE});
+    }});
+}}"""
+
+
+# ---- what is done with it
+
+
+def slider_latencies(moves: int) -> dict[str, list[float]]:
+    """Move the sliders of every explorer by key, in turns, and time each new picture: name -> `moves` milliseconds.
+
+    An explorer without a slider is left out. Raises `BrowserError` where there is no browser, or no new picture.
+    """
+    with _open_window() as page:
+        names = _write_explorers(page.lab.work / "explorers.ipynb")
+        page.open("explorers.ipynb")
+        page.run_all()
+        times = {name: _time_moves(page, page.cell(number), moves) for number, name in enumerate(names)}
+    return {name: each for name, each in times.items() if each}
+
+
+@contextmanager
+def _open_window() -> Iterator[LabPage]:
+    """A window on a JupyterLab of its own, in a folder that is removed afterwards."""
+    with (
+        tempfile.TemporaryDirectory(prefix="course-browser-") as folder,
+        start_lab(Path(folder)) as lab,
+        start_browser() as browser,
+    ):
+        yield LabPage(browser, lab)
+
+
+def _write_explorers(path: Path) -> list[str]:
+    """Write a notebook with one cell for each explorer, and return their names."""
+    import nbformat
+
+    from course_utils import explorers
+
+    kinds = {name: getattr(explorers, name) for name in explorers.__all__}
+    names = [
+        name
+        for name, kind in kinds.items()
+        if isinstance(kind, type) and issubclass(kind, explorers.Explorer) and kind is not explorers.Explorer
+    ]
+    cells = [nbformat.v4.new_code_cell(f"from course_utils.explorers import {name}\n\n{name}()") for name in names]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, path)
+    return names
+
+
+def _time_moves(page: LabPage, cell: Locator, moves: int) -> list[float]:
+    """Move the sliders in `cell` in turns, each to and fro over its range."""
+    cell.scroll_into_view_if_needed()
+    times: list[float] = []
+    keys: dict[int, str] = {}
+    for move in range(moves):
+        handles = cell.locator(".noUi-target:not([disabled]) .noUi-handle").all()  # a move may make new ones
+        if not handles:
+            return []
+        turn = move % len(handles)
+        handle = handles[turn]
+        now, least, most = (float(handle.get_attribute(f"aria-value{name}")) for name in ("now", "min", "max"))
+        if turn not in keys or now in (least, most):
+            keys[turn] = "ArrowLeft" if now == most else "ArrowRight"
+        times.append(page.time_key(handle, keys[turn]))
+        page.wait_until_idle()
+    return times
+
+
+def take_picture(path: Path = PICTURE) -> Path:
+    """Take the README's picture, of the Grad-CAM explorer in lesson 07, and write it as a PNG to `path`."""
+    with _open_window() as page:
+        page.open(next(page.lab.work.glob("07_*.ipynb")).name)
+        page.run_all()
+        path.parent.mkdir(exist_ok=True)
+        page.find_explorer().screenshot(path=path)
+    return path
+
+
+if __name__ == "__main__":
+    try:
+        print(f"written: {take_picture()}")
+    except BrowserError as error:
+        sys.exit(str(error))
