@@ -1,33 +1,148 @@
-"""What all explorers share: a panel, its still picture, and small pieces of HTML."""
+"""What all explorers share: a panel of declared controls over a pure function of their values.
 
-import re
-from base64 import b64encode
-from collections.abc import Iterable
-from html import escape
+class Squares(Explorer):
+    def __init__(self, number: int = 3) -> None:
+        super().__init__({"number": make_slider("Number", 1, 9, number)}, rows=["number"])
+
+    look = staticmethod(draw_square)        # draw_square(number=3) returns a View
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import ipywidgets as widgets
+from torch import Tensor
 
+from course_utils.explorers.html import (  # noqa: F401 -- some explorers still ask this module for pieces of HTML
+    make_drawing,
+    make_label,
+    make_paragraph,
+    make_picture,
+    make_problem,
+    make_table,
+    put_on_paper,
+    wrap_words,
+)
+from course_utils.root import CourseError, nearest
 from course_utils.show import widget_bundle
-from course_utils.vision.pictures import Picture
+from course_utils.vision.pictures import Picture, png
+
+SHOWN = ("picture", "sentence", "problem")
+WRAPPED = {"flex_flow": "row wrap", "align_items": "center"}
+
+
+@dataclass(frozen=True)
+class View:
+    """What an explorer shows for one state.
+
+    picture: a sheet (3, H, W), float in [0, 1], or an SVG with an `aria-label`.
+    sentence: what the picture shows, with its key numbers. alt: the same, shorter; only a sheet needs it.
+    more: HTML for further parts of the panel, by name.
+    """
+
+    picture: Tensor | str = field(repr=False)
+    sentence: str
+    alt: str = ""
+    more: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class Explorer:
-    """A panel of controls with a sentence and a still picture, for pages without a running kernel.
+    """A panel of controls, the picture of their values with a sentence, and both for pages without a running kernel.
 
-    A subclass sets `widget` and implements `sentence` and `still_picture`.
+    controls: the controls by name, and the boxes and HTML that a subclass fills itself.
+    rows: what stands below each other: a name, several names side by side, or a widget. The "picture", the "sentence"
+        and the "problem" are made here, and come last where no row names them.
+
+    A subclass has `look`, a pure function of the values by control. It returns a `View`, or raises `CourseError`,
+    whose message is then shown under the last picture. Where controls depend on others, a subclass also has `fit`.
     """
 
-    widget: widgets.Widget
+    def __init__(
+        self, controls: Mapping[str, widgets.Widget], rows: Sequence[str | tuple | widgets.Widget], width: int = 900
+    ) -> None:
+        self.controls = {**{name: widgets.HTML() for name in SHOWN}, **controls}
+        rows = [*rows, *(name for name in SHOWN if name not in rows)]
+        self.widget = widgets.VBox([self._lay_out(row) for row in rows], layout={"max_width": f"{width}px"})
+        for name, control in self.controls.items():
+            self.watch(name, control)
+        self._fitting = True
+        self.fit("")
+        self._fitting = False
+        self.show(self.look(**self.values))
+
+    def _lay_out(self, row: str | tuple | widgets.Widget) -> widgets.Widget:
+        if isinstance(row, tuple):
+            return widgets.HBox([self._lay_out(part) for part in row], layout=WRAPPED)
+        return self.controls[row] if isinstance(row, str) else row
+
+    def look(self, **values: object) -> View:
+        """Return what to show for these values of the controls."""
+        raise NotImplementedError
+
+    def fit(self, name: str) -> None:
+        """Adapt other controls after the control `name` was used, before each look; the name is empty at the start.
+
+        What it sets asks for no further look. It may raise `CourseError`, too: then all that is shown stays.
+        """
+
+    @property
+    def values(self) -> dict[str, object]:
+        """The controls' values by name. (A button has none.)"""
+        return {name: control.value for name, control in self.controls.items() if _has_value(control)}
+
+    def watch(self, name: str, control: widgets.Widget) -> None:
+        """Take each use of a control, a click or a new value, as a use of the control `name`."""
+        if isinstance(control, widgets.Button):
+            control.on_click(lambda _: self._use(name))
+        elif _has_value(control):
+            control.observe(lambda _: self._use(name), "value")
+
+    def put(self, name: str, control: widgets.Widget) -> None:
+        """Put a new control in the place of one, which is closed with all in it.
+
+        A slider for another range is a new one: in the browser, the End key keeps to the range that it began with.
+        """
+        outdated, self.controls[name] = self.controls[name], control
+        self.watch(name, control)
+        for box in (self.widget, *self.widget.children):
+            if outdated in getattr(box, "children", ()):
+                box.children = [control if child is outdated else child for child in box.children]
+        for each in (outdated, *getattr(outdated, "children", ())):
+            each.close()
+
+    def _use(self, name: str) -> None:
+        if self._fitting:
+            return
+        self._fitting = True
+        try:
+            self.fit(name)
+            view = self.look(**self.values)
+        except CourseError as error:
+            self.controls["problem"].value = make_problem(str(error))
+        else:
+            self.show(view)
+        finally:
+            self._fitting = False
+
+    def show(self, view: View) -> None:
+        """Put a view on the panel: the only place where the picture changes."""
+        self.view = view
+        drawn = isinstance(view.picture, str)
+        picture = make_drawing(view.picture) if drawn else make_picture(Picture(png(view.picture), view.alt))
+        words = {"picture": picture, "sentence": make_paragraph(view.sentence), "problem": "", **view.more}
+        for name, html in words.items():
+            self.controls[name].value = html
 
     @property
     def sentence(self) -> str:
         """The words under the picture, with its key numbers: also the plain-text form of the explorer."""
-        raise NotImplementedError
+        return self.view.sentence
 
     @property
     def still_picture(self) -> str | Picture:
         """The present picture as a `Picture`, or as SVG that is readable on a page of any colour."""
-        raise NotImplementedError
+        picture = self.view.picture
+        return put_on_paper(picture) if isinstance(picture, str) else Picture(png(picture, small=True), self.view.alt)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
         """Show the panel where there are widgets, else the still picture, else the sentence."""
@@ -36,71 +151,44 @@ class Explorer:
         return {**data, **widget_bundle(self.widget, self.sentence)}, metadata
 
 
-def make_paragraph(words: str) -> str:
-    """Return a sentence as HTML that a screen reader announces when it changes."""
-    return (
-        '<div role="status" aria-live="polite" style="max-width:90ch;line-height:1.5;font-size:14px">'
-        f"{escape(words)}</div>"
-    )
+def _has_value(control: widgets.Widget) -> bool:
+    return control.has_trait("value") and not isinstance(control, widgets.HTML)
 
 
-def make_label(words: str) -> widgets.HTML:
-    """Return words beside controls. (A Label widget cuts off what does not fit on its line.)"""
-    return widgets.HTML(wrap_words(words))
+# --- controls ---------------------------------------------------------------------------------------------------------
 
 
-def wrap_words(words: str) -> str:
-    """Return words as HTML with lines close together (ipywidgets sets them as far apart as buttons)."""
-    return f'<div style="line-height:1.5">{escape(words)}</div>'
+def make_slider(
+    label: str, low: int, high: int, value: int, *, step: int = 1, width: int = 360, indent: int = 60
+) -> widgets.IntSlider:
+    """Return a slider of whole numbers, its label `indent` pixels wide. Raises `CourseError` for a value outside."""
+    if not isinstance(value, int) or not low <= value <= high:
+        raise CourseError(f"{label} is a whole number from {low} to {high}, got {value!r}")
+    style, layout = {"description_width": f"{indent}px"}, {"width": f"{width}px"}
+    return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value, style=style, layout=layout)
 
 
-def make_drawing(svg: str) -> str:
-    """Return an SVG picture as HTML. On a narrow page it shrinks to three quarters; from there on it scrolls sideways.
+def make_choice(
+    kind: type,
+    label: str,
+    options: Iterable[str] | Mapping[str, str],
+    value: str,
+    *,
+    width: int = 360,
+    indent: int = 60,
+) -> widgets.Widget:
+    """Return a `Dropdown`, a `SelectionSlider` or `ToggleButtons`, each button of the last so wide (0: as its words).
 
-    Smaller, its words could not be read. It can be reached by Tab, so that arrow keys scroll it.
+    options: the values, or a mapping of the words to the values. Raises `CourseError` for a value that is not there.
     """
-    least = round(0.75 * int(re.search(r' width="(\d+)"', svg).group(1)))
-    return (
-        '<div role="group" aria-label="picture" tabindex="0" style="overflow-x:auto">'
-        f'<div style="min-width:{least}px">{svg}</div></div>'
-    )
-
-
-def make_problem(message: str) -> str:
-    """Return what is wrong with an input as HTML, its line breaks kept; nothing for an empty message."""
-    if not message:
-        return ""
-    return (
-        '<div role="alert" style="max-width:80ch;border-left:4px solid currentColor;padding:2px 10px;line-height:1.4">'
-        '<b>That does not work yet.</b><pre style="margin:0;white-space:pre-wrap;color:inherit;background:none">'
-        f"{escape(message)}</pre></div>"
-    )
-
-
-def make_picture(picture: Picture) -> str:
-    """Return a PNG as HTML with its alt text. (An Image widget has none, and with a tooltip it fails in JupyterLab.)"""
-    # "/" and "+" in percent code, which browsers undo: no stretch of the picture can look like the path of a file.
-    data = b64encode(picture.data).decode().replace("/", "%2F").replace("+", "%2B")
-    return f'<img alt="{escape(picture.alt)}" src="data:image/png;base64,{data}" style="max-width:100%;height:auto">'
-
-
-def make_table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str) -> str:
-    """Return an HTML table of text; the first entry of each row is its heading."""
-    cell = "padding:2px 14px 2px 0;text-align:left;border-bottom:1px solid currentColor;font-weight:"
-    head = "".join(f'<th scope="col" style="{cell}600">{escape(title)}</th>' for title in header)
-    body = ""
-    for first, *others in rows:
-        entries = "".join(f'<td style="{cell}400">{escape(entry)}</td>' for entry in others)
-        body += f'<tr><th scope="row" style="{cell}600">{escape(first)}</th>{entries}</tr>'
-    return (
-        f'<table style="border-collapse:collapse;font-size:13px;line-height:1.5"><caption style="text-align:left">'
-        f"{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
-
-
-def put_on_paper(svg: str) -> str:
-    """Give an SVG that takes its colours from the page a white background and dark lines of its own."""
-    return svg.replace("color:var(--jp-ui-font-color1, currentColor)", "color:#1f1f1f;background:#ffffff", 1)
+    known = [*(options.values() if isinstance(options, Mapping) else options)]
+    if value not in known:
+        near = "".join(f"did you mean {each!r}? " for each in nearest(value, known, 1))
+        raise CourseError(f"{label}: there is no {value!r} here; {near}There are: {', '.join(known)}")
+    look = {"style": {"description_width": f"{indent}px"}, "layout": {}}
+    part, key = ("style", "button_width") if kind is widgets.ToggleButtons else ("layout", "width")
+    look[part][key] = f"{width}px" if width else "auto"
+    return kind(description=label, options=options, value=value, **look)
 
 
 def label_width(pixels: int) -> dict[str, str]:
