@@ -20,6 +20,7 @@ import pytest
 from course_utils import explorers
 from course_utils.exercises import classroom
 from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.explorers.html import make_problem, make_table
 from course_utils.lab import doctor
 from course_utils.vision import charts
 
@@ -245,25 +246,20 @@ def besides() -> dict[str, str]:
     flow = explorers.GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "print")], step=3)
     hooks = explorers.ModelHooks("small net", hooks=[("relu", "forward hook", "replace by zero")])
     call = explorers.LifeOfACall("plain", hooks=[("forward hook", "relu"), ("forward pre-hook", "global")], step=9)
-    live = {name: getattr(explorers, name) for name in explorers.__all__}
-    live = {
-        name: kind for name, kind in live.items() if isinstance(kind, type) and issubclass(kind, explorers.Explorer)
-    }
-    del live["Explorer"]  # what the others are made from
     return {
         **stages,
-        **{name: in_widgets(kind().widget) for name, kind in live.items()},
+        **{name: in_widgets(getattr(explorers, name)().widget) for name in explorers.__all__},
         "prediction": in_widgets(classroom.predict("gradient_of_square")._widget()),
         "hint": classroom.Note("Hint 1 of 3", ("a nudge",), "→")._repr_html_(),
         "solution": classroom.Note("One answer", symbol="→", code="return 1")._repr_html_(),
         "progress": classroom.Progress(((1, 1, 2, 0, 1), (2, 0, 2, 1, 1)), kept=False)._repr_html_(),
         "doctor": doctor.Diagnosis(findings, details=True)._repr_html_(),
-        "problem": explorers.make_problem("no such thing"),
-        "table": explorers.make_table(("a", "b"), [("1", "2"), ("3", "4")], "caption"),
-        "gradient flow": flow._story.picture,
+        "problem": make_problem("no such thing"),
+        "table": make_table(("a", "b"), [("1", "2"), ("3", "4")], "caption"),
+        "gradient flow": in_widgets(flow.widget),
         "gradient flow on paper": flow.still_picture,
-        "model hooks": hooks._story.picture,
-        "life of a call": call._story.picture,
+        "model hooks": in_widgets(hooks.widget),
+        "life of a call": in_widgets(call.widget),
         "bars": charts.bars([1, 2], ["a", "b"], "title").svg,
         "rules": charts.draw_rules((1, -2, 3), (1, 1, -1), "title").svg,
     }

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from course_utils.explorers import ModelHooks, make_paragraph, make_problem, model_hooks_story
+from course_utils.explorers import ModelHooks, model_hooks_story
+from course_utils.explorers.html import make_paragraph, make_problem
 from course_utils.explorers.model_hooks_story import (
     EFFECTS,
     KINDS,

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -332,18 +332,12 @@ def _open_window() -> Iterator[LabPage]:
         yield LabPage(browser, lab)
 
 
-def _write_explorers(path: Path) -> list[str]:
+def _write_explorers(path: Path) -> Sequence[str]:
     """Write a notebook with one cell for each explorer, and return their names."""
     import nbformat
 
-    from course_utils import explorers
+    from course_utils.explorers import __all__ as names
 
-    kinds = {name: getattr(explorers, name) for name in explorers.__all__}
-    names = [
-        name
-        for name, kind in kinds.items()
-        if isinstance(kind, type) and issubclass(kind, explorers.Explorer) and kind is not explorers.Explorer
-    ]
     cells = [nbformat.v4.new_code_cell(f"from course_utils.explorers import {name}\n\n{name}()") for name in names]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
