@@ -161,28 +161,22 @@ def make_slider(
     """Return a slider of whole numbers, its label `indent` pixels wide. Raises `CourseError` for a value outside."""
     if not isinstance(value, int) or not low <= value <= high:
         raise CourseError(f"{label} is a whole number from {low} to {high}, got {value!r}")
-    style, layout = {"description_width": f"{indent}px"}, {"width": f"{width}px"}
-    return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value, style=style, layout=layout)
+    look = {"style": label_width(indent), "layout": {"width": f"{width}px"}}
+    return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value, **look)
 
 
 def make_choice(
-    kind: type,
-    label: str,
-    options: Iterable[str] | Mapping[str, str],
-    value: str,
-    *,
-    width: int = 360,
-    indent: int = 60,
+    kind: type, label: str, options: Iterable[str], value: str, *, width: int = 360, indent: int = 60
 ) -> widgets.Widget:
-    """Return a `Dropdown`, a `SelectionSlider` or `ToggleButtons`, each button of the last so wide (0: as its words).
+    """Return a `Dropdown`, a `SelectionSlider` or `ToggleButtons`, each button of which is so wide (0: as its words).
 
-    options: the values, or a mapping of the words to the values. Raises `CourseError` for a value that is not there.
+    options: the values, or a mapping of words to values. Raises `CourseError` for a value that is not among them.
     """
     known = [*(options.values() if isinstance(options, Mapping) else options)]
     if value not in known:
         near = "".join(f"did you mean {each!r}? " for each in nearest(value, known, 1))
         raise CourseError(f"{label}: there is no {value!r} here; {near}There are: {', '.join(known)}")
-    look = {"style": {"description_width": f"{indent}px"}, "layout": {}}
+    look = {"style": label_width(indent), "layout": {}}
     part, key = ("style", "button_width") if kind is widgets.ToggleButtons else ("layout", "width")
     look[part][key] = f"{width}px" if width else "auto"
     return kind(description=label, options=options, value=value, **look)

@@ -51,7 +51,6 @@ def output_of(model: nn.Module, layer: str, images: Tensor) -> Tensor:
 
 
 def _put_in(model: nn.Module, layer: str, there: Tensor, inside: Tensor) -> RemovableHandle:
-    """Let the layer give `there` where `inside` is True."""
     (module,) = find_layers(model, layer).values()
     return module.register_forward_hook(lambda module, args, output: torch.where(inside, there, output))
 
@@ -92,10 +91,8 @@ def scan(model: nn.Module, layer: str, source: Tensor, target: Tensor, kind: int
     """
     there = output_of(model, layer, source)
     height, width = there.shape[2:]
-    near_rows, near_columns = (
-        (torch.arange(length)[:, None] - torch.arange(length)).abs() <= reach for length in (height, width)
-    )
-    blocks = (near_rows[:, None, :, None] & near_columns[None, :, None, :]).reshape(-1, 1, height, width)
+    cells = torch.eye(height * width).reshape(-1, 1, height, width)
+    blocks = F.max_pool2d(cells, 2 * reach + 1, stride=1, padding=reach) > 0
     before = model(target)[0, kind]
     with _put_in(model, layer, there, blocks):
         after = model(target)[:, kind]
