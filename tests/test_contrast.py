@@ -260,10 +260,10 @@ def besides() -> dict[str, str]:
         "doctor": doctor.Diagnosis(findings, details=True)._repr_html_(),
         "problem": explorers.make_problem("no such thing"),
         "table": explorers.make_table(("a", "b"), [("1", "2"), ("3", "4")], "caption"),
-        "gradient flow": flow._story.picture,
+        "gradient flow": flow.view.picture,
         "gradient flow on paper": flow.still_picture,
-        "model hooks": hooks._story.picture,
-        "life of a call": call._story.picture,
+        "model hooks": hooks.view.picture,
+        "life of a call": call.view.picture,
         "bars": charts.bars([1, 2], ["a", "b"], "title").svg,
         "rules": charts.draw_rules((1, -2, 3), (1, 1, -1), "title").svg,
     }
