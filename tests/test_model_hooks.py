@@ -200,7 +200,7 @@ def test_the_picture_says_the_same_and_nothing_runs_into_its_neighbour(model, na
     story = tell_hooks(model, [(name, "forward hook", effect), (name, "full backward pre-hook")])
     root = ET.fromstring(story.picture)
     texts = ["".join(each.itertext()) for each in root.iter("{http://www.w3.org/2000/svg}text")]
-    columns = [*model_hooks.COLUMNS.values(), model_hooks.WIDTH]
+    columns = [*model_hooks.COLUMNS.values(), 864]
     for each in story.rows:
         assert {each.name, *filter(None, (*each.output, *each.gradient, *each.hooks))} <= set(texts)
         heading = 20 * each.depth + 8 * len(each.name) + 10 + 6.7 * len(f"{each.type} {each.shape}")

@@ -17,7 +17,7 @@ import networkx as nx
 
 from course_utils.explorers import graph as graphs
 from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, format_tensor, run_backward
-from course_utils.explorers.svg import BLUE, MONO, ORANGE, draw_fish_hook, draw_picture, draw_text, px
+from course_utils.explorers.svg import BLUE, MONO, ORANGE, PAGE, draw_fish_hook, draw_picture, draw_text, px
 from course_utils.root import CourseError
 
 
@@ -259,7 +259,9 @@ def draw(backward: Backward) -> str:
         parts.append(draw_text(x + 22, y - 8, "1", family=MONO, anchor="middle", weight=700) if now else "")
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
     body, legend = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>', TOP + height + 26
-    return draw_picture(width, legend + 18, _make_title(backward), tell(backward), body + _draw_legend(width, legend))
+    return draw_picture(
+        width, legend + 18, _make_title(backward), tell(backward), body + _draw_legend(min(width, PAGE), legend)
+    )
 
 
 def _carries(backward: Backward, source: str, target: str) -> int:

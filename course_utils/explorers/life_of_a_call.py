@@ -199,12 +199,9 @@ class CallPicture:
         # A warning or an exception has no part of its own: show the call in which it came.
         anchor = next((i for i in range(len(self.past) - 1, -1, -1) if self.past[i].part is not None), 0)
         module, parts = self.past[anchor].module, list_parts()
-        reached: dict[str, bool] = {}
-        for moment in reversed(self.past[: anchor + 1]):
-            if moment.module == module and moment.what == "part":
-                reached.setdefault(moment.part.name, moment.taken)
-                if moment.part.name == parts[0]:
-                    break
+        call = [moment for moment in self.past[: anchor + 1] if moment.module == module and moment.what == "part"]
+        begin = max(i for i, moment in enumerate(call) if moment.part.name == parts[0])
+        reached = {moment.part.name: moment.taken for moment in call[begin:]}
         now = self.moment.part.name if self.moment.part else ""
         farthest = max((parts.index(name) for name in reached), default=-1)
         lines = [f"The call of {module or MODEL}"]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from course_utils.explorers.graph import format_tensor, require
 from course_utils.explorers.html import make_label
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice
-from course_utils.explorers.svg import MONO, draw_fish_hook, draw_picture, draw_text
+from course_utils.explorers.svg import MONO, PAGE, draw_fish_hook, draw_picture, draw_text
 from course_utils.hooks.record import map_tensors, record
 from course_utils.vision.toys import MODELS
 
@@ -227,7 +227,6 @@ def _without(after: Tensor, before: Tensor) -> str:
 
 # --- the picture: a row a module --------------------------------------------------------------------------------------
 
-WIDTH = 864  # scaled down to a page of 800, the smallest type is still 12 px
 COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
 LINE, PAD, HEAD, TOP = 19, 8, 26, 40
 
@@ -237,11 +236,11 @@ def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
     for row in rows:
         body += [_rule(y), _draw_row(row, y)]
         y += 2 * PAD + LINE * max(1, len(row.hooks), len(row.output), len(row.gradient))
-    return draw_picture(WIDTH, y + 8, title, sentence, "".join([*body, _rule(y)]))
+    return draw_picture(PAGE, y + 8, title, sentence, "".join([*body, _rule(y)]))
 
 
 def _rule(y: float) -> str:
-    return f'<path d="M8 {y} H{WIDTH - 8}" stroke="currentColor" opacity="0.25"/>'
+    return f'<path d="M8 {y} H{PAGE - 8}" stroke="currentColor" opacity="0.25"/>'
 
 
 def _draw_row(row: ModuleRow, y: int) -> str:

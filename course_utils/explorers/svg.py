@@ -7,6 +7,7 @@ from html import escape
 MONO = "var(--jp-code-font-family, ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace)"
 SANS = "var(--jp-ui-font-family, system-ui, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif)"
 
+PAGE = 864  # a picture of this width, scaled down to a page of 800, has type of 12 px at least
 # Middle tones with a contrast above 3 on white and on #111. They colour lines only: text is always `currentColor`.
 BLUE, ORANGE = "#3f82d8", "#d0602a"
 
@@ -14,15 +15,15 @@ BLUE, ORANGE = "#3f82d8", "#d0602a"
 def draw_picture(width: float, height: float, title: str, sentence: str, body: str) -> str:
     """A picture with its title at the top; `sentence` is what a screen reader says about it.
 
-    One that is wider than the page scrolls: it hardly shrinks, so that its words can be read.
+    One that is wider than the page scrolls: it hardly shrinks, and its title stands where the page begins.
     """
-    least = f"min-width:{px(0.93 * width)}px;" if width > 864 else ""
+    least = f"min-width:{px(0.93 * width)}px;" if width > PAGE else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {px(width)} {px(height)}" width="{px(width)}" '
         f'height="{px(height)}" role="img" aria-label="{escape(title)}" '
         f'style="max-width:100%;{least}height:auto;color:var(--jp-ui-font-color1, currentColor)">'
         f"<title>{escape(title)}</title><desc>{escape(sentence)}</desc>"
-        f"{draw_text(width / 2, 22, title, size=16, anchor='middle', weight=600)}{body}</svg>"
+        f"{draw_text(min(width, PAGE) / 2, 22, title, size=16, anchor='middle', weight=600)}{body}</svg>"
     )
 
 
