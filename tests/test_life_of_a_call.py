@@ -1,48 +1,38 @@
-"""The explorer of a call, and the pictures under it: each step of a small call, the hooks, the guesses."""
+"""The explorer of a call: its pictures and sentences, each of its controls, and the guesses."""
 
 import itertools
-import xml.etree.ElementTree as ElementTree
+import xml.etree.ElementTree as ET
 
 import ipywidgets as widgets
 import pytest
 import torch
+from panels import control, controls, shown
 from torch import nn
 from torch.nn.modules import module as torch_module
 
 from course_utils.explorers import LifeOfACall
-from course_utils.explorers.call_pictures import (
-    LADDER,
-    Guess,
-    choose_moments,
-    find_next_hook,
+from course_utils.explorers.life_of_a_call import (
+    NO_OTHER,
+    CallPicture,
+    choose_stops,
     guess_next_hook,
+    list_parts,
     show_source,
-    tell_call,
+    tell_moment,
 )
-from course_utils.explorers.life_of_a_call import NO_OTHER
-from course_utils.hooks.call import (
-    HOOK_KINDS,
-    hooks_fired,
-    life_of_a_call,
-    read_parts,
-)
+from course_utils.hooks.call import HOOK_KINDS, life_of_a_call
 from course_utils.hooks.inventory import count_hooks
 from course_utils.hooks.record import UnknownLayerError
+from course_utils.root import CourseError
 from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
 HOOKS = [("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-hook", "global")]
-FIRED = [
-    "global: forward pre-hook",  # for the model
-    "global: forward pre-hook",  # for fc1
-    "fc1: forward hook",
-    "global: forward pre-hook",
-    "global: forward pre-hook",
-    "fc1: full backward hook",
-]
+MODEL_OR_LAYER = "global: forward pre-hook"  # fires for the model, fc1, relu and fc2
+FIRED = [*[MODEL_OR_LAYER] * 2, "fc1: forward hook", *[MODEL_OR_LAYER] * 2, "fc1: full backward hook"]
 
 
 @pytest.fixture(autouse=True)
-def _leaves_no_hook(monkeypatch):
+def _leaves_no_hook():
     yield
     assert count_hooks(nn.Identity()).total() == 0
     assert torch_module._global_is_full_backward_hook is None
@@ -53,136 +43,63 @@ def call(relu="plain", hooks=HOOKS):
     return model, life_of_a_call(model, x, hooks)
 
 
-def lines_of(picture):
-    """The texts of a picture, in the order in which they are drawn."""
-    return ["".join(text.itertext()) for text in ElementTree.fromstring(picture).iter() if text.tag.endswith("}text")]
+def lines_of(moments, place, model, hooks):
+    """The texts of a picture, in the order in which they are drawn; its frames."""
+    svg = ET.fromstring(CallPicture(moments, place, model, hooks).draw("words"))
+    texts = ["".join(text.itertext()) for text in svg.iter() if text.tag.endswith("}text")]
+    assert (svg.get("role"), svg.get("aria-label"), svg.find("{*}desc").text) == ("img", texts[0], "words")
+    return texts
 
 
-# -- The example and the order --
+# --- guesses, words and pictures --------------------------------------------------------------------------------------
 
 
-def test_the_example_is_the_pencil_network():
-    model, x = make_example()
-    assert model.fc1(x).tolist() == [[7, -13, 27, -29]]
-    assert model(x).item() == 89
-    assert x.is_leaf
-    assert x.requires_grad
-
-
-def test_the_relus_differ():
-    model, x = make_example("in place")
-    assert model(x).item() == 89
-    hidden = model.fc1(x)
-    assert model.relu(hidden) is hidden
-    model, x = make_example("raises an error")
-    with pytest.raises(ValueError, match="this relu always raises"):
-        model(x)
-    with pytest.raises(ValueError, match="no relu called 'leaky'; choose from plain, in place, raises an error"):
-        make_example("leaky")
-
-
-def test_the_next_hook_is_found_from_every_moment():
+def test_guesses_are_compared_with_what_fires_next():
     _, moments = call()
-    assert hooks_fired(moments) == FIRED
     place, met = -1, []
-    while (place := find_next_hook(moments, place)) is not None:
-        met.append(moments[place].hook)
+    while (after := guess_next_hook(moments, place, "fc1: forward hook"))[0]:
+        met.append(after[0])
+        place = after[1]
+        assert moments[place].hook == after[0]
     assert met == FIRED
-
-
-@pytest.mark.parametrize(
-    ("said", "sentence"),
-    [
-        ("global: forward pre-hook", "Right: the next to fire was global: forward pre-hook, for the model."),
-        ("fc1: forward hook", "Not this time: the next to fire was global: forward pre-hook, for the model."),
-        ("", "Not this time: the next to fire was global: forward pre-hook, for the model."),
-    ],
-)
-def test_a_guess_is_compared_with_what_fires(said, sentence):
-    _, moments = call()
-    guess, place = guess_next_hook(moments, 0, said)
-    assert guess.sentence == sentence
-    assert moments[place].hook == FIRED[0]
-
-
-def test_after_the_last_hook_none_is_right():
-    _, moments = call()
+    model = "the next to fire was global: forward pre-hook, for the model."
+    assert guess_next_hook(moments, 0, FIRED[0])[2] == f"Right: {model}"
+    assert guess_next_hook(moments, 0, "")[2] == f"Not this time: {model}"
     last = len(moments) - 1
-    assert guess_next_hook(moments, last, "") == (Guess("", ""), last)
-    assert Guess("", "").sentence == "Right: no hook fires any more."
-    assert Guess("fc1: forward hook", "").sentence == "Not this time: no hook fires any more."
-
-
-# -- Pictures and sentences --
+    assert guess_next_hook(moments, last, "") == ("", last, "Right: no hook fires any more.")
+    assert guess_next_hook(moments, last, FIRED[2])[2] == "Not this time: no hook fires any more."
 
 
 @pytest.mark.parametrize("relu", EXAMPLE_CALLS)
-@pytest.mark.parametrize("hooks", [[], HOOKS, [("legacy backward hook", "fc2"), ("always-called forward hook", "")]])
+@pytest.mark.parametrize("hooks", [HOOKS, [("legacy backward hook", "fc2"), ("always-called forward hook", "")]])
 def test_every_moment_has_a_picture_and_a_sentence(relu, hooks):
     model, moments = call(relu, hooks)
-    for place, moment in enumerate(moments):
-        story = tell_call(moments, place, model, hooks, skipped=True)
-        assert story.moment is moment
-        assert story.sentence.startswith(f"Step {place + 1} of {len(moments)}. ")
-        assert story.sentence.endswith(f"Hooks fired so far: {len(moment.fired)}.")
-        svg = ElementTree.fromstring(story.picture)
-        assert svg.get("role") == "img"
-        assert svg.get("aria-label") == lines_of(story.picture)[0]
-        assert svg.find("{*}desc").text == story.sentence
-
-
-def test_skipped_parts_are_left_out_unless_asked_for():
-    _, moments = call()
-    some, every = choose_moments(moments), choose_moments(moments, skipped=True)
+    some, every = choose_stops(moments), choose_stops(moments, skipped=True)
     assert every == list(range(len(moments)))
     assert [place for place in every if place not in some] == [p for p in every if not moments[p].taken]
+    for place, moment in enumerate(moments):
+        sentence = tell_moment(moments, place, every)
+        assert sentence.startswith(f"Step {place + 1} of {len(moments)}. ")
+        assert sentence.endswith(f"Hooks fired so far: {len(moment.fired)}.")
+        assert lines_of(moments, place, model, hooks)
 
 
-def test_the_absence_of_a_backward_pass_is_always_shown():
-    model, _ = make_example()
-    moments = life_of_a_call(model.requires_grad_(False), torch.ones(1, 3))
-    assert choose_moments(moments)[-1] == len(moments) - 1
-    story = tell_call(moments, len(moments) - 1, model, [])
-    assert "no backward pass" in story.sentence
-    assert lines_of(story.picture)[0] == "There is no backward pass"
-
-
-def test_the_ladder_shows_what_became_of_each_part():
+def test_the_parts_of_a_call_show_what_became_of_each():
     model, moments = call()
     (at,) = [i for i, m in enumerate(moments) if m.module == "fc1" and m.part and m.part.name == "forward"]
-    lines = lines_of(tell_call(moments, at, model, HOOKS).picture)
+    lines = lines_of(moments, at, model, HOOKS)
     start = lines.index("The call of fc1") + 1
-    assert lines[start : start + len(LADDER)] == [
-        "● dispatch",
-        "● choose forward",
-        "- fast path",
-        "- collect backward pre-hooks",
-        "● collect backward hooks",
-        "● sort backward hooks",
-        "● forward pre-hooks",
-        "● wrap inputs",
-        "► forward",
-        "○ forward hooks",
-        "○ wrap outputs",
-        "○ legacy backward hooks",
-        "○ return",
-        "○ after an exception",
-    ]
-    assert "fc1  ◄ here" in lines
+    signs, names = zip(*(line.split(" ", 1) for line in lines[start : start + 14]), strict=True)
+    assert (names, "".join(signs)) == (list_parts(), "●●--●●●●►○○○○○")
+    assert names[:3] == ("dispatch", "choose forward", "fast path")
+    assert {"fc1  ◄ here", "○ forward hook", "Arguments: ([[1, 1, 1]],)"} <= set(lines)
     assert "● forward pre-hook 2\u00d7" in lines  # global: the model's and fc1's
-    assert "○ forward hook" in lines
-    assert "Arguments: ([[1, 1, 1]],)" in lines
     assert lines[-3:-1] == ["1. global: forward pre-hook, for the model", "2. global: forward pre-hook, for fc1"]
-
-
-def test_the_ladder_has_the_parts_of_the_installed_torch():
-    names = [part.name for part in read_parts()]
-    assert names[: len(LADDER)] == list(LADDER)
 
 
 def test_backward_lists_gradients_and_hooks():
     model, moments = call()
-    lines = lines_of(tell_call(moments, len(moments) - 1, model, HOOKS).picture)
+    lines = lines_of(moments, len(moments) - 1, model, HOOKS)
     start = lines.index("The backward pass") + 1
     assert lines[start : lines.index("Hooks fired so far")] == [
         "● gradient of the output of fc2",
@@ -194,132 +111,92 @@ def test_backward_lists_gradients_and_hooks():
     assert "The hook sees: (([[22, 26, 30]],), ([[1, 0, 3, 0]],))" in lines
 
 
+def test_the_absence_of_a_backward_pass_is_always_shown():
+    model, _ = make_example()
+    moments = life_of_a_call(model.requires_grad_(False), torch.ones(1, 3))
+    stops, last = choose_stops(moments), len(moments) - 1
+    assert stops[-1] == last
+    assert "no backward pass" in tell_moment(moments, last, stops)
+    assert lines_of(moments, last, model, [])[0] == "There is no backward pass"
+
+
 def test_an_exception_is_shown_with_the_call_that_it_leaves():
     hooks = [("always-called forward hook", "")]
     model, moments = call("raises an error", hooks)
-    story = tell_call(moments, len(moments) - 1, model, hooks)
-    assert "ValueError leaves the call: this relu always raises." in story.sentence
-    assert "● after an exception" in lines_of(story.picture)
-    assert hooks_fired(moments) == ["the model: always-called forward hook"]
-
-
-def test_an_in_place_relu_raises_behind_a_full_backward_hook():
+    last = len(moments) - 1
+    assert "ValueError leaves the call: this relu always raises." in tell_moment(moments, last, [last])
+    lines = lines_of(moments, last, model, hooks)
+    assert {"The exception leaves the call", "● after an exception", "● forward hook, always"} <= set(lines)
     model, moments = call("in place", [("full backward hook", "fc1")])
-    sentence = tell_call(moments, len(moments) - 1, model, [("full backward hook", "fc1")]).sentence
-    assert "RuntimeError leaves the call: Output 0 of BackwardHookFunction is a view and is being modified" in sentence
+    last = len(moments) - 1
+    assert "Output 0 of BackwardHookFunction is a view and is being modified" in tell_moment(moments, last, [last])
 
 
-def test_long_lists_are_cut_from_the_front():
+def test_long_lists_and_long_values_are_cut():
     hooks = [(kind, "global") for kind in HOOK_KINDS[:5]]
     model, moments = call(hooks=hooks)
-    lines = lines_of(tell_call(moments, len(moments) - 1, model, hooks).picture)
+    lines = lines_of(moments, len(moments) - 1, model, hooks)
     assert "… 5 earlier" in lines[lines.index("Hooks fired so far") :]
     assert lines[-2].startswith("20. ")
+    moments = life_of_a_call(nn.Identity(), (torch.full((8,), 0.123), torch.full((8,), 0.456)))
+    (values,) = [line for line in lines_of(moments, 0, nn.Identity(), []) if line.startswith("Arguments")]
+    assert (len(values), values[-1]) == (104, "…")
 
 
 def test_a_model_inside_a_model_is_drawn_inside():
     model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 1))
-    hooks = [("forward hook", "0.1")]
-    moments = life_of_a_call(model, torch.ones(1, 2), hooks)
-    svg = ElementTree.fromstring(tell_call(moments, 0, model, hooks).picture)
+    moments = life_of_a_call(model, torch.ones(1, 2))
+    svg = ET.fromstring(CallPicture(moments, 0, model, [("forward hook", "0.1")]).draw(""))
     frames = [each for each in svg.iter() if each.tag.endswith("}rect")]
     boxes = [tuple(float(each.get(key)) for key in ("x", "y", "width", "height")) for each in frames]
     glob, whole, inner, first, second, last = boxes
     for outer, box in ((whole, inner), (whole, last), (inner, first), (inner, second)):
-        assert outer[0] < box[0]
-        assert outer[1] < box[1]
-        assert box[0] + box[2] < outer[0] + outer[2]
-        assert box[1] + box[3] < outer[1] + outer[3]
-    assert glob[0] + glob[2] < whole[0]
-
-
-def test_a_large_model_is_refused():
-    model = nn.Sequential(*[nn.ReLU() for _ in range(8)])
-    moments = life_of_a_call(model, torch.ones(1))
-    with pytest.raises(ValueError, match="9 modules; a picture of a call holds at most 8"):
-        tell_call(moments, 0, model, [])
-
-
-def test_names_are_escaped():
-    model = nn.Sequential()
-    model.add_module("<b>&", nn.ReLU())
-    moments = life_of_a_call(model, torch.ones(1))
-    assert "<b>&" in lines_of(tell_call(moments, 0, model, []).picture)
+        assert all(outer[i] < box[i] and box[i] + box[i + 2] < outer[i] + outer[i + 2] for i in (0, 1))
+    for left, right in ((glob, whole), (first, second), (inner, last)):
+        assert left[0] + left[2] < right[0]
 
 
 def test_the_source_is_that_of_the_installed_torch():
     _, moments = call()
     for moment in moments:
-        shown = show_source(moment)
+        source = show_source(moment)
         if moment.part is None:
-            assert "No line of the call is running" in shown
+            assert "No line of the call is running" in source
         else:
-            assert torch.__version__ in shown
-            assert f"<b>► {moment.line}  " in shown
-            assert shown.count("►") == 1
-            assert str(moment.part.last) in shown
+            assert f"lines {moment.part.first} to {moment.part.last} of its file" in source
+            assert torch.__version__ in source
+            assert f"<b>► {moment.line}  " in source
+            assert source.count("►") == 1
 
 
-# -- The panel --
-
-
-def controls(explorer, kind, description=None):
-    found, waiting = [], [explorer.widget]
-    while waiting:
-        widget = waiting.pop(0)
-        waiting += getattr(widget, "children", ())
-        if isinstance(widget, kind) and (description is None or widget.description == description):
-            found.append(widget)
-    return found
-
-
-def control(explorer, kind, description):
-    (found,) = controls(explorer, kind, description)
-    return found
-
-
-def shown(explorer):
-    return "".join(widget.value for widget in controls(explorer, widgets.HTML))
+# --- the panel --------------------------------------------------------------------------------------------------------
 
 
 def tick(explorer, place, kind, on=True):
-    control(explorer, widgets.ToggleButtons, "Hooks of").value = place
-    control(explorer, widgets.Checkbox, f"{place or 'model'}: {kind}").value = on
+    control(explorer, "Hooks of").value = place
+    control(explorer, f"{place or 'model'}: {kind}", widgets.Checkbox).value = on
 
 
 def say(explorer, words):
-    control(explorer, widgets.Button, words).click()
+    control(explorer, words, widgets.Button).click()
 
 
-def test_it_opens_where_a_lesson_says():
+def test_it_opens_where_a_lesson_says_and_saves_nothing_of_the_release():
     explorer = LifeOfACall(hooks=HOOKS, step=13)
     assert explorer.sentence == (
         "Step 13 of 35. The call of fc1: forward. Run forward itself. Arguments: ([[1, 1, 1]],). Hooks fired so far: 2."
     )
-    assert LifeOfACall(hooks=HOOKS, step=-1).sentence.startswith("Step 35 of 35. ")
-
-
-def test_what_is_saved_in_a_notebook_does_not_depend_on_the_release():
-    explorer = LifeOfACall(hooks=HOOKS, step=13)
     saved = shown(explorer) + explorer.still_picture + explorer.sentence
     assert torch.__version__ not in saved
     assert "_call_impl" not in saved
-    control(explorer, widgets.IntSlider, "Step").value = 14
+    control(explorer, "Step").value = 14
     assert f"in Module._call_impl of your torch, {torch.__version__}" in shown(explorer)
-
-
-def test_every_control_has_a_label_and_none_opens_a_list():
-    explorer = LifeOfACall(hooks=HOOKS)
-    for kind in (widgets.Checkbox, widgets.Button, widgets.ToggleButtons, widgets.IntSlider):
-        assert controls(explorer, kind)
-        assert all(each.description for each in controls(explorer, kind))
-    assert not controls(explorer, widgets.Dropdown)
-    assert not controls(explorer, widgets.Output)
+    assert LifeOfACall(hooks=HOOKS, step=-1).sentence.startswith("Step 35 of 35. ")
 
 
 def test_slider_and_buttons_step_through_the_call():
     explorer = LifeOfACall()
-    slider = control(explorer, widgets.IntSlider, "Step")
+    slider = control(explorer, "Step")
     say(explorer, "Back")
     assert slider.value == 1
     say(explorer, "Next")
@@ -327,38 +204,36 @@ def test_slider_and_buttons_step_through_the_call():
     slider.value = slider.max
     say(explorer, "Next")
     assert explorer.sentence.startswith("Step 16 of 16. fc1: the gradient of its output is computed.")
+    say(explorer, "Back")
+    assert explorer.sentence.startswith("Step 15 of 16. ")
 
 
 def test_boxes_register_and_remove_hooks():
-    explorer = LifeOfACall()
+    explorer = LifeOfACall(step=5)
     tick(explorer, "fc1", "forward hook")
+    assert explorer.sentence.startswith("Step 1 of ")
     tick(explorer, "", "full backward hook")
     tick(explorer, "global", "forward pre-hook")
     assert "1. fc1: forward hook, 2. the model: full backward hook, 3. global: forward pre-hook." in shown(explorer)
     tick(explorer, "fc1", "forward hook", on=False)
     assert "1. the model: full backward hook, 2. global: forward pre-hook." in shown(explorer)
-    control(explorer, widgets.ToggleButtons, "Hooks of").value = "global"
+    sentence = explorer.sentence
+    for place in ("fc1", "", "global"):  # to look at another place changes no hook
+        control(explorer, "Hooks of").value = place
+        assert explorer.sentence == sentence
     boxes = {box.description: box.value for box in controls(explorer, widgets.Checkbox)}
-    assert boxes["global: forward pre-hook"]
-    assert not boxes["global: forward hook"]
+    assert (boxes["global: forward pre-hook"], boxes["global: forward hook"]) == (True, False)
     say(explorer, "Remove all")
     assert "Registered, in this order: no hook." in shown(explorer)
-    assert control(explorer, widgets.Button, "Remove all").disabled
-    assert not control(explorer, widgets.Checkbox, "global: forward pre-hook").value
-
-
-def test_looking_at_another_place_changes_no_hook():
-    explorer = LifeOfACall(hooks=HOOKS, step=13)
-    for place in ("fc1", "global", "fc2", ""):
-        control(explorer, widgets.ToggleButtons, "Hooks of").value = place
-    assert explorer.sentence.startswith("Step 13 of 35. ")
+    assert control(explorer, "Remove all").disabled
+    assert not control(explorer, "global: forward pre-hook").value
 
 
 def test_what_torch_refuses_is_said_and_undone():
     explorer = LifeOfACall(hooks=[("full backward hook", "fc1")])
     tick(explorer, "fc1", "legacy backward hook")
     assert "torch refuses this hook: Cannot use both regular backward hooks and full backward hooks" in shown(explorer)
-    assert not control(explorer, widgets.Checkbox, "fc1: legacy backward hook").value
+    assert not control(explorer, "fc1: legacy backward hook").value
     assert "1. fc1: full backward hook." in shown(explorer)
     tick(explorer, "fc2", "legacy backward hook")
     assert "torch refuses" not in shown(explorer)
@@ -366,20 +241,22 @@ def test_what_torch_refuses_is_said_and_undone():
 
 @pytest.mark.parametrize("relu", EXAMPLE_CALLS)
 def test_every_kind_at_every_place_can_be_tried(relu):
-    explorer = LifeOfACall(relu)
+    explorer = LifeOfACall(step=5)
+    control(explorer, "The relu is").value = relu
+    assert explorer.sentence.startswith("Step 1 of " if relu != "plain" else "Step 5 of ")
     for place, kind in itertools.product(("global", "", "fc1"), HOOK_KINDS[:5]):
         tick(explorer, place, kind)
-    slider = control(explorer, widgets.IntSlider, "Step")
+    slider = control(explorer, "Step")
     slider.value = slider.max
     assert explorer.sentence.startswith(f"Step {slider.max} of {slider.max}. ")
 
 
 def test_skipped_parts_can_be_visited_and_the_moment_is_kept():
     explorer = LifeOfACall(hooks=HOOKS, step=13)
-    box = control(explorer, widgets.Checkbox, "Also stop at parts that are skipped")
+    box = control(explorer, "Also stop at parts that are skipped")
     box.value = True
     assert "The call of fc1: forward. Run forward itself." in explorer.sentence
-    slider = control(explorer, widgets.IntSlider, "Step")
+    slider = control(explorer, "Step")
     assert slider.max > 35
     slider.value = 3
     assert "The call of the model: fast path, skipped, because its condition does not hold." in explorer.sentence
@@ -389,61 +266,45 @@ def test_skipped_parts_can_be_visited_and_the_moment_is_kept():
 
 def test_predictions_are_compared_with_the_actual_order():
     explorer = LifeOfACall(hooks=HOOKS)
-    said = [*FIRED[:3], "fc1: full backward hook", FIRED[4], FIRED[5], NO_OTHER]
-    for number, words in enumerate(said):
+    for words in (*FIRED[:3], "fc1: full backward hook", *FIRED[4:], NO_OTHER):
         say(explorer, words)
-        if number == 2:
-            assert explorer.sentence.startswith("Step 15 of 35. fc1: forward hook fires")
+        if explorer.sentence.startswith("Step 15 of 35. fc1: forward hook fires"):
             assert "Right: the next to fire was fc1: forward hook." in shown(explorer)
-        if number == 3:
+        if "for relu" in explorer.sentence:
             assert "Not this time: the next to fire was global: forward pre-hook, for relu." in shown(explorer)
     assert "Right: no hook fires any more." in shown(explorer)
     assert shown(explorer).count("(not as predicted)") == 1
     assert shown(explorer).count("Predicted and actual") == 1
-
-
-def test_other_hooks_begin_a_new_round_of_predictions():
-    explorer = LifeOfACall(hooks=HOOKS)
-    say(explorer, "fc1: forward hook")
-    assert "Predicted and actual" in shown(explorer)
-    tick(explorer, "fc2", "forward hook")
+    tick(explorer, "fc2", "forward hook")  # other hooks begin a new round
     assert "Predicted and actual" not in shown(explorer)
     assert controls(explorer, widgets.Button, "fc2: forward hook")
 
 
-def test_another_relu_is_another_call():
-    explorer = LifeOfACall(hooks=[("full backward hook", "fc1")], step=5)
-    control(explorer, widgets.ToggleButtons, "The relu is").value = "in place"
-    assert explorer.sentence.startswith("Step 1 of ")
-    slider = control(explorer, widgets.IntSlider, "Step")
-    slider.value = slider.max
-    assert "is being modified inplace" in explorer.sentence
-
-
 def test_a_model_of_ones_own():
-    model = nn.Sequential(nn.Linear(2, 1))
-    explorer = LifeOfACall(model, torch.ones(1, 2), hooks=[("forward hook", "0")], step=-1)
-    assert not controls(explorer, widgets.ToggleButtons, "The relu is")
-    assert control(explorer, widgets.ToggleButtons, "Hooks of").options == (
-        ("global", "global"),
-        ("the model", ""),
-        ("0", "0"),
-    )
+    model = nn.Sequential()
+    model.add_module("<b>&", nn.Linear(2, 1))
+    explorer = LifeOfACall(model, torch.ones(1, 2), hooks=[("forward hook", "<b>&")], step=-1)
+    assert not controls(explorer, description="The relu is")
+    places = (("global", "global"), ("the model", ""), ("<b>&", "<b>&"))
+    assert tuple(control(explorer, "Hooks of").options.items()) == places
+    assert "<b>" not in explorer.still_picture
     assert count_hooks(model).total() == 0
     assert all(parameter.grad is None for parameter in model.parameters())
-    tick(explorer, "0", "forward hook", on=False)
+    tick(explorer, "<b>&", "forward hook", on=False)
     assert "Registered, in this order: no hook." in shown(explorer)
 
 
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        (("leaky",), {}, ValueError, "no relu called 'leaky'"),
-        ((nn.ReLU(),), {}, ValueError, "needs inputs"),
+        (("leaky",), {}, CourseError, "no 'leaky' here; There are: plain, in place, raises an error"),
+        ((nn.ReLU(),), {}, CourseError, "needs inputs"),
+        ((nn.Sequential(*[nn.ReLU() for _ in range(8)]), torch.ones(1)), {}, CourseError, "9 modules; at most 8"),
         ((), {"hooks": [("hook", "fc1")]}, ValueError, "no hook kind 'hook'"),
         ((), {"hooks": [("forward hook", "fc9")]}, UnknownLayerError, "fc9"),
-        ((), {"step": 99}, ValueError, "no step 99: this call has the steps 1 to 16"),
-        ((), {"step": 0}, ValueError, "no step 0"),
+        ((), {"step": 17}, CourseError, "no step 17: this call has the steps 1 to 16"),
+        ((), {"step": -17}, CourseError, "no step -17"),
+        ((), {"step": 0}, CourseError, "no step 0"),
     ],
 )
 def test_what_does_not_exist_is_refused(arguments, options, error, words):

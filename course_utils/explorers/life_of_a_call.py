@@ -1,34 +1,249 @@
-"""The explorer of the life of a call: step through torch's own source, and predict which hook fires next."""
+"""The explorer of the life of a call: step through torch's own source, and predict which hook fires next.
 
-from collections.abc import Iterable
+The pictures and sentences are the same for every torch release; the source beside them is that of the installed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from html import escape
 
 import ipywidgets as widgets
+import torch
 from torch import Tensor, nn
 
-from course_utils.explorers.call_pictures import (
-    GLOBAL,
-    MODEL,
-    CallStory,
-    choose_moments,
-    guess_next_hook,
-    show_source,
-    tell_call,
-)
-from course_utils.explorers.panel import (
-    Explorer,
-    label_width,
-    make_drawing,
-    make_label,
-    make_paragraph,
-    make_problem,
-    make_table,
-    put_on_paper,
-    wrap_words,
-)
-from course_utils.hooks.call import HOOK_KINDS, life_of_a_call
+from course_utils.explorers.html import make_label, make_paragraph, make_table, wrap_words
+from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
+from course_utils.explorers.svg import BLUE, MONO, ORANGE, draw_picture, draw_text, px
+from course_utils.hooks.call import HOOK_KINDS, Moment, life_of_a_call, read_parts
+from course_utils.root import CourseError
 from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
-NO_OTHER = "no hook any more"
+MAX_MODULES = 8
+MODEL, GLOBAL, NO_OTHER = "the model", "global", "no hook any more"
+
+CallHooks = Sequence[tuple[str, str]]  # (kind, place), in the order of registration
+
+
+# --- where the call stops, and what comes next ------------------------------------------------------------------------
+
+
+@cache
+def list_parts() -> tuple[str, ...]:
+    """Return the names of the parts of a call in the order in which they run, without those that wait for backward."""
+    names = [part.name for part in read_parts()]
+    return tuple(names[: names.index("after an exception") + 1])
+
+
+def choose_stops(moments: Sequence[Moment], skipped: bool = False) -> list[int]:
+    """Return the places of the moments to stop at: with `skipped`, also parts whose condition did not hold."""
+    return [place for place, moment in enumerate(moments) if skipped or moment.taken or moment.part is None]
+
+
+def guess_next_hook(moments: Sequence[Moment], place: int, said: str) -> tuple[str, int, str]:
+    """Compare `said` (a hook such as "fc1: forward hook", or "" for none) with what fires after `moments[place]`.
+
+    Returns what fired ("" for none), at which place of `moments`, and both in a sentence.
+    """
+    later = [i for i in range(place + 1, len(moments)) if moments[i].what == "hook"]
+    fired, actual = "", "no hook fires any more"
+    if later:
+        fired, actual = moments[later[0]].hook, f"the next to fire was {_name_hook(moments[later[0]])}"
+    return fired, [*later, len(moments) - 1][0], f"{'Right' if said == fired else 'Not this time'}: {actual}."
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def tell_moment(moments: Sequence[Moment], place: int, stops: Sequence[int]) -> str:
+    """Return a sentence about `moments[place]`, one of the stops, with its key facts."""
+    moment, where = moments[place], moments[place].module or MODEL
+    if moment.what == "part" and moment.part is not None:
+        skipped = "" if moment.taken else ", skipped, because its condition does not hold"
+        words = f"The call of {where}: {moment.part.name}{skipped}. {moment.part.does}"
+    else:
+        words = moment.sentence.split(". ")[0] if moment.what == "raises" else moment.sentence
+        if words.startswith((MODEL, GLOBAL)):  # a layer's name keeps its small letter
+            words = words[0].upper() + words[1:]
+    value = f" {_show_value(moment)}." if moment.what in ("part", "gradient") and _show_value(moment) else ""
+    step = f"Step {stops.index(place) + 1} of {len(stops)}"
+    return f"{step}. {words.rstrip('.')}.{value} Hooks fired so far: {len(moment.fired)}."
+
+
+def _title(moment: Moment) -> str:
+    where = moment.module or MODEL
+    titles = {
+        "hook": f"A hook fires: {_name_hook(moment)}",
+        "gradient": f"Backward: the gradient of the output of {where} is there",
+        "raises": "The exception leaves the call",
+        "warning": "PyTorch warns",
+    }
+    if moment.what in titles:
+        return titles[moment.what]
+    if moment.part is None:
+        return "There is no backward pass"
+    return f"The call of {where}: {moment.part.name}" + ("" if moment.taken else ", skipped")
+
+
+def _name_hook(moment: Moment) -> str:
+    """The hook that fires; of a global one, also for which module."""
+    return moment.hook + (f", for {moment.module or MODEL}" if moment.hook.startswith(f"{GLOBAL}: ") else "")
+
+
+def _show_value(moment: Moment) -> str:
+    if moment.values == "None":
+        return ""
+    words = {"gradient": "Gradient", "hook": "The hook sees"}.get(moment.what, "Output")
+    parts = list_parts()
+    if words == "Output" and (moment.part is None or moment.part.name in parts[: parts.index("forward") + 1]):
+        words = "Arguments"
+    text = f"{words}: {moment.values}"
+    return text if len(text) <= 104 else f"{text[:103]}…"
+
+
+def show_source(moment: Moment) -> str:
+    """Return the source of the active part, from the installed torch, as HTML, with its line marked."""
+    part = moment.part
+    if part is None:
+        return wrap_words("No line of the call is running now: this is autograd, or the caller.")
+    now = "The hook is called in there." if moment.what == "hook" else f"The call is at line {moment.line}."
+    place = f"“{part.name}”, lines {part.first} to {part.last} of its file, in {part.function} of your torch"
+    lines = []
+    for number, text in enumerate(part.source.rstrip("\n").splitlines(), part.first):
+        line = f"{number}  {escape(text)}"
+        lines.append(f"<b>► {line}</b>" if number == moment.line else f"  {line}")
+    frame = "box-sizing:border-box;max-height:230px;overflow:auto;border:1px solid currentColor;padding:4px 8px"
+    look = "margin:0;font-size:12px;line-height:1.45;color:inherit;background:none;white-space:pre"
+    return (
+        f"{wrap_words(f'{place}, {torch.__version__}. {now}')}"
+        f'<div tabindex="0" role="region" aria-label="source of the part" style="{frame}">'
+        f'<pre style="{look}">' + "\n".join(lines) + "</pre></div>"
+    )
+
+
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+WIDTH, GLOBAL_WIDTH, LEAF_WIDTH = 800, 190, 186
+LINE, PAD, TOP = 18, 10, 40
+RIGHT = 420  # where the list of hooks begins
+MOST_LINES = 16
+SHORT = {"always-called forward hook": "forward hook, always"}
+LEGEND = "► now   ● has fired, or has run   ○ waits   - skipped"
+
+
+class CallPicture:
+    """The picture of one moment of a call: the modules with their hooks, the parts of the call, the hooks so far."""
+
+    def __init__(self, moments: Sequence[Moment], place: int, model: nn.Module, hooks: CallHooks) -> None:
+        self.past, self.moment, self.hooks = moments[: place + 1], moments[place], hooks
+        self.names = [name for name, _ in model.named_modules()]
+        if len(self.names) > MAX_MODULES:
+            raise CourseError(f"The model has {len(self.names)} modules; at most {MAX_MODULES} can be drawn.")
+
+    def draw(self, sentence: str) -> str:
+        """Return the picture as SVG, described by `sentence`."""
+        width = max(WIDTH, GLOBAL_WIDTH + self._leaves("") * LEAF_WIDTH + 60)
+        around = ["global: all modules", *(self._hook_lines(GLOBAL) or ["no hook"])]
+        height = max(self._height(""), 12 + LINE * len(around))
+        below = TOP + height + 26
+        left = self._list_backward() if self.moment.phase == "backward" else self._list_parts()
+        right = self._list_fired()
+        end = below + 26 + max(len(left), len(right)) * LINE + 32
+        body = [
+            _frame(4, TOP, GLOBAL_WIDTH, height, 'stroke="currentColor" stroke-opacity="0.55" stroke-dasharray="5 4"'),
+            _draw_list(around, 4 + PAD, TOP + 19, 12, 1),
+            self._draw_module("", GLOBAL_WIDTH + 12, TOP, width - GLOBAL_WIDTH - 16, height),
+            draw_text(8, below, _show_value(self.moment), family=MONO, size=12),
+            _draw_list(left, 8, below + 28) + _draw_list(right, RIGHT, below + 28),
+            draw_text(8, end - 8, LEGEND, size=12, opacity=0.85),
+        ]
+        return draw_picture(width, end, _title(self.moment), sentence, "".join(body))
+
+    def _inside(self, name: str) -> list[str]:
+        return [each for each in self.names if each and each.rpartition(".")[0] == name]
+
+    def _leaves(self, name: str) -> int:
+        return sum(map(self._leaves, self._inside(name))) or 1
+
+    def _height(self, name: str) -> int:
+        inner = max(map(self._height, self._inside(name)), default=0)
+        return 30 + LINE * len(self._hook_lines(name)) + (inner + PAD if inner else 0)
+
+    def _hook_lines(self, place: str) -> list[str]:
+        """A line a hook: whether it waits, fires now, or has fired, and how often."""
+        lines = []
+        for kind in (kind for kind, where in self.hooks if where == place):
+            label = f"{place or MODEL}: {kind}"
+            count = self.moment.fired.count(label)
+            sign = "►" if self.moment.hook == label else "●" if count else "○"
+            lines.append(f"{sign} {SHORT.get(kind, kind)}" + (f" {count}\u00d7" if count > 1 else ""))
+        return lines
+
+    def _draw_module(self, name: str, x: float, y: float, width: float, height: float) -> str:
+        here = self.moment.module == name and self.moment.what in ("part", "hook", "gradient")
+        colour = ORANGE if self.moment.phase == "backward" else BLUE
+        line = f'stroke="{colour}" stroke-width="3"' if here else 'stroke="currentColor" stroke-opacity="0.55"'
+        title = (name.rpartition(".")[2] or MODEL) + ("  ◄ here" if here else "")
+        lines, inside = self._hook_lines(name), self._inside(name)
+        drawing = _frame(x, y, width, height, line) + _draw_list([title, *lines], x + PAD, y + 19, 12, 1)
+        top, room, x = y + 28 + LINE * len(lines), width - 2 * PAD - 8 * (len(inside) - 1), x + PAD
+        for each in inside:
+            share = room * self._leaves(each) / self._leaves(name)
+            drawing += self._draw_module(each, x, top, share, y + height - PAD - top)
+            x += share + 8
+        return drawing
+
+    def _list_parts(self) -> list[str]:
+        """The parts of the present call with what became of each."""
+        # A warning or an exception has no part of its own: show the call in which it came.
+        anchor = next((i for i in range(len(self.past) - 1, -1, -1) if self.past[i].part is not None), 0)
+        module, parts = self.past[anchor].module, list_parts()
+        call = [moment for moment in self.past[: anchor + 1] if moment.module == module and moment.what == "part"]
+        begin = max(i for i, moment in enumerate(call) if moment.part.name == parts[0])
+        reached = {moment.part.name: moment.taken for moment in call[begin:]}
+        now = self.moment.part.name if self.moment.part else ""
+        farthest = max((parts.index(name) for name in reached), default=-1)
+        lines = [f"The call of {module or MODEL}"]
+        for number, name in enumerate(parts):
+            passed = "●" if reached.get(name) else "-"
+            lines.append(f"{'►' if name == now else '○' if number > farthest else passed} {name}")
+        return lines
+
+    def _list_backward(self) -> list[str]:
+        lines = []
+        for moment in self.past:
+            if moment.phase == "backward":
+                words = {"hook": _name_hook(moment), "gradient": f"gradient of the output of {moment.module or MODEL}"}
+                words = words.get(moment.what, "no graph, no backward pass")
+                lines.append(f"{'►' if moment is self.moment else '●'} {words}")
+        return ["The backward pass", *_keep_last(lines)]
+
+    def _list_fired(self) -> list[str]:
+        fired = [_name_hook(moment) for moment in self.past if moment.what == "hook"]
+        lines = [f"{number}. {hook}" for number, hook in enumerate(fired, 1)]
+        return ["Hooks fired so far", *(_keep_last(lines) or ["none"])]
+
+
+def _keep_last(lines: list[str]) -> list[str]:
+    earlier = len(lines) - MOST_LINES
+    return [f"… {earlier + 1} earlier", *lines[earlier + 1 :]] if earlier > 0 else lines
+
+
+def _draw_list(lines: Sequence[str], x: float, y: float, size: int = 13, faint: float = 0.75) -> str:
+    """A heading and the lines under it; the present one is bold, what is skipped or still to come is faint."""
+    drawing = draw_text(x, y, lines[0], weight=600)
+    for row, line in enumerate(lines[1:], 1):
+        weight, opacity = 600 if line.startswith("►") else 400, faint if line.startswith(("-", "○")) else 1
+        drawing += draw_text(x, y + LINE * row + 4 * (size - 12), line, size=size, weight=weight, opacity=opacity)
+    return drawing
+
+
+def _frame(x: float, y: float, width: float, height: float, line: str) -> str:
+    return f'<rect x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{px(height)}" rx="6" fill="none" {line}/>'
+
+
+# --- the panel --------------------------------------------------------------------------------------------------------
 
 
 class LifeOfACall(Explorer):
@@ -41,8 +256,8 @@ class LifeOfACall(Explorer):
     step: the step to open at, from 1; -1 for the last.
 
     The source of each part comes from the installed torch, and shows as soon as a control is used. By keyboard: Tab
-    from control to control, arrow keys on the slider, Space for buttons and boxes. Raises
-    `ValueError` for an unknown model, kind or step, and `UnknownLayerError` for an unknown place.
+    from control to control, arrow keys on the slider, Space for buttons and boxes. Raises `CourseError` for an unknown
+    model, kind or step, and `UnknownLayerError` for an unknown place.
     """
 
     def __init__(
@@ -55,176 +270,107 @@ class LifeOfACall(Explorer):
     ) -> None:
         self._own = None if isinstance(model, str) else (model, inputs)
         if self._own and inputs is None:
-            raise ValueError("a model of your own needs inputs: LifeOfACall(model, x)")
-        self._hooks = list(hooks)
-        self._guesses: list[tuple[str, str]] = []
-        self._filling = False
-        self._make_controls(model if isinstance(model, str) else "plain")
-        self._call()
-        stops = self._stops()
-        if not -len(stops) <= step <= len(stops) or step == 0:
-            raise ValueError(f"there is no step {step}: this call has the steps 1 to {len(stops)}, and -1 is the last")
-        self._begin(stops[step - 1 if step > 0 else step])
-
-    @property
-    def sentence(self) -> str:
-        return self._story.sentence
-
-    @property
-    def still_picture(self) -> str:
-        return put_on_paper(self._story.picture)
-
-    # The panel
-
-    def _make_controls(self, relu: str) -> None:
-        network, _ = self._own or make_example(relu)
-        places = [(GLOBAL, GLOBAL), *((name or MODEL, name) for name, _ in network.named_modules())]
-        row = {"flex_flow": "row wrap", "align_items": "center"}
-        self._relu = widgets.ToggleButtons(
-            description="The relu is", options=[*EXAMPLE_CALLS], value=relu, style=label_width(75)
-        )
-        self._relu.style.button_width = "auto"
-        self._place = widgets.ToggleButtons(description="Hooks of", options=places, value="", style=label_width(75))
-        self._place.style.button_width = "auto"
-        self._kinds = {
-            kind: widgets.Checkbox(indent=False, layout={"width": "266px", "margin": "0"}) for kind in HOOK_KINDS
+            raise CourseError("A model of your own needs inputs: LifeOfACall(model, x)")
+        buttons, relu = widgets.ToggleButtons, "plain" if self._own else model
+        relu = make_choice(buttons, "The relu is", [*EXAMPLE_CALLS], relu, width=0, indent=75)
+        self._hooks, self._guesses, self._reply, self._live = list(hooks), [], "", False
+        self._call(relu.value)
+        last = len(choose_stops(self._moments))
+        if not -last <= step <= last or step == 0:
+            raise CourseError(f"There is no step {step}: this call has the steps 1 to {last}, and -1 is the last.")
+        places = {GLOBAL: GLOBAL} | {name or MODEL: name for name, _ in self._model.named_modules()}
+        controls = {
+            "relu": relu,
+            "place": make_choice(buttons, "Hooks of", places, "", width=0, indent=75),
+            **{kind: widgets.Checkbox(indent=False, layout={"width": "266px", "margin": "0"}) for kind in HOOK_KINDS},
+            "clear": _make_button("Remove all", "Remove all hooks", 100),
+            "step": make_slider("Step", 1, last, step if step > 0 else step + last + 1, width=330),
+            "back": _make_button("Back", "One step back", 70),
+            "next": _make_button("Next", "One step on", 70),
+            "skipped": widgets.Checkbox(description="Also stop at parts that are skipped", indent=False),
+            "choices": widgets.HBox(),
+            **{name: widgets.HTML() for name in ("registered", "reply", "guesses")},
+            "source": widgets.HTML(layout={"max_width": "100%", "overflow": "hidden"}),
         }
-        self._registered = widgets.HTML()
-        self._clear = widgets.Button(description="Remove all", tooltip="Remove all hooks", layout={"width": "100px"})
-        self._skipped = widgets.Checkbox(description="Also stop at parts that are skipped", indent=False)
-        self._back = widgets.Button(description="Back", tooltip="One step back", layout={"width": "70px"})
-        self._next = widgets.Button(description="Next", tooltip="One step on", layout={"width": "70px"})
-        self._slider_row, self._choices = widgets.HBox(layout=row), widgets.HBox(layout=row)
-        self._picture, self._words = widgets.HTML(), widgets.HTML()
-        self._source = widgets.HTML(layout={"max_width": "100%", "overflow": "hidden"})
-        self._problem, self._reply, self._table = (widgets.HTML() for _ in range(3))
-        self.widget = widgets.VBox(
-            [
-                *([] if self._own else [self._relu]),
-                self._place,
-                widgets.HBox([*self._kinds.values()], layout={**row, "max_width": "800px"}),
-                widgets.HBox([self._registered, self._clear], layout=row),
-                self._problem,
-                self._slider_row,
-                self._picture,
-                self._words,
-                self._choices,
-                self._reply,
-                self._table,
-                self._source,
-            ],
-            layout={"max_width": "840px"},
-        )
-        self._relu.observe(self._change_call, "value")
-        self._place.observe(self._fill_boxes, "value")
-        for kind, box in self._kinds.items():
-            box.observe(lambda change, kind=kind: self._switch(kind, change["new"]), "value")
-        self._clear.on_click(self._remove_hooks)
-        self._skipped.observe(self._change_stops, "value")
-        self._back.on_click(lambda _: self._move(-1))
-        self._next.on_click(lambda _: self._move(1))
+        rows = [*([] if self._own else ["relu"]), "place", HOOK_KINDS, ("registered", "clear"), "problem"]
+        rows += [("step", "back", "next", "skipped"), "picture", "sentence", "choices", "reply", "guesses", "source"]
+        super().__init__(controls, rows, width=840)
 
-    def _fill_boxes(self, change: object = None) -> None:
-        """Let the boxes show the hooks of the chosen place."""
-        self._filling, place = True, self._place.value
-        for kind, box in self._kinds.items():
-            box.description = f"{place or 'model'}: {kind}"  # "the model" would not fit
-            box.value = (kind, place) in self._hooks
-        self._filling = False
+    def _call(self, relu: str) -> None:
+        self._model, inputs = self._own or make_example(relu)
+        self._moments = life_of_a_call(self._model, inputs, self._hooks)
 
-    # What happens when a control changes
+    def fit(self, name: str) -> None:
+        """Make the call anew when it has changed, and let the other controls fit it."""
+        controls, another_call = self.controls, name in ("clear", "relu", *HOOK_KINDS)
+        step, place, self._reply, self._live = controls["step"], controls["place"].value, "", name != ""
+        if another_call:
+            self._change_call(name, (name, place))
+        if name == "skipped":
+            self._make_slider(choose_stops(self._moments, not controls["skipped"].value)[step.value - 1])
+        if name in ("back", "next"):
+            step.value = min(max(step.value + (1 if name == "next" else -1), 1), step.max)
+        if name.startswith("said "):
+            self._compare(name.removeprefix("said "))
+        if name in ("", "place") or another_call:
+            for kind in HOOK_KINDS:
+                controls[kind].description = f"{place or 'model'}: {kind}"  # "the model" would not fit
+                controls[kind].value = (kind, place) in self._hooks
+        if name == "" or another_call:
+            self._make_choices()
+        controls["clear"].disabled = not self._hooks
 
-    def _switch(self, kind: str, on: bool) -> None:
-        if self._filling:
-            return
-        before, hook = list(self._hooks), (kind, self._place.value)
-        self._hooks = [*self._hooks, hook] if on else [each for each in self._hooks if each != hook]
+    def _change_call(self, name: str, hook: tuple[str, str]) -> None:
+        before = self._hooks
+        self._hooks = [] if name == "clear" else [each for each in before if each != hook]
+        if name in HOOK_KINDS and self.controls[name].value:
+            self._hooks.append(hook)
         try:
-            self._call()
+            self._call(self.controls["relu"].value)
         except RuntimeError as error:  # torch refuses full and legacy backward hooks on one module
-            self._hooks = before
-            self._fill_boxes()
-            self._problem.value = make_problem(f"torch refuses this hook: {error}")
-            return
-        self._begin(self._stops()[0], live=True)
-
-    def _remove_hooks(self, button: object) -> None:
-        self._hooks = []
-        self._change_call()
-
-    def _change_call(self, change: object = None) -> None:
-        self._call()
-        self._begin(self._stops()[0], live=True)
-
-    def _change_stops(self, change: object) -> None:
-        self._make_slider(max(stop for stop in self._stops() if stop <= self._shown))
-        self._show()
-
-    def _move(self, by: int) -> None:
-        self._step.value = min(max(self._step.value + by, 1), self._step.max)
-
-    def _guess(self, said: str) -> None:
-        guess, place = guess_next_hook(self._moments, self._shown, said)
-        words = guess.fired or NO_OTHER
-        self._guesses.append((said or NO_OTHER, words if guess.right else f"{words} (not as predicted)"))
-        self._step.value = self._stops().index(max(stop for stop in self._stops() if stop <= place)) + 1
-        self._show()
-        self._reply.value = make_paragraph(guess.sentence)
-
-    # The call and the picture
-
-    def _call(self) -> None:
-        model, inputs = self._own or make_example(self._relu.value)
-        self._model, self._moments = model, life_of_a_call(model, inputs, self._hooks)
-
-    def _stops(self) -> list[int]:
-        return choose_moments(self._moments, skipped=self._skipped.value)
-
-    def _begin(self, place: int, *, live: bool = False) -> None:
-        """Fit the controls to a new call, and show it."""
+            self._hooks, self.controls[name].value = before, False
+            raise CourseError(f"torch refuses this hook: {error}") from None
         self._guesses = []
-        self._fill_boxes()
-        names = [f"{number}. {where or MODEL}: {kind}" for number, (kind, where) in enumerate(self._hooks, 1)]
-        self._registered.value = wrap_words(f"Registered, in this order: {', '.join(names) or 'no hook'}.")
-        self._clear.disabled = not self._hooks
-        self._make_choices()
-        self._make_slider(place)
-        self._show(live=live)
-
-    def _make_choices(self) -> None:
-        labels = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
-        buttons = []
-        for said in [*labels, ""]:
-            button = widgets.Button(description=said or NO_OTHER, layout={"width": "auto"})
-            button.on_click(lambda _, said=said: self._guess(said))
-            buttons.append(button)
-        outdated = self._choices.children
-        self._choices.children = [make_label("Predict: which hook fires next?"), *buttons]
-        for widget in outdated:
-            widget.close()
+        self._make_slider(0)
 
     def _make_slider(self, place: int) -> None:
-        """Make a new slider for each call: in the browser, the End key keeps to the range that a slider began with."""
-        stops = self._stops()
-        self._step = widgets.IntSlider(
-            description="Step", min=1, max=len(stops), value=stops.index(place) + 1, style=label_width(60)
-        )
-        self._step.layout.width = "330px"
-        self._step.observe(self._show, "value")
-        outdated = [each for each in self._slider_row.children if isinstance(each, widgets.IntSlider)]
-        self._slider_row.children = [self._step, self._back, self._next, self._skipped]
-        for slider in outdated:
-            slider.close()
+        stops = choose_stops(self._moments, self.controls["skipped"].value)
+        self.put("step", make_slider("Step", 1, len(stops), sum(stop <= place for stop in stops), width=330))
 
-    def _show(self, change: object = None, *, live: bool = True) -> None:
-        """Put a moment on the panel: the only place where the picture changes."""
-        self._shown, skipped = self._stops()[self._step.value - 1], self._skipped.value
-        self._story: CallStory = tell_call(self._moments, self._shown, self._model, self._hooks, skipped=skipped)
-        self._picture.value = make_drawing(self._story.picture)
-        self._words.value = make_paragraph(self._story.sentence)
+    def _make_choices(self) -> None:
+        said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
+        buttons = {each: widgets.Button(description=each, layout={"width": "auto"}) for each in [*said, NO_OTHER]}
+        for each, button in buttons.items():
+            self.watch(f"said {each}", button)
+        row = [make_label("Predict: which hook fires next?"), *buttons.values()]
+        self.put("choices", widgets.HBox(row, layout=WRAPPED))
+
+    def _compare(self, said: str) -> None:
+        step = self.controls["step"]
+        stops = choose_stops(self._moments, self.controls["skipped"].value)
+        fired, place, sentence = guess_next_hook(self._moments, stops[step.value - 1], said.replace(NO_OTHER, ""))
+        actual = fired or NO_OTHER
+        self._guesses.append((said, actual if said == actual else f"{actual} (not as predicted)"))
+        step.value, self._reply = sum(stop <= place for stop in stops), make_paragraph(sentence)
+
+    def look(self, step: int, skipped: bool, **_: object) -> View:
+        """Tell and draw one moment of the call, with its source and the predictions so far."""
+        stops = choose_stops(self._moments, skipped)
+        place = stops[step - 1]
+        sentence = tell_moment(self._moments, place, stops)
+        names = [f"{number}. {where or MODEL}: {kind}" for number, (kind, where) in enumerate(self._hooks, 1)]
+        rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]
         # What is saved in a notebook must not depend on the release: the source comes with the first move.
         later = wrap_words("Move the slider: here you will read the source of each part, as it is in your torch.")
-        self._source.value = show_source(self._story.moment) if live else later
-        self._problem.value = self._reply.value = ""
-        rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]
-        self._table.value = make_table(("hook", "you said", "it was"), rows, "Predicted and actual") if rows else ""
+        more = {
+            "registered": wrap_words(f"Registered, in this order: {', '.join(names) or 'no hook'}."),
+            "reply": self._reply,
+            "guesses": make_table(("hook", "you said", "it was"), rows, "Predicted and actual") if rows else "",
+            "source": show_source(self._moments[place]) if self._live else later,
+        }
+        picture = CallPicture(self._moments, place, self._model, self._hooks).draw(sentence)
+        return View(picture, sentence, more=more)
+
+
+def _make_button(words: str, tooltip: str, width: int) -> widgets.Button:
+    return widgets.Button(description=words, tooltip=tooltip, layout={"width": f"{width}px"})

@@ -1,30 +1,268 @@
-"""The explorer of a model's hooks: register them, and see what they see and change."""
+"""The explorer of a model's hooks: register them, and see what they see and change, forward and backward.
 
-from collections.abc import Iterable
+    story = tell_hooks("small net", [("relu", "forward hook", "replace by zero")])
+    story.picture, story.sentence, story.rows
+
+The hooks exist for one run only, on a model made for that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import ipywidgets as widgets
+import torch
+from torch import Tensor, nn
 
-from course_utils.explorers.model_hooks_story import (
-    EFFECTS,
-    KINDS,
-    HookStory,
-    PlacementError,
-    describe,
-    module_names,
-    read_placements,
-    tell_hooks,
-    title_of,
-)
-from course_utils.explorers.panel import (
-    Explorer,
-    label_width,
-    make_drawing,
-    make_label,
-    make_paragraph,
-    make_problem,
-    put_on_paper,
-)
+from course_utils.explorers.graph import format_tensor, require
+from course_utils.explorers.html import make_label
+from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice
+from course_utils.explorers.svg import MONO, PAGE, draw_fish_hook, draw_picture, draw_text
+from course_utils.hooks.record import map_tensors, record
 from course_utils.vision.toys import MODELS
+
+LOOK, ZERO = "look", "replace by zero"
+EFFECTS = {LOOK: "looks", ZERO: "returns zeros"}
+KINDS = {  # in the order in which a call runs them, each with the method that registers it
+    "forward pre-hook": "register_forward_pre_hook",
+    "forward hook": "register_forward_hook",
+    "full backward pre-hook": "register_full_backward_pre_hook",
+    "full backward hook": "register_full_backward_hook",
+}
+
+
+class Placement(NamedTuple):
+    """Where a hook sits, of which kind it is, and what it does: a dotted name, a key of `KINDS`, one of `EFFECTS`."""
+
+    module: str
+    kind: str
+    effect: str = LOOK
+
+    def __str__(self) -> str:
+        return f"{self.module or 'the model'}: {self.kind}, {self.effect}"
+
+
+def module_names(model: str) -> list[str]:
+    """Return the dotted names of the modules of one of `MODELS`, in its own order; "" is the model itself."""
+    return [name for name, _ in MODELS[model].make().named_modules()]
+
+
+def read_placements(model: str, hooks: Iterable[Sequence[str]]) -> list[Placement]:
+    """Check hooks such as `("relu", "forward hook", "look")`; raises `CourseError` for what does not exist."""
+    names, placements = module_names(model), [Placement(*hook) for hook in hooks]
+    for placement in placements:
+        require("module", placement.module, names)
+        require("kind of hook", placement.kind, KINDS)
+        require("effect", placement.effect, EFFECTS)
+    return placements
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class HookedRun:
+    """What happened: for each module its type, the output of each call and the gradient of each output.
+
+    `fired` has the numbers of the hooks in the order of firing; `gradient` is that of the input `x`. Where the call
+    raised, `error` has the first sentence, and `output` and `gradient` are None.
+    """
+
+    x: Tensor
+    types: dict[str, str]
+    outputs: dict[str, list[Tensor]] = field(default_factory=dict)
+    gradients: dict[str, list[Tensor | None]] = field(default_factory=dict)
+    fired: list[int] = field(default_factory=list)
+    output: Tensor | None = None
+    gradient: Tensor | None = None
+    error: str = ""
+
+
+def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun:
+    """Make one of `MODELS`, register hooks in the order given, run forward, and backward from the sum of the output.
+
+    Raises `CourseError` for hooks that do not exist.
+    """
+    placements, example = read_placements(model, hooks), MODELS[model]
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        network, x = example.make(), torch.tensor([example.x], dtype=torch.float32, requires_grad=True)
+        run = HookedRun(x.detach(), {name: _type_of(module) for name, module in network.named_modules()})
+        for number, placement in enumerate(placements):
+            register = getattr(network.get_submodule(placement.module), KINDS[placement.kind])
+            stack.enter_context(register(_make_hook(number, placement, run.fired)))
+        seen = stack.enter_context(record(network, nn.Module, gradients=True))
+        try:
+            output = network(x)
+            (run.gradient,) = torch.autograd.grad(output.sum(), x)
+            run.output = output.detach()
+        except RuntimeError as raised:
+            run.error = str(raised).split(". ")[0]
+        for name, layer in seen.items():
+            run.outputs[name] = layer.outputs
+            run.gradients[name] = [call.gradient if call.has_gradient else None for call in layer.calls]
+    return run
+
+
+def _type_of(module: nn.Module) -> str:
+    return type(module).__name__ + (", in place" if getattr(module, "inplace", False) else "")
+
+
+def _make_hook(number: int, placement: Placement, fired: list[int]) -> Callable[..., Any]:
+    """Return a hook of any kind: what it may replace is the first thing it sees, or the output in a forward hook."""
+
+    def hook(module: nn.Module, *seen: Any) -> Any:
+        fired.append(number)
+        if placement.effect == LOOK:
+            return None
+        replaceable = seen[-1] if placement.kind == "forward hook" else seen[0]
+        return map_tensors(lambda tensor: tensor * 0, replaceable)  # times 0, so that it stays in the graph
+
+    return hook
+
+
+# --- the story --------------------------------------------------------------------------------------------------------
+
+
+class ModuleRow(NamedTuple):
+    """A row of the picture: the input or a module, with the shape of its output; a list has a text for each line."""
+
+    name: str
+    type: str
+    shape: str
+    depth: int
+    hooks: list[str]
+    output: list[str]
+    gradient: list[str]
+
+
+class HookStory(NamedTuple):
+    """A state, told: an SVG picture, a few sentences, and the rows of the picture as text."""
+
+    picture: str
+    sentence: str
+    rows: list[ModuleRow]
+
+
+def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookStory:
+    """Run a model with hooks and without, and tell and draw what they see and change."""
+    placements = read_placements(model, hooks)
+    run, plain = run_with_hooks(model, placements), run_with_hooks(model)
+    rows, sentence = _tabulate(placements, run, plain), _tell(placements, run, plain)
+    return HookStory(_draw(_make_title(placements, run, plain), sentence, rows), sentence, rows)
+
+
+def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> list[ModuleRow]:
+    gradient = _compare(run.gradient, plain.gradient, "none: the call raised")
+    rows = [ModuleRow("x", "input", str(tuple(run.x.shape)), 0, [], [format_tensor(run.x[0])], gradient)]
+    for name, kind in run.types.items():
+        outputs, gradients = [], []
+        for call, before in enumerate(plain.outputs[name]):
+            ran = call < len(run.outputs[name])
+            output = _compare(run.outputs[name][call] if ran else None, before, "did not finish")
+            gradient = _compare(run.gradients[name][call] if ran else None, plain.gradients[name][call], "none")
+            lines = max(len(output), len(gradient))  # so that the next call begins on the same line in both columns
+            outputs += output + [""] * (lines - len(output))
+            gradients += gradient + [""] * (lines - len(gradient))
+        hooks = [_mark(i, hook, run.fired) for i, hook in enumerate(placements) if hook.module == name]
+        shape, depth = str(tuple(plain.outputs[name][0].shape)), name.count(".") + (name != "")
+        rows.append(ModuleRow(name.rpartition(".")[2] or "model", kind, shape, depth, hooks, outputs, gradients))
+    return rows
+
+
+def _compare(after: Tensor | None, before: Tensor, otherwise: str) -> list[str]:
+    if after is None:
+        return [otherwise]
+    return [format_tensor(after[0]), *([] if after.equal(before) else [f"was {format_tensor(before[0])}"])]
+
+
+def _mark(number: int, placement: Placement, fired: Sequence[int]) -> str:
+    turns = [str(turn) for turn, which in enumerate(fired, 1) if which == number]
+    return f"{', '.join(turns) or 'never'}: {placement.kind}, {'zero' if placement.effect == ZERO else 'look'}"
+
+
+def _make_title(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> str:
+    if run.error:
+        return "The call raises an error"
+    before = "" if run.output.equal(plain.output) else f" ({format_tensor(plain.output[0])} without hooks)"
+    count = f"{_count(placements)} registered" if placements else "No hook"
+    return f"{count}: output {format_tensor(run.output[0])}{before}"
+
+
+def _count(placements: Sequence[Placement]) -> str:
+    return "1 hook" if len(placements) == 1 else f"{len(placements)} hooks"
+
+
+def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> str:
+    told = f"{_count(placements)} {'is' if len(placements) == 1 else 'are'} registered. "
+    if not placements:
+        told = "No hook is registered. "
+    if run.fired:
+        turns = [
+            f"{turn}. the {placements[i].kind} on {placements[i].module or 'the model'} {EFFECTS[placements[i].effect]}"
+            for turn, i in enumerate(run.fired, 1)
+        ]
+        told += f"In the order of firing: {'; '.join(turns)}. "
+    if run.error:
+        return (
+            f"{told}The call raises RuntimeError: {run.error}. A full backward hook or pre-hook makes views of what "
+            "goes in and out of its module, and the in-place ReLU may not write into a view."
+        )
+    same = run.output.equal(plain.output) and run.gradient.equal(plain.gradient)
+    begin = "The output" if not (placements and same) else "Nothing changes: the output"
+    output, gradient = (
+        format_tensor(after[0]) + ("" if same else _without(after, before))
+        for after, before in ((run.output, plain.output), (run.gradient, plain.gradient))
+    )
+    return f"{told}{begin} is {output}, and the gradient of the input is {gradient}."
+
+
+def _without(after: Tensor, before: Tensor) -> str:
+    return " as without hooks" if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
+
+
+# --- the picture: a row a module --------------------------------------------------------------------------------------
+
+COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
+LINE, PAD, HEAD, TOP = 19, 8, 26, 40
+
+
+def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
+    body, y = [draw_text(x, TOP + 17, words, opacity=0.8) for words, x in COLUMNS.items()], TOP + HEAD
+    for row in rows:
+        body += [_rule(y), _draw_row(row, y)]
+        y += 2 * PAD + LINE * max(1, len(row.hooks), len(row.output), len(row.gradient))
+    return draw_picture(PAGE, y + 8, title, sentence, "".join([*body, _rule(y)]))
+
+
+def _rule(y: float) -> str:
+    return f'<path d="M8 {y} H{PAGE - 8}" stroke="currentColor" opacity="0.25"/>'
+
+
+def _draw_row(row: ModuleRow, y: int) -> str:
+    names, output, gradient, hooks = COLUMNS.values()
+    base, left = y + PAD + 14, names + 20 * row.depth
+    branch = f'<path d="M{left - 12} {y} V{base - 5} H{left - 3}" fill="none" stroke="currentColor" opacity="0.5"/>'
+    parts = [
+        branch if row.depth else "",
+        draw_text(left, base, row.name, family=MONO, weight=700),
+        draw_text(left + 8 * len(row.name) + 10, base, f"{row.type} {row.shape}", style="italic"),
+    ]
+    for x, lines in ((output, row.output), (gradient, row.gradient)):
+        for number, (line, following) in enumerate(zip(lines, [*lines[1:], ""], strict=True)):
+            weight, opacity = 700 if following.startswith("was ") else 400, 0.75 if line.startswith("was ") else 1
+            parts.append(draw_text(x, base + LINE * number, line, family=MONO, weight=weight, opacity=opacity))
+    for number, words in enumerate(row.hooks):
+        sign = draw_fish_hook(hooks + 9, base + LINE * number - 11)
+        parts.append(sign + draw_text(hooks + 18, base + LINE * number, words, weight=600))
+    return "".join(parts)
+
+
+# --- the panel --------------------------------------------------------------------------------------------------------
 
 
 class ModelHooks(Explorer):
@@ -32,113 +270,55 @@ class ModelHooks(Explorer):
 
     model: one of `toys.MODELS`.
     hooks: the hooks to begin with, in the order of registration: `(module, kind)` or `(module, kind, effect)`, with the
-        kinds and effects of `model_hooks_story`; the module is a dotted name, "" is the model itself.
+        keys of `KINDS` and `EFFECTS`; the module is a dotted name, "" is the model itself.
 
-    The hooks exist only while the picture is computed, on a model made for it. By keyboard: Tab from control to
-    control, Space for buttons, arrow keys on lists (see `GradientFlow`). Raises `PlacementError` (a `ValueError`) for
-    what does not exist.
+    By keyboard: Tab from control to control, Space for buttons, arrow keys on lists (see `GradientFlow`). Raises
+    `CourseError` for what does not exist.
     """
 
-    def __init__(self, model: str = "small net", hooks: Iterable[tuple[str, ...]] = ()) -> None:
-        self._hooks = list(read_placements(model, hooks))
-        story = tell_hooks(model, self._hooks)
-        self._make_controls(model)
-        self._fit_modules()
-        self._show_hooks()
-        self._show(story)
+    def __init__(self, model: str = "small net", hooks: Iterable[Sequence[str]] = ()) -> None:
+        drop, button = widgets.Dropdown, {"layout": {"width": "96px"}}
+        choice = make_choice(drop, "Model", [*MODELS], model, width=300)
+        self._hooks = read_placements(model, hooks)
+        names = {name or "the model": name for name in module_names(model)}
+        controls = {
+            "model": choice,
+            "module": make_choice(drop, "Hook on", names, [*names.values()][1], width=170),
+            "kind": make_choice(drop, "Kind", [*KINDS], "forward hook", width=235, indent=40),
+            "effect": make_choice(drop, "that does", [*EFFECTS], LOOK, width=215, indent=70),
+            "register": widgets.Button(description="Register", tooltip="Register this hook on the module", **button),
+            "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks from the model", **button),
+            "hooks": widgets.HBox(),
+        }
+        super().__init__(controls, ["model", ("module", "kind", "effect", "register", "clear"), "hooks"])
 
-    @property
-    def sentence(self) -> str:
-        return self._story.sentence
-
-    @property
-    def still_picture(self) -> str:
-        return put_on_paper(self._story.picture)
-
-    # The panel
-
-    def _make_controls(self, model: str) -> None:
-        self._model = widgets.Dropdown(
-            description="Model", options=[*MODELS], value=model, style=label_width(60), layout={"width": "300px"}
-        )
-        self._module = widgets.Dropdown(description="Hook on", style=label_width(60), layout={"width": "170px"})
-        self._kind = widgets.Dropdown(
-            description="Kind",
-            options=[*KINDS],
-            value="forward hook",
-            style=label_width(40),
-            layout={"width": "235px"},
-        )
-        self._effect = widgets.Dropdown(
-            description="that does", options=[*EFFECTS], style=label_width(70), layout={"width": "215px"}
-        )
-        self._register = widgets.Button(
-            description="Register", tooltip="Register this hook on the module", layout={"width": "96px"}
-        )
-        self._clear = widgets.Button(
-            description="Remove all", tooltip="Remove all hooks from the model", layout={"width": "96px"}
-        )
-        self._chips = widgets.HBox(layout={"flex_flow": "row wrap", "align_items": "center"})
-        self._picture, self._words, self._problem = (widgets.HTML() for _ in range(3))
-        choices = [self._module, self._kind, self._effect, self._register, self._clear]
-        row = widgets.HBox(choices, layout={"flex_flow": "row wrap"})
-        self.widget = widgets.VBox(
-            [self._model, row, self._chips, self._picture, self._words, self._problem], layout={"max_width": "900px"}
-        )
-        self._model.observe(self._change_model, "value")
-        self._register.on_click(self._add_hook)
-        self._clear.on_click(self._remove_all)
-
-    # What happens when a control changes
-
-    def _change_model(self, change: object) -> None:
-        self._hooks = []
-        self._fit_modules()
-        self._refresh()
-
-    def _add_hook(self, button: object) -> None:
-        hook = (self._module.value, self._kind.value, self._effect.value)
-        try:
-            self._hooks = list(read_placements(self._model.value, [*self._hooks, hook]))
-        except PlacementError as error:
-            self._problem.value = make_problem(str(error))
-            return
-        self._refresh()
-
-    def _remove_hook(self, button: widgets.Button) -> None:
-        del self._hooks[self._chips.children.index(button) - 1]  # the label comes first
-        self._refresh()
-
-    def _remove_all(self, button: object) -> None:
-        self._hooks = []
-        self._refresh()
-
-    def _refresh(self) -> None:
-        self._show_hooks()
-        self._show(tell_hooks(self._model.value, self._hooks))
-
-    def _fit_modules(self) -> None:
-        names = module_names(self._model.value)
-        self._module.options = [(title_of(name), name) for name in names]
-        self._module.value = names[1]
+    def fit(self, name: str) -> None:
+        """Change the list of hooks, and let the list of modules fit the model."""
+        controls = self.controls
+        if name == "model":
+            names = module_names(controls["model"].value)
+            controls["module"].options = [(each or "the model", each) for each in names]
+            controls["module"].value = names[1]
+        if name in ("model", "clear"):
+            self._hooks = []
+        if name == "register":
+            chosen = [controls[part].value for part in ("module", "kind", "effect")]
+            self._hooks = [*self._hooks, Placement(*chosen)]
+        if name.startswith("remove "):
+            del self._hooks[int(name.removeprefix("remove "))]
+        if name not in ("module", "kind", "effect"):
+            self._show_hooks()
 
     def _show_hooks(self) -> None:
-        words = (
-            "Hooks, in the order of registration (press to remove one):" if self._hooks else "No hook is registered."
-        )
-        outdated = self._chips.children
-        self._chips.children = [make_label(words), *(self._make_chip(hook) for hook in self._hooks)]
-        for chip in outdated:
-            chip.close()
-        self._clear.disabled = not self._hooks
+        words = "Hooks, in the order of registration (press to remove one):"
+        row = [make_label(words if self._hooks else "No hook is registered.")]
+        for number, hook in enumerate(self._hooks):
+            row.append(widgets.Button(description=f"Remove {hook}", layout={"width": "auto"}))
+            self.watch(f"remove {number}", row[-1])
+        self.put("hooks", widgets.HBox(row, layout=WRAPPED))
+        self.controls["clear"].disabled = not self._hooks
 
-    def _make_chip(self, hook: tuple[str, str, str]) -> widgets.Button:
-        chip = widgets.Button(description=f"Remove {describe(hook)}", layout={"width": "auto"})
-        chip.on_click(self._remove_hook)
-        return chip
-
-    def _show(self, story: HookStory) -> None:
-        """Put a story on the panel: the only place where the picture changes."""
-        self._story = story
-        self._picture.value = make_drawing(story.picture)
-        self._words.value, self._problem.value = make_paragraph(story.sentence), ""
+    def look(self, model: str, **_: object) -> View:
+        """Tell the run of this model with the hooks that are registered."""
+        story = tell_hooks(model, self._hooks)
+        return View(story.picture, story.sentence)

@@ -13,16 +13,7 @@ from dataclasses import dataclass, field
 import ipywidgets as widgets
 from torch import Tensor
 
-from course_utils.explorers.html import (  # noqa: F401 -- some explorers still ask this module for pieces of HTML
-    make_drawing,
-    make_label,
-    make_paragraph,
-    make_picture,
-    make_problem,
-    make_table,
-    put_on_paper,
-    wrap_words,
-)
+from course_utils.explorers.html import make_drawing, make_paragraph, make_picture, make_problem, put_on_paper
 from course_utils.root import CourseError, nearest
 from course_utils.show import widget_bundle
 from course_utils.vision.pictures import Picture, png
@@ -183,4 +174,5 @@ def make_choice(
 
 
 def label_width(pixels: int) -> dict[str, str]:
+    """Return the style of a control whose label is so wide."""
     return {"description_width": f"{pixels}px"}
