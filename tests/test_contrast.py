@@ -21,7 +21,6 @@ from course_utils import explorers
 from course_utils.exercises import classroom
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.lab import doctor
-from course_utils.vision import charts
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 THEMES = Path(sys.prefix) / "share" / "jupyter" / "lab" / "themes" / "@jupyterlab"
@@ -264,8 +263,6 @@ def besides() -> dict[str, str]:
         "gradient flow on paper": flow.still_picture,
         "model hooks": hooks._story.picture,
         "life of a call": call._story.picture,
-        "bars": charts.bars([1, 2], ["a", "b"], "title").svg,
-        "rules": charts.draw_rules((1, -2, 3), (1, 1, -1), "title").svg,
     }
 
 

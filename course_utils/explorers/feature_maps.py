@@ -23,8 +23,9 @@ from course_utils.explorers.panel import (
     make_picture,
     make_problem,
 )
+from course_utils.root import CourseError
 from course_utils.vision.networks import WeightsError
-from course_utils.vision.pictures import STRONGEST, Picture, PictureError, draw_strokes, put_on_white, read_picture
+from course_utils.vision.pictures import STRONGEST, Picture, draw_strokes, put_on_white, read_picture
 
 OWN_SIZE = 224  # of a picture of one's own: what the large networks take
 
@@ -241,7 +242,7 @@ class FeatureMaps(Explorer):
             return
         try:
             own = read_picture(self._upload.value[-1]["content"], size=OWN_SIZE)
-        except PictureError as error:
+        except CourseError as error:
             self._problem.value = make_problem(str(error))
             return
         self._own, self._pad.children = own, []

@@ -28,7 +28,7 @@ from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.pictures import (
     STRONGEST,
     Picture,
-    _colour,
+    colour_channel,
     find_strongest,
     grid,
     light_up,
@@ -189,7 +189,7 @@ def _draw(views: Views, layer: str, channel: int) -> Tensor:
     image, lines, sheet = _draw_frame(views, layer)
     sheet, one = sheet.clone(), views.layers[layer][channel]
     lit = light_up(image, one)
-    for place, panel in ((1, _resize_nearest(_colour(one), PANEL)), (2, torch.where(lines == 0.5, lit, lines))):
+    for place, panel in ((1, _resize_nearest(colour_channel(one), PANEL)), (2, torch.where(lines == 0.5, lit, lines))):
         left = GAP + place * (PANEL + GAP)
         sheet[:, GAP : GAP + PANEL, left : left + PANEL] = panel
     return sheet
@@ -206,7 +206,7 @@ def _draw_frame(views: Views, layer: str) -> tuple[Tensor, Tensor, Tensor]:
     panels = grid([image] * 3, columns=3, padding=GAP, labels=labels)
     maps = views.layers[layer]
     strongest = find_strongest(maps)
-    tiles = [_resize_nearest(_colour(maps[number]), THUMB) for number in strongest]
+    tiles = [_resize_nearest(colour_channel(maps[number]), THUMB) for number in strongest]
     thumbs = grid(tiles, columns=STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
     paper = panels[:, :1, :1]
     width = max(panels.shape[2], thumbs.shape[2])

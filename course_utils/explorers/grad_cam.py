@@ -18,10 +18,10 @@ from course_utils.explorers.panel import (
     make_picture,
     make_problem,
 )
+from course_utils.root import CourseError
 from course_utils.scenes.scene import SIZE
 from course_utils.vision.pictures import (
     Picture,
-    PictureError,
     png,
     read_picture,
 )
@@ -125,7 +125,7 @@ class GradCam(Explorer):
         self._upload.value = ()  # else the file would be saved with the notebook
         try:
             self._own = read_picture(content, size=SIZE)
-        except PictureError as error:
+        except CourseError as error:
             self._problem.value = make_problem(str(error))
             return
         self._fit_source()
