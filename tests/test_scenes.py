@@ -104,9 +104,10 @@ def test_a_window_cuts_a_polygon_without_changing_the_rest():
 def test_a_triangle_covers_its_area(corners):
     (ax, ay), (bx, by), (cx, cy) = corners
     area = abs((bx - ax) * (cy - ay) - (cx - ax) * (by - ay)) / 2 / 64**2
-    shape = np.array(corners) / 64
-    perimeter = sum(np.hypot(*(shape[i] - shape[i - 1])) for i in range(3))
-    assert covered(shape, (0, 0, 11, 11)).sum() == pytest.approx(area, abs=0.02 * perimeter + 0.02)
+    width, height = np.ptp(np.array(corners) / 64, axis=0)
+    # Lengths are measured on 8 lines a pixel and vary by 2 widths in all; each crossing is rounded to 1/64 of a pixel.
+    bound = width / 8 + height / 32
+    assert covered(np.array(corners) / 64, (0, 0, 11, 11)).sum() == pytest.approx(area, abs=bound + 1e-9)
 
 
 def test_a_corner_mark_keeps_a_smooth_curve_sharp():
@@ -259,6 +260,7 @@ def test_the_first_pictures_do_not_depend_on_how_many_follow():
     assert torch.equal(few.owners, many.owners[:3])
 
 
+@pytest.mark.slow
 def test_kinds_and_backgrounds_are_all_used_and_pictures_differ():
     batch = scenes(300, seed=5, size=64)
     assert batch.labels.sum(0).min() > 300 * 2 / len(KINDS) * 0.6
@@ -298,6 +300,7 @@ def test_a_batch_with_and_without_a_cue_shows_the_same_things():
         assert torch.equal(plain.masks(kind), cued.masks(kind))
 
 
+@pytest.mark.slow
 def test_colours_give_no_kind_away():
     """The nearest mean colour names the right kind hardly more often than chance (1 in 10) does."""
     train, test = scenes(400, seed=20, things=1, size=64), scenes(200, seed=21, things=1, size=64)

@@ -60,8 +60,7 @@ def look_at(network: str = "picture_net", image: str | os.PathLike | Tensor = ""
     network: a name that `load_classifier` takes; its weights are trained ones if they are in torch's cache.
     image: a picture's file, or (3, H, W) float in [0, 1].
     layer: a dotted name; empty takes the last layer that makes maps with more than one place.
-    Raises `CourseError` for an unknown network, a file that is no picture, or a layer or network without maps, and as
-    `find_layers` does for an unknown layer.
+    Raises as `load_classifier`, `read_picture` and `find_layers` do, and `CourseError` where there are no maps.
     """
     found = load_classifier(network, pretrained="if cached")
     batch = found.transform(image if isinstance(image, Tensor) else pictures.read_picture(image))[None]

@@ -1,9 +1,9 @@
-"""Tensors to pictures, and files to tensors: colour maps, overlays, outlines, grids, fast PNG, alt text in notebooks.
+"""Tensors to pictures, and files to tensors: colour maps, outlines, grids, fast PNG, alt text in notebooks.
 
 A picture is a tensor (3, H, W), float in [0, 1] or uint8 in 0…255; a map is (H, W), float in [0, 1]. The functions up
 to `light_up` take any number of leading dimensions before these, and return float32.
 
-    show(overlay(image, normalise(heat)), alt="The map is brightest on the cat.")
+    show(draw_heat(image, normalise(heat)), alt="The map is brightest on the cat.")
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ MARK = 7  # pixels: the radius of the ring around the hottest pixel
 STRONGEST = 8  # as many small maps fit in a row under the three large ones
 FIXED_SCALE = 1.5  # a gradient of 1/3 is white, of -1/3 black: only the strongest ones reach that
 
-# --- maps -------------------------------------------------------------------------------------------------------------
-
 
 def normalise(maps: Tensor) -> Tensor:
     """Stretch each map (..., H, W) to [0, 1]: its least value becomes 0, its greatest 1; a constant map is all 0.
@@ -78,9 +76,8 @@ def colourise(maps: Tensor, colours: str = "viridis") -> Tensor:
 
     colours: the name of one of matplotlib's colour maps. Raises `CourseError` for values out of range.
     """
-    maps = _in_range(_finite(maps), "a map to colour has", "normalise(map) stretches it")
     table = _colour_table(colours)
-    return table[(maps * (len(table) - 1)).round().long()].movedim(-1, -3)
+    return table[(_in_range(maps, "normalise(map) stretches it") * 255).round().long()].movedim(-1, -3)
 
 
 @functools.cache
@@ -91,25 +88,12 @@ def _colour_table(colours: str) -> Tensor:
     return torch.from_numpy(matplotlib.colormaps[colours](np.arange(256))[:, :3].astype(np.float32))
 
 
-def _in_range(values: Tensor, what: str, cure: str) -> Tensor:
+def _in_range(values: Tensor, cure: str) -> Tensor:
+    values = _finite(values)
     low, high = values.min().item(), values.max().item()
     if low < -1e-6 or high > 1 + 1e-6:
-        raise CourseError(f"{what} values in [0, 1], got {low:g} to {high:g}: {cure}")
+        raise CourseError(f"what is shown has values in [0, 1], got {low:g} to {high:g}: {cure}")
     return values.clamp(0, 1)
-
-
-def overlay(images: Tensor, heat: Tensor, opacity: float = 0.5, colours: str = "inferno") -> Tensor:
-    """Lay coloured maps over pictures: (..., 3, H, W) and (..., h, w) in [0, 1] to (..., 3, H, W).
-
-    heat: of the same leading dimensions; resized to H x W. opacity: 0 shows the picture only, 1 the map only.
-    Raises `CourseError` for shapes that do not go together, and for values out of range.
-    """
-    images = as_floats(images)
-    if heat.shape[:-2] != images.shape[:-3]:
-        wanted = ", ".join(map(str, (*images.shape[:-3], "h", "w")))
-        raise CourseError(f"pictures {tuple(images.shape)} go with maps ({wanted}), got {tuple(heat.shape)}")
-    coloured = colourise(resize_maps(heat, images.shape[-2:]), colours)
-    return images + opacity * (coloured - images)
 
 
 def resize_maps(maps: Tensor, size: Sequence[int]) -> Tensor:
@@ -123,11 +107,9 @@ def outline(images: Tensor, masks: Tensor, colour: str = "white", width: int = 1
     The outermost `width` pixels inside the mask get the colour (a name or "#rrggbb"), as many outside a contrasting
     black or white, so that the line is seen on any ground. Nothing is drawn along the picture's edge.
     """
-    images, masks = as_floats(images), masks.to("cpu")
+    images, masks = _as_floats(images), masks.to("cpu")
     if masks.dtype != torch.bool or masks.shape != (*images.shape[:-3], *images.shape[-2:]):
-        raise CourseError(
-            f"pictures {tuple(images.shape)} need such masks, bool, got {masks.dtype} {tuple(masks.shape)}"
-        )
+        raise CourseError(f"pictures {tuple(images.shape)} need bool masks, got {masks.dtype} {tuple(masks.shape)}")
     red, green, blue = rgb = ImageColor.getrgb(colour)[:3]
     around = 1.0 if 0.299 * red + 0.587 * green + 0.114 * blue < 128 else 0.0
     inside, outside = masks & _widen(~masks, width), ~masks & _widen(masks, width)
@@ -142,7 +124,7 @@ def _widen(masks: Tensor, width: int) -> Tensor:
     return F.max_pool2d(flat, 2 * width + 1, stride=1, padding=width).reshape(masks.shape) > 0
 
 
-def as_floats(images: Tensor) -> Tensor:
+def _as_floats(images: Tensor) -> Tensor:
     """Pictures (..., 3, H, W), uint8 or float in [0, 1], as detached float32 on the CPU.
 
     Raises `CourseError` for another shape and for values that are out of range or not finite.
@@ -151,7 +133,7 @@ def as_floats(images: Tensor) -> Tensor:
         raise CourseError(f"expected pictures (..., 3, H, W), got shape {tuple(images.shape)}")
     if images.dtype == torch.uint8:
         return images.detach().to("cpu", torch.float32) / 255
-    return _in_range(_finite(images), "float pictures have", "scale_to_unit(image, dims=3) stretches one")
+    return _in_range(images, "scale_to_unit(image, dims=3) stretches a picture")
 
 
 def light_up(images: Tensor, maps: Tensor, dark: float = 0.3) -> Tensor:
@@ -187,9 +169,6 @@ def undo_colours(network: Classifier, x: Tensor) -> Tensor:
     return (x * torch.tensor(std)[:, None, None] + torch.tensor(mean)[:, None, None]).clamp(0, 1)
 
 
-# --- drawing ----------------------------------------------------------------------------------------------------------
-
-
 def draw_heat(
     image: Tensor,
     heat: Tensor | None = None,
@@ -202,15 +181,21 @@ def draw_heat(
     """Return a picture at twice its size, (3, 2H, 2W), with a heat map over it and an outline in it where asked for.
 
     image: (3, H, W), float in [0, 1] or uint8. heat: (h, w) in [0, 1]. mask: (H, W) bool, outlined in white.
-    opacity, colours: of the map, see `overlay`. mark: whether to ring the hottest pixel of the map.
+    opacity: 0 shows the picture only, 1 the map only. colours: as in `colourise`. mark: rings the map's hottest pixel.
+    Raises `CourseError` for values out of range, and for a mark without a map.
     """
-    tile = as_floats(image) if heat is None else overlay(image, heat, opacity, colours)
-    size = [HEAT_SCALE * length for length in tile.shape[1:]]
+    tile, shape = _as_floats(image), image.shape[-2:]
+    if heat is not None:
+        heat = resize_maps(heat, shape)
+        tile = tile + opacity * (colourise(heat, colours) - tile)
+    elif mark:
+        raise CourseError("the hottest pixel of what? Give a heat map with mark=True")
+    size = [HEAT_SCALE * length for length in shape]
     tile = F.interpolate(tile[None], size, mode="bicubic", align_corners=False)[0].clamp(0, 1)
     if mask is not None:
         tile = outline(tile, resize_maps(mask, size) > 0.5)
     if mark:
-        row, column = (HEAT_SCALE * point(resize_maps(heat, image.shape[1:])[None])[0]).tolist()
+        row, column = (HEAT_SCALE * point(heat[None])[0]).tolist()
         dot = torch.zeros(size, dtype=torch.bool)
         dot[row, column] = True
         tile = outline(tile, grow(dot[None], MARK)[0], "cyan", width=2)
@@ -263,7 +248,7 @@ def grid(
     tiles = [_in_three_channels(tile) for tile in pictures]
     if labels is not None and len(labels) != len(tiles):
         raise CourseError(f"{len(tiles)} pictures need as many labels, got {len(labels)}")
-    stacked = _repeat_pixels(as_floats(torch.stack(tiles)), scale)
+    stacked = _repeat_pixels(_as_floats(torch.stack(tiles)), scale)
     if labels is not None:
         strips = [_draw_text([label], stacked.shape[-1]) for label in labels]
         stacked = torch.cat([stacked, torch.stack(strips)], dim=-2)
@@ -283,7 +268,7 @@ def _in_three_channels(image: Tensor) -> Tensor:
 
 
 def _repeat_pixels(images: Tensor, times: int) -> Tensor:
-    return images.repeat_interleave(times, -2).repeat_interleave(times, -1) if times > 1 else images
+    return images.repeat_interleave(times, -2).repeat_interleave(times, -1)
 
 
 def _draw_text(lines: Sequence[str], width: int) -> Tensor:
@@ -304,7 +289,7 @@ def png(image: Tensor, small: bool = False) -> bytes:
 
     small: take twice as long for an eighth fewer bytes, for a picture that is stored in a notebook.
     """
-    pixels = (as_floats(_in_three_channels(image)) * 255).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
+    pixels = (_as_floats(_in_three_channels(image)) * 255).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", compress_level=6 if small else 1)
     return buffer.getvalue()
@@ -339,7 +324,7 @@ def show(image: Tensor, alt: str, title: str | None = None, scale: int = 1) -> P
     alt: a sentence that says what there is to see; it must not be empty. scale: how often each pixel is repeated.
     title: drawn above the picture, in as many lines as it needs: the finding, in a few words.
     """
-    image = _repeat_pixels(as_floats(_in_three_channels(image)), scale)
+    image = _repeat_pixels(_as_floats(_in_three_channels(image)), scale)
     if title:
         per_letter = ImageFont.load_default(13).getlength("average text") / len("average text")
         lines = textwrap.wrap(title, max(int((image.shape[-1] - 4) / per_letter), 8), break_long_words=False)
@@ -393,8 +378,11 @@ def _decode(image: Image.Image, size: int | None) -> Tensor:
     if size is not None:
         image.draft("RGB", (2 * size, 2 * size))  # a JPEG is decoded at a fraction of its size: no work for nothing
     flat = _flatten(ImageOps.exif_transpose(image))
-    if size is not None:  # from the middle; averages when it makes smaller
-        flat = ImageOps.fit(flat, (size, size), Image.Resampling.BILINEAR)
+    if size is not None:
+        side = min(flat.size)
+        left, top = (flat.width - side) // 2, (flat.height - side) // 2
+        middle = flat.crop((left, top, left + side, top + side))
+        flat = middle.resize((size, size), Image.Resampling.BILINEAR)  # averages when it makes smaller
     pixels = torch.from_numpy(np.array(flat, dtype=np.float32))
     if flat.mode == "F":
         return (pixels / 65535).clamp(0, 1).expand(3, -1, -1).contiguous()

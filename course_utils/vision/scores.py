@@ -5,13 +5,9 @@
     for name, twin in randomise_cascading(model):   from the last layer downwards
         print(name, rank_correlation(find_strength(explain(twin)), find_strength(explain(model))))
 
-Three questions to a map and the truth, each with its level of chance:
-
-- The pointing game (Zhang et al., 2018): is the hottest pixel on the thing? Strict: on its mask. Tolerant: on the mask
-  or at most `tolerance` pixels away from it. By chance, a pixel drawn at random would hit as often as the (grown) mask
-  has area.
-- The energy inside (Wang et al., 2020): which share of all heat is on the mask? An even map has the mask's area there.
-- The wrong object: is the hottest pixel on *another* thing? By chance, as often as the other things have area.
+The pointing game (Zhang et al., 2018) asks whether the hottest pixel is on the thing's mask (tolerant: or at most
+`tolerance` pixels away from it), or on *another* thing; a pixel drawn at random is as often there as the mask has area.
+The energy inside (Wang et al., 2020) is the share of all heat on the mask; an even map has the mask's area there.
 """
 
 from __future__ import annotations
@@ -86,6 +82,8 @@ def localise(
 
     Raises `CourseError` for other shapes or types, and for maps that are not finite or have values below 0.
     """
+
+    _check_pair(heatmaps, masks)
 
     def rate(found: Tensor, on: Tensor) -> HitRate:
         return HitRate(found.double().sum().item(), len(found), chance(on))
@@ -248,9 +246,7 @@ def _flatten_pair(*pair: Tensor) -> list[Tensor]:
     """Both as (N, values) float64 on the CPU."""
     if pair[0].shape != pair[1].shape or not all(each.isfinite().all() for each in pair):
         shapes = " and ".join(str(tuple(each.shape)) for each in pair)
-        raise CourseError(
-            f"maps to compare are of one shape (N, …) and finite, got {shapes}, or values nan or infinite"
-        )
+        raise CourseError(f"maps to compare are finite and of one shape (N, …), got {shapes}, or values that are not")
     return [each.detach().to("cpu", torch.float64).flatten(1) for each in pair]
 
 
@@ -271,11 +267,9 @@ def _cosine(first: Tensor, second: Tensor) -> Tensor:
 class ClassSensitivity:
     """How two maps of the same pictures differ that explain two classes, each of which is there; means over pictures.
 
-    pictures: how many pairs of maps.
-    on_own: the strength on the thing asked for, as a share of that on both things. 1: all of it; blind to the class:
+    on_own: the strength on the thing asked for, as a share of that on both things. A map that is blind to the class has
         `chance`, because each thing is asked for once in each picture.
-    cosine: between the two maps themselves. -1: one is the negative of the other; 1: they are the same.
-    ranks: rank correlation of the two strengths. 1: the same pixels are bright, in the same order.
+    cosine, ranks: between the two maps; rank correlation of their strengths.
     """
 
     pictures: int
