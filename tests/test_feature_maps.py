@@ -411,17 +411,13 @@ def test_uploads_just_work(name):
     assert not control(explorer, widgets.IntSlider, "Picture").disabled
 
 
-@pytest.mark.parametrize(
-    ("data", "complaint"),
-    [(b"", "empty"), (b"hello", "no picture"), (UPLOADS["PNG"][:60], "damaged or cut off")],
-    ids=["empty", "text", "cut off"],
-)
-def test_uploads_that_do_not_work_are_a_sentence(data, complaint):
+@pytest.mark.parametrize("data", [b"", b"hello", UPLOADS["PNG"][:60]], ids=["empty", "text", "cut off"])
+def test_uploads_that_do_not_work_are_a_sentence(data):
     explorer = FeatureMaps()
     before, shown = explorer.sentence, panel_picture(explorer)
     upload(explorer, data)
     assert "That does not work yet." in words(explorer)
-    assert complaint in words(explorer)
+    assert "is damaged, or no picture" in words(explorer)
     assert (explorer.sentence, panel_picture(explorer)) == (before, shown)
     control(explorer, widgets.IntSlider, "Picture").value = 1
     assert "That does not work yet." not in words(explorer)

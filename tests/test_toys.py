@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
-from course_utils.hooks.inventory import count_hooks
 from course_utils.vision.toys import (
     MODELS,
     ODDS,
@@ -51,15 +48,6 @@ def test_the_softmax_by_the_formula_is_right_while_exp_is_finite():
     x = torch.tensor([[1.0, 2.0], [88.0, 87.0], [-5.0, 3.0]])
     expected = x.double().softmax(1) @ torch.tensor([[3.0], [4.0]]).double()
     assert torch.allclose(make_overflow_net()(x).double(), expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("number", "finite"), [(88.0, True), (89.0, False), (100.0, False)])
-def test_exp_overflows_where_numpy_does(number, finite):
-    with np.errstate(over="ignore"):
-        assert bool(np.isfinite(np.exp(np.float32(number)))) is finite
-    answer = make_overflow_net()(torch.tensor([[number, 1.0]])).item()
-    assert math.isfinite(answer) is finite
-    assert finite or math.isnan(answer)
 
 
 def test_each_part_of_the_overflow_net_called_by_hand():
@@ -115,13 +103,6 @@ def test_a_long_chain_overflows_where_float32_does():
     assert finite == [number >= 100 - 81 for number in range(100)]
 
 
-@pytest.mark.parametrize("make", [make_overflow_net, make_distance_net, make_one_unit, lambda: make_chain(2)])
-def test_they_come_without_hooks_and_all_of_them_can_be_trained(make):
-    net = make()
-    assert count_hooks(net).total() == 0
-    assert all(parameter.requires_grad for parameter in net.parameters())
-
-
 def expected_shares(words: list[str]) -> torch.Tensor:
     """(2, L, L) by counting: a place that fits has 96 parts, another one has 1; without any that fits all are alike."""
     tables = []
@@ -148,21 +129,3 @@ def test_only_the_second_head_is_read():
     with torch.no_grad():
         block.self_attn.in_proj_weight[25:] *= 5
     assert not torch.allclose(block(x), before)
-
-
-def test_the_fast_path_and_the_slow_one_agree():
-    words = SENTENCES[0]
-    block, x = make_two_head_block(words), encode(words)
-    slow = block(x).detach()
-    with torch.no_grad():
-        assert torch.allclose(block(x), slow, atol=1e-5)
-    assert count_hooks(block).total() == 0
-    assert not block.training
-
-
-def test_a_word_that_comes_twice_differs_in_its_place_only():
-    x = encode(["the", "cat", "the"])
-    assert x.shape == (1, 3, 6)
-    assert torch.equal(x[0, 0, :3], x[0, 2, :3])
-    assert torch.equal(x[0, :, 3:], torch.eye(3))
-    assert not torch.equal(x[0, 0, :3], x[0, 1, :3])

@@ -215,7 +215,7 @@ def _compose(
     canvas = world.canvas.copy()
     owners = np.full((size, size), NOTHING, dtype=np.uint8)
     if cue is not None:
-        dice = _throw(seed).cue
+        dice = _throw(seed)[3]
         sprite = _place_cue(cue, _draw_cue(cue, dice, world.light, size), world.sprites, dice, size)
         if drawn.CUES[cue].stands:
             _ground(canvas, sprite, True, world.background, world.light, size)
@@ -228,21 +228,11 @@ def _compose(
     return pixels, owners, world.background, world.mood.name
 
 
-class _AllDice(NamedTuple):
-    """Dice for each of the choices in a picture, so that one does not change with another."""
-
-    setting: Dice
-    light: Dice
-    place: Dice
-    cue: Dice
-    first_thing: Dice
-    second_thing: Dice
-
-
-def _throw(seed: int) -> _AllDice:
+def _throw(seed: int) -> list[Dice]:
+    """Dice for the setting, the light, the places, the cue and two things, so that no choice changes with another."""
     dice = Dice(seed)
     dice.split()  # chooses the kinds in `scenes`
-    return _AllDice(*(dice.split() for _ in range(6)))
+    return [dice.split() for _ in range(6)]
 
 
 class _World(NamedTuple):
@@ -258,16 +248,15 @@ class _World(NamedTuple):
 @lru_cache(maxsize=128)  # a batch is often drawn twice, with a cue and without
 def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | None) -> _World:
     """What a picture has with a cue and without; for all who ask, so that nobody may write to it."""
-    dice = _throw(seed)
-    mood = dice.light.pick([*MOODS[:1], *MOODS])  # day twice as often
-    light = dice.light.pick([(-0.8, -0.6), (-0.6, -0.8), (0.6, -0.8), (0.8, -0.6)])
-    thing_dice = (dice.first_thing, dice.second_thing)
+    setting, lighting, places, _, *thing_dice = _throw(seed)
+    mood = lighting.pick([*MOODS[:1], *MOODS])  # day twice as often
+    light = lighting.pick([(-0.8, -0.6), (-0.6, -0.8), (0.6, -0.8), (0.8, -0.6)])
     sprites = [_draw_thing(*pair, light, size, alone=len(kinds) == 1) for pair in zip(kinds, thing_dice, strict=False)]
-    sprites = _place_things(kinds, sprites, dice.place, size)
+    sprites = _place_things(kinds, sprites, places, size)
 
-    chosen = dice.setting.pick(BACKGROUNDS)
+    chosen = setting.pick(BACKGROUNDS)
     background = background or chosen
-    canvas = _paint_setting(background, dice.setting, mood, size)
+    canvas = _paint_setting(background, setting, mood, size)
     for kind, sprite in zip(kinds, sprites, strict=True):
         _ground(canvas, sprite, drawn.THINGS[kind].stands, background, light, size)
     for array in (canvas, *(part for sprite in sprites for part in (sprite.colour, sprite.alpha))):

@@ -35,17 +35,16 @@ def bars(values: Sequence[float], labels: Sequence[str], title: str, unit: str =
         raise CourseError(f"a chart takes one label for each value, got {len(values)} values and {len(labels)} labels")
     if bad := [label for value, label in zip(values, labels, strict=True) if not 0 <= value < math.inf]:
         raise CourseError(f"the value of {bad[0]!r} is no length: a bar needs a finite number from 0 up")
-    amounts = [f"{_number(value)} {unit}".rstrip() for value in values]
+    wide, lines, amounts = max(map(len, labels)), [title], [f"{_number(value)} {unit}".rstrip() for value in values]
     axes = _canvas(6.8, 0.48 * len(values), title)
     axes.barh(range(len(values)), values, height=0.36, color=BLUE)
     for row, (value, label, amount) in enumerate(zip(values, labels, amounts, strict=True)):
         axes.text(0, row - 0.27, label, va="bottom", fontsize=10)
         axes.annotate(amount, (value, row), (6, 0), textcoords="offset points", va="center", weight="bold")
+        lines.append(f"  {label:<{wide}}  {amount}")
     axes.set(xlim=(0, 1.22 * max(values) or 1), ylim=(len(values) - 0.78, -0.78))
-    wide = max(map(len, labels))
-    lines = [f"  {label:<{wide}}  {amount}" for label, amount in zip(labels, amounts, strict=True)]
-    in_a_row = "; ".join(f"{label}: {amount}" for label, amount in zip(labels, amounts, strict=True))
-    return figure_with_alt(axes.figure, alt or f"{in_a_row}.", text="\n".join([title, *lines]))
+    in_a_row = "; ".join(map(": ".join, zip(labels, amounts, strict=True)))
+    return figure_with_alt(axes.figure, alt or f"{in_a_row}.", text="\n".join(lines))
 
 
 def draw_attention(weights: Tensor, words: Sequence[str], labels: Sequence[str], title: str, alt: str) -> Picture:
