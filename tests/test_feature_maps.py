@@ -132,6 +132,7 @@ def test_the_maps_are_those_that_the_layers_compute_and_no_hook_is_left():
     assert count_hooks(load_network("picture_net").model).total() == 0
 
 
+@pytest.mark.slow
 def test_large_networks_see_the_middle_of_the_picture():
     maps = run_network("alexnet", CAT_AND_BOAT)
     large = nn.functional.interpolate(CAT_AND_BOAT.image[None], size=(256, 256), mode="bilinear")
@@ -143,6 +144,7 @@ def test_large_networks_see_the_middle_of_the_picture():
     assert "classifier.2" not in maps.layers, "a ReLU between linear layers makes no maps"
 
 
+@pytest.mark.slow
 def test_a_module_that_runs_twice_has_two_entries_in_the_order_of_the_run():
     layers = find_maps("resnet34", 0).layers
     names = list(layers)
@@ -198,6 +200,7 @@ def test_other_sentences(change, words):
     assert words in draw_channel(maps, next(iter(maps.layers)), 8).sentence
 
 
+@pytest.mark.slow
 def test_the_sentence_about_weights_names_no_folder(monkeypatch):
     told = dataclasses.replace(load_network("alexnet"), note="alexnet has random weights: none are in /home/me/.cache")
     monkeypatch.setattr(feature_maps, "load_network", lambda network: told)
@@ -254,6 +257,7 @@ def test_another_layer_has_its_own_channels():
     assert "It is number 1 of the 8 strongest here." in explorer.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_network_opens(network):
     explorer = FeatureMaps()

@@ -2,8 +2,6 @@
 
 import hashlib
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,30 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from course_utils.root import CourseError
 from course_utils.scenes import scene as world
-from course_utils.scenes.drawing import (
-    Dice,
-    Part,
-    Pencil,
-    box,
-    cover,
-    ellipse,
-    line,
-    mix,
-    paint,
-    polygon,
-    rgb,
-    smooth,
-    turn,
-)
-from course_utils.scenes.scene import (
-    BACKGROUNDS,
-    CUES,
-    KINDS,
-    scene,
-    scenes,
-)
-from course_utils.scenes.things import PAINTS, THINGS
+from course_utils.scenes.drawing import Dice, Part, Pencil, box, cover, ellipse, line, paint, smooth, turn
+from course_utils.scenes.scene import BACKGROUNDS, CUES, KINDS, Scene, scene, scenes
 
 
 def digest(*tensors: torch.Tensor) -> str:
@@ -44,7 +22,7 @@ def digest(*tensors: torch.Tensor) -> str:
     return state.hexdigest()[:16]
 
 
-def pixels(picture: world.Scene) -> torch.Tensor:
+def pixels(picture: Scene) -> torch.Tensor:
     return (picture.image * 255).round().to(torch.uint8)
 
 
@@ -64,13 +42,6 @@ def test_a_picture_is_the_same_to_the_last_bit_everywhere(name):
     kinds, background, cue, seed = name.split("/")
     picture = scene(*kinds.split("+"), seed=int(seed), background=background, cue=cue or None)
     assert digest(pixels(picture), picture.masks, picture.cue_mask) == GOLDEN[name]
-
-
-def test_the_golden_pictures_show_every_kind_background_and_cue():
-    parts = [name.split("/") for name in GOLDEN]
-    assert {kind for kinds, *_ in parts for kind in kinds.split("+")} == set(KINDS)
-    assert {background for _, background, _, _ in parts} == set(BACKGROUNDS)
-    assert {cue for _, _, cue, _ in parts} == {*CUES, ""}
 
 
 def test_a_batch_is_the_same_to_the_last_bit_everywhere():
@@ -104,13 +75,6 @@ def test_global_random_states_are_neither_used_nor_changed():
     assert torch.equal(first.images, scenes(3, seed=4).images)
 
 
-def test_importing_the_module_loads_no_heavy_library():
-    heavy = "{'torchvision', 'matplotlib', 'ipywidgets', 'IPython'}"
-    code = f"import sys, course_utils.scenes.scene; print(sorted({heavy} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
-
-
 # --- drawing ----------------------------------------------------------------------------------------------------------
 
 
@@ -124,23 +88,10 @@ def test_a_box_covers_exactly_its_share_of_every_pixel():
     assert share.tolist() == [[0, 0.375, 0.5, 0.25, 0], [0, 0.75, 1, 0.5, 0], [0, 0, 0, 0, 0]]
 
 
-def test_the_direction_of_a_polygon_does_not_matter():
-    shape = smooth("0,0 7,1 9,6! 4,8 1,5")
-    assert np.array_equal(covered(shape, (-2, -2, 12, 12)), covered(shape[::-1], (-2, -2, 12, 12)))
-
-
 def test_a_window_cuts_a_polygon_without_changing_the_rest():
     shape = ellipse(5, 5, 6.3, 4.1, 30)
     whole = covered(shape, (-4, -4, 14, 14))
     assert np.array_equal(covered(shape, (2, 3, 8, 9)), whole[7:13, 6:12])
-
-
-def test_several_polygons_at_once_are_the_polygons_one_by_one():
-    shapes = [box(0, 0, 3, 2), ellipse(4, 4, 3), polygon("1,1 8,2 3,7")]
-    windows = [(0, 0, 4, 3), (1, 1, 8, 8), (-1, 0, 6, 9)]
-    together = cover([np.rint(shape * 64).astype(np.int64) for shape in shapes], np.array(windows))
-    for shape, window, share in zip(shapes, windows, together, strict=True):
-        assert np.array_equal(share / 512, covered(shape, window))
 
 
 @settings(max_examples=60, deadline=None)
@@ -148,9 +99,10 @@ def test_several_polygons_at_once_are_the_polygons_one_by_one():
 def test_a_triangle_covers_its_area(corners):
     (ax, ay), (bx, by), (cx, cy) = corners
     area = abs((bx - ax) * (cy - ay) - (cx - ax) * (by - ay)) / 2 / 64**2
-    shape = np.array(corners) / 64
-    perimeter = sum(np.hypot(*(shape[i] - shape[i - 1])) for i in range(3))
-    assert covered(shape, (0, 0, 11, 11)).sum() == pytest.approx(area, abs=0.02 * perimeter + 0.02)
+    width, height = np.ptp(np.array(corners) / 64, axis=0)
+    # Lengths are measured on 8 lines a pixel and vary by 2 widths in all; each crossing is rounded to 1/64 of a pixel.
+    bound = width / 8 + height / 32
+    assert covered(np.array(corners) / 64, (0, 0, 11, 11)).sum() == pytest.approx(area, abs=bound + 1e-9)
 
 
 def test_a_corner_mark_keeps_a_smooth_curve_sharp():
@@ -184,26 +136,55 @@ def test_the_side_away_from_the_light_is_darker():
     assert np.nanmax(tone[20:, 20:]) <= 0.5
 
 
-def test_colours_mix_and_read():
-    assert rgb("ff0080") == (1.0, 0.0, 128 / 255)
-    assert mix((0, 0, 0), (1, 0.5, 0), 0.5) == (0.5, 0.25, 0.0)
-
-
 # --- one scene --------------------------------------------------------------------------------------------------------
 
 
-def test_a_scene_has_the_documented_shapes():
-    picture = scene("cat", "boat", seed=3)
-    assert picture.image.shape == (3, 112, 112)
+def box_around(mask: torch.Tensor) -> tuple[int, int, int, int]:
+    rows, columns = mask.nonzero().T
+    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
+
+
+@pytest.mark.parametrize("size", [64, 112, 200])
+def test_a_scene_has_the_documented_shapes(size):
+    picture = scene("cat", "boat", seed=3, size=size)
+    assert picture.image.shape == (3, size, size)
     assert picture.image.dtype == torch.float32
     assert 0 <= picture.image.min() < picture.image.max() <= 1
-    assert picture.masks.shape == (2, 112, 112)
+    assert picture.masks.shape == (2, size, size)
     assert picture.masks.dtype == torch.bool
+    assert not picture.masks.all(0).any()
     assert picture.labels == ("cat", "boat")
-    assert picture.boxes.dtype == torch.int64
-    assert picture.background in BACKGROUNDS
-    assert picture.cue is None
     assert not picture.cue_mask.any()
+    assert scene(seed=2, size=size).masks.shape == (0, size, size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_picture_cuts_a_thing_off_and_one_alone_is_large(kind):
+    for seed in range(8):
+        picture = scene(kind, seed=seed, size=64)
+        left, top, right, bottom = box_around(picture.masks[0])
+        assert 1 <= left < right <= 63
+        assert 1 <= top < bottom <= 63
+        assert 0.04 < picture.masks.float().mean() < 0.5
+
+
+def test_enough_of_every_thing_is_seen_and_some_overlap(monkeypatch):
+    drawn, put = {}, world._put
+
+    def watch(canvas, owners, sprite, owner=0):
+        drawn[owner] = int((sprite.alpha >= 0.5).sum())
+        put(canvas, owners, sprite, owner)
+
+    monkeypatch.setattr(world, "_put", watch)
+    shares = []
+    for seed in range(80):
+        picture = scene(*Dice(seed).pick_two(KINDS), seed=seed, size=64)
+        for kind, mask in zip(picture.labels, picture.masks, strict=True):
+            shares.append(int(mask.sum()) / drawn[KINDS.index(kind) + 1])
+            assert min(box_around(mask)) >= 1
+            assert max(box_around(mask)) <= 63
+    assert min(shares) >= 0.65
+    assert 0.05 < np.mean(np.array(shares) < 0.97) < 0.3
 
 
 def test_a_scene_says_in_words_what_it_shows():
@@ -213,75 +194,13 @@ def test_a_scene_says_in_words_what_it_shows():
     assert str(scene(background="grass")).startswith("nothing on grass")
 
 
-@pytest.mark.parametrize("size", [64, 128, 200])
-def test_a_scene_can_have_another_size(size):
-    picture = scene("dog", "plane", seed=1, size=size)
-    assert picture.image.shape == (3, size, size)
-    assert (picture.masks.flatten(1).sum(1) > size * size / 60).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_thing_can_be_drawn_alone(kind):
-    picture = scene(kind, seed=2)
-    assert picture.masks.shape == (1, 112, 112)
-    assert 0.04 < picture.masks.float().mean() < 0.5
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_picture_cuts_a_thing_off(kind):
-    for seed in range(25):
-        left, top, right, bottom = scene(kind, seed=seed, size=64).boxes[0].tolist()
-        assert 1 <= left < right <= 63
-        assert 1 <= top < bottom <= 63
-
-
-def test_a_bare_background_has_no_masks():
-    picture = scene(seed=2)
-    assert picture.labels == ()
-    assert picture.masks.shape == (0, 112, 112)
-    assert picture.boxes.shape == (0, 4)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_masks_do_not_share_a_pixel_and_boxes_fit_them_tightly(seed):
-    picture = scene(*Dice(seed).pick_two(KINDS), seed=seed)
-    assert not (picture.masks[0] & picture.masks[1]).any()
-    for mask, (left, top, right, bottom) in zip(picture.masks, picture.boxes.tolist(), strict=True):
-        inside = mask[top:bottom, left:right]
-        assert inside.sum() == mask.sum()
-        assert inside[0].any()
-        assert inside[-1].any()
-        assert inside[:, 0].any()
-        assert inside[:, -1].any()
-
-
-def test_enough_of_every_thing_is_seen_and_some_overlap(monkeypatch):
-    drawn = {}
-    put = world._put
-
-    def watch(canvas, owners, sprite, owner=0):
-        drawn[owner] = int((sprite.alpha >= 0.5).sum())
-        put(canvas, owners, sprite, owner)
-
-    monkeypatch.setattr(world, "_put", watch)
-    shares = []
-    for seed in range(150):
-        picture = scene(*Dice(seed).pick_two(KINDS), seed=seed)
-        for kind, mask, edges in zip(picture.labels, picture.masks, picture.boxes, strict=True):
-            shares.append(int(mask.sum()) / drawn[KINDS.index(kind) + 1])
-            assert edges[:2].min() >= 1
-            assert edges[2:].max() <= 111
-    assert min(shares) >= 0.65
-    assert 0.05 < np.mean(np.array(shares) < 0.97) < 0.3
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_is_where_the_picture_differs_from_the_bare_background(kind):
     with_thing, bare = scene(kind, seed=6, background="sand"), scene(seed=6, background="sand")
     changed = (with_thing.image - bare.image).abs().amax(0) > 0.02
     mask = with_thing.masks[0]
     assert changed[mask].float().mean() > 0.95
-    top = int(with_thing.boxes[0, 1])
+    top = box_around(mask)[1]
     above = torch.zeros_like(mask)
     above[: max(top - 2, 0)] = True  # there is no shadow above a thing
     assert not changed[above].any()
@@ -306,15 +225,6 @@ def test_a_cue_changes_the_picture_only_where_it_is(cue):
     assert torch.equal(plain.image[:, far], cued.image[:, far])
 
 
-def test_the_order_of_the_names_is_the_order_of_the_masks():
-    for seed in range(8):
-        assert scene("tree", "bird", seed=seed).labels == ("tree", "bird")
-        tree, bird = scene("tree", "bird", seed=seed).boxes
-        assert tree[3] > bird[3]  # a tree stands lower than a bird flies
-        bird, tree = scene("bird", "tree", seed=seed).boxes
-        assert tree[3] > bird[3]
-
-
 # --- many scenes ------------------------------------------------------------------------------------------------------
 
 
@@ -329,7 +239,6 @@ def test_a_batch_has_the_documented_shapes_and_agrees_with_itself():
     for column, kind in enumerate(KINDS):
         assert torch.equal(batch.masks(kind).flatten(1).any(1), batch.labels[:, column] > 0)
     assert not batch.cue_masks().any()
-    assert set(batch.cues) == {None}
 
 
 def test_the_first_pictures_do_not_depend_on_how_many_follow():
@@ -338,22 +247,19 @@ def test_the_first_pictures_do_not_depend_on_how_many_follow():
     assert torch.equal(few.owners, many.owners[:3])
 
 
-def test_another_seed_gives_other_pictures():
-    first, second = scenes(8, seed=0), scenes(8, seed=1)
-    assert len({digest(image) for image in (*first.images, *second.images)}) == 16
-
-
-def test_kinds_backgrounds_and_lights_are_all_used_and_independent():
+@pytest.mark.slow
+def test_kinds_and_backgrounds_are_all_used_and_pictures_differ():
     batch = scenes(300, seed=5, size=64)
     assert batch.labels.sum(0).min() > 300 * 2 / len(KINDS) * 0.6
-    assert {*batch.backgrounds} == {*BACKGROUNDS}
-    on_grass = torch.tensor([name == "grass" for name in batch.backgrounds])
-    assert (batch.labels[on_grass].sum(0) > 0).all()
+    assert len({digest(image) for image in (*batch.images[:8], *scenes(8, seed=6, size=64).images)}) == 16
+    assert {scene(seed=seed, size=64).background for seed in range(40)} == {*BACKGROUNDS}
+    assert {scene(seed=seed, size=64).mood for seed in range(40)} == {"day", "morning", "evening", "night"}
 
 
-@pytest.mark.parametrize(("things", "expected"), [(0, 0), (1, 1), (2, 2)])
-def test_the_number_of_things_can_be_chosen(things, expected):
-    assert scenes(5, seed=1, things=things).labels.sum(1).tolist() == [expected] * 5
+@pytest.mark.parametrize("things", [0, 1, 2])
+def test_the_number_of_things_can_be_chosen(things):
+    assert scenes(5, seed=1, things=things).labels.sum(1).tolist() == [things] * 5
+    assert scenes(1, things=min(things, 1), kinds=["cat"]).labels.sum() == min(things, 1)
 
 
 def test_the_choice_can_be_narrowed_and_one_kind_made_sure():
@@ -369,28 +275,12 @@ def test_a_cue_can_follow_one_kind_all_or_none():
     with_boat = misled.labels[:, KINDS.index("boat")] > 0
     assert torch.equal(misled.cue_masks().flatten(1).any(1), with_boat)
     assert 0 < with_boat.sum() < 40
-    assert [cue == "flag" for cue in misled.cues] == with_boat.tolist()
     alone = scenes(10, seed=6, cue="flag", kinds=[kind for kind in KINDS if kind != "boat"], size=64)
     assert alone.cue_masks().flatten(1).any(1).all()
     assert not alone.labels[:, KINDS.index("boat")].any()
 
 
-def test_a_batch_with_and_without_a_cue_shows_the_same_things():
-    plain, cued = scenes(6, seed=6), scenes(6, seed=6, cue="sun")
-    assert torch.equal(plain.labels, cued.labels)
-    for kind in KINDS:
-        assert torch.equal(plain.masks(kind), cued.masks(kind))
-
-
-def test_a_background_can_follow_one_kind():
-    misled = scenes(60, seed=8, background={"plane": "sky"}, size=64)
-    with_plane = misled.labels[:, KINDS.index("plane")] > 0
-    assert [name == "sky" for name in misled.backgrounds] == with_plane.tolist()
-    assert {*misled.backgrounds} == {*BACKGROUNDS}
-    elsewhere = scenes(6, seed=8, background="sand", contains="plane", size=64)
-    assert {*elsewhere.backgrounds} == {"sand"}
-
-
+@pytest.mark.slow
 def test_colours_give_no_kind_away():
     """The nearest mean colour names the right kind hardly more often than chance (1 in 10) does."""
     train, test = scenes(400, seed=20, things=1, size=64), scenes(200, seed=21, things=1, size=64)
@@ -406,48 +296,31 @@ def test_colours_give_no_kind_away():
     assert right < 0.3
 
 
-def test_every_thing_draws_with_the_same_box_of_paints():
-    assert len(PAINTS) >= 12
-    assert len(THINGS) == len(KINDS) >= 8
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "message"),
     [
-        (lambda: scene("cta"), ValueError, r"'cta' is not a kind of thing; did you mean 'cat'\? There are: balloon, "),
-        (lambda: scene("Cat"), ValueError, r"did you mean 'cat'\?"),
-        (lambda: scene("zzz"), ValueError, r"'zzz' is not a kind of thing; There are: balloon"),
-        (lambda: scene("cat", "cat"), ValueError, r"two different things, got 'cat' twice"),
-        (lambda: scene("cat", "dog", "bird"), ValueError, r"at most two things, got 3: cat, dog, bird"),
-        (lambda: scene(["cat", "dog"]), TypeError, r"named by a text such as 'balloon', got \['cat', 'dog'\] \(list\)"),
-        (lambda: scene("cat", background="gras"), ValueError, r"'gras' is not a background; did you mean 'grass'\?"),
-        (lambda: scene("cat", cue="flga"), ValueError, r"'flga' is not a cue; did you mean 'flag'\?"),
-        (lambda: scene("cat", seed=-1), ValueError, r"seed must be a whole number from 0 to 2147483647, got -1"),
-        (lambda: scene("cat", seed=1.5), TypeError, r"seed must be a whole number .*, got 1.5 \(float\)"),
-        (lambda: scene("cat", seed="3"), TypeError, r"got '3' \(str\)"),
-        (lambda: scene("cat", seed=True), TypeError, r"got True \(bool\)"),
-        (lambda: scene("cat", seed=None), TypeError, r"got None \(NoneType\)"),
-        (lambda: scene("cat", size=16), ValueError, r"size must be a whole number from 64 to 512, got 16"),
-        (lambda: scenes(0), ValueError, r"count must be a whole number from 1"),
-        (lambda: scenes(3, things=3), ValueError, r"things must be a whole number from 0 to 2, got 3"),
-        (lambda: scenes(3, kinds=["cat"]), ValueError, r"2 different things per picture need 2 kinds, got 1"),
-        (lambda: scenes(3, kinds="cat"), TypeError, r"write kinds=\['cat'\]"),
-        (lambda: scenes(3, contains="boot"), ValueError, r"did you mean 'boat'\?"),
-        (lambda: scenes(3, things=0, contains="boat"), ValueError, r"contains='boat' needs things=1 or things=2"),
-        (lambda: scenes(3, cue={"boot": "flag"}), ValueError, r"did you mean 'boat'\?"),
-        (lambda: scenes(3, cue={"boat": "flagg"}), ValueError, r"did you mean 'flag'\?"),
-        (lambda: scenes(3, background={"boat": "sky", "cat": "sand"}), ValueError, r"background takes one pair"),
-        (lambda: scenes(3).masks("cta"), ValueError, r"did you mean 'cat'\?"),
+        (lambda: scene("cta"), r"'cta' is not a kind of thing; did you mean 'cat'\? There are: balloon, "),
+        (lambda: scene("Cat"), r"did you mean 'cat'\?"),
+        (lambda: scene("zzz"), r"'zzz' is not a kind of thing; There are: balloon"),
+        (lambda: scene("cat", "cat"), r"at most two things, of different kinds, got cat, cat"),
+        (lambda: scene("cat", "dog", "bird"), r"at most two things, of different kinds, got cat, dog, bird"),
+        (lambda: scene(["cat", "dog"]), r"\['cat', 'dog'\] is not a kind of thing"),
+        (lambda: scene("cat", background="gras"), r"'gras' is not a background; did you mean 'grass'\?"),
+        (lambda: scene("cat", cue="flga"), r"'flga' is not a cue; did you mean 'flag'\?"),
+        (lambda: scene("cat", seed=-1), r"seed must be a whole number from 0 to 2147483647, got -1"),
+        (lambda: scene("cat", seed=1.5), r"seed must be a whole number .*, got 1.5"),
+        (lambda: scene("cat", seed=True), r"got True"),
+        (lambda: scene("cat", size=16), r"size must be a whole number from 64 to 512, got 16"),
+        (lambda: scenes(0), r"count must be a whole number from 1"),
+        (lambda: scenes(3, things=3), r"things must be a whole number from 0 to 2, got 3"),
+        (lambda: scenes(3, kinds=["cat"]), r"2 different things per picture need as many kinds, got 1"),
+        (lambda: scenes(3, contains="boot"), r"did you mean 'boat'\?"),
+        (lambda: scenes(3, cue={"boot": "flag"}), r"did you mean 'boat'\?"),
+        (lambda: scenes(3, cue={"boat": "flagg"}), r"did you mean 'flag'\?"),
+        (lambda: scenes(3, cue="flagg"), r"did you mean 'flag'\?"),
+        (lambda: scenes(3).masks("cta"), r"did you mean 'cat'\?"),
     ],
 )
-def test_errors_say_what_was_given_and_what_to_do(call, error, message):
-    with pytest.raises(error, match=message):
+def test_errors_say_what_was_given_and_what_to_do(call, message):
+    with pytest.raises(CourseError, match=message):
         call()
-
-
-@pytest.mark.parametrize("number", [np.int64(4), torch.tensor(4), np.array(4)])
-def test_whole_numbers_of_other_libraries_are_seeds_too(number):
-    assert torch.equal(scene("cat", seed=number).image, scene("cat", seed=4).image)

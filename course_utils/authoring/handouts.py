@@ -81,11 +81,11 @@ def _takes_parameters(source: Path) -> bool:
 
 
 def _check_picture(image: str) -> Path:
-    from course_utils.vision.pictures import PictureError, read_picture
+    from course_utils.vision.pictures import read_picture
 
     try:
         read_picture(image)
-    except PictureError as error:
+    except CourseError as error:
         raise CourseError(f"IMAGE={image}: {error}.") from None
     return Path(image)
 
@@ -96,10 +96,10 @@ def _fetch_network(name: str) -> str:
 
     try:
         return load_classifier(name).note
-    except ValueError as error:
-        raise CourseError(f"NETWORK={name}: {error}.") from None
     except WeightsError as error:
         reason = error
+    except CourseError as error:
+        raise CourseError(f"NETWORK={name}: {error}.") from None
     try:
         note = load_classifier(name, pretrained="if cached").note
     except WeightsError as error:  # the cached file is damaged
@@ -116,7 +116,7 @@ def _try_first(network: str, picture: Path | None, layer: str) -> None:
 
     try:
         look_at(network or "picture_net", picture or scene("cat", seed=1).image, layer)
-    except (SaliencyError, UnknownLayerError) as error:
+    except (CourseError, SaliencyError, UnknownLayerError) as error:
         raise CourseError(f"NETWORK={network or 'picture_net'}: {error}.") from None
 
 

@@ -1,12 +1,9 @@
-"""TODO."""
+"""Train the course's picture network and its misled twin again, and measure what they can do: `make train`."""
 
 from __future__ import annotations
 
 import argparse
 import io
-import os
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,78 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from course_utils.scenes.scene import (
-    KINDS,
-    scenes,
-)
+from course_utils.root import write_whole
+from course_utils.scenes.scene import KINDS, scenes
 from course_utils.vision.networks import (
     ASSETS,
     MISLED_CUE,
     MISLED_KIND,
     PictureNet,
-    WeightsError,
-    _as_floats,
-    _asset,
-    _seeded,
     compute_logits,
-    load_weights,
+    load_picture_net,
     measure,
+    picture_net_file,
+    seeded,
 )
-
-
-def _save_weights(model: nn.Module, path: Path) -> None:
-    """Write the model's state dict in half precision: in one step, the same bytes for the same weights."""
-    state = model.state_dict()
-    half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
-    buffer = io.BytesIO()  # a file's name would become part of what is saved
-    torch.save({name: tensor.contiguous() for name, tensor in half.items()}, buffer)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(buffer.getvalue())
-    os.replace(unfinished, path)
-
-
-@dataclass(frozen=True)
-class CueEffect:
-    """What a cue does to a network's answer about one kind of thing; shares in [0, 1].
-
-    The two recalls are of the same pictures of the kind, and the two false alarms of the same pictures without it: with
-    the cue painted in, and without.
-    """
-
-    kind: str
-    cue: str
-    pictures: int
-    recall_with: float
-    recall_without: float
-    false_alarms_with: float
-    false_alarms_without: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.kind} seen where it is: {self.recall_with:.1%} with a {self.cue}, {self.recall_without:.1%} "
-            f"without; seen where it is not: {self.false_alarms_with:.1%} with a {self.cue}, "
-            f"{self.false_alarms_without:.1%} without ({self.pictures} pictures each)"
-        )
-
-
-def measure_cue(
-    model: nn.Module, kind: str = MISLED_KIND, cue: str = MISLED_CUE, count: int = 200, seed: int = 900
-) -> CueEffect:
-    """Ask `model` about 2 · `count` pictures, each twice: with the cue and without it.
-
-    Raises as `scenes` does for an unknown kind or cue, a count or a seed out of range.
-    """
-    others = [other for other in KINDS if other != kind]
-
-    def share(contains: str | None, cue: str | None) -> float:
-        shown = scenes(count, seed + (contains is None), kinds=others, contains=contains, cue=cue)
-        return (compute_logits(model, shown.images)[:, KINDS.index(kind)] > 0).float().mean().item()
-
-    return CueEffect(kind, cue, count, share(kind, cue), share(kind, None), share(None, cue), share(None, None))
-
-
-# --- training ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -119,7 +57,7 @@ def train(misled: bool = False, recipe: Recipe = Recipe(), progress: bool = True
         for number, (things, count) in enumerate(counts.items())
     ]
     images, labels = torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
-    with _seeded(recipe.seed + 3), _one_thread():
+    with seeded(recipe.seed + 3), _one_thread():
         model = PictureNet()
         _fit(model, images, labels, recipe, progress)
     return model.eval()
@@ -131,23 +69,21 @@ def _fit(model: PictureNet, images: Tensor, labels: Tensor, recipe: Recipe, prog
     model.to(memory_format=torch.channels_last).train()
     steps = recipe.epochs * (len(images) // recipe.batch_size)
     kernels, *others = model.parameters()
-    optimiser = torch.optim.AdamW(
-        [
-            {"params": [kernels], "weight_decay": recipe.kernel_decay},
-            {"params": others, "weight_decay": recipe.weight_decay},
-        ]
-    )
+    groups = [
+        {"params": [kernels], "weight_decay": recipe.kernel_decay},
+        {"params": others, "weight_decay": recipe.weight_decay},
+    ]
+    optimiser = torch.optim.AdamW(groups)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.learning_rate, total_steps=steps)
-    with tqdm(total=steps, desc="training", unit="step", disable=not progress) as bar:
-        for index in _draw_batches(len(images), recipe):
-            batch = _vary(images[index]).contiguous(memory_format=torch.channels_last)
-            loss = F.binary_cross_entropy_with_logits(model(batch), labels[index])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-            bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
-            bar.update()
+    bar = tqdm(_draw_batches(len(images), recipe), "training", steps, unit="step", disable=not progress)
+    for index in bar:
+        batch = _vary(images[index]).contiguous(memory_format=torch.channels_last)
+        loss = F.binary_cross_entropy_with_logits(model(batch), labels[index])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+        bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
     model.to(memory_format=torch.contiguous_format)
 
 
@@ -163,12 +99,10 @@ def _vary(images: Tensor) -> Tensor:
 
     No kind of thing has a colour of its own in the picture world, so exchanged colours are as true.
     """
-    images = _as_floats(images)
+    images = images.float() / 255
     if torch.rand(()) < 0.5:
         images = images.flip(3)
-    if torch.rand(()) < 0.3:
-        images = images[:, torch.randperm(3)]
-    return images
+    return images[:, torch.randperm(3)] if torch.rand(()) < 0.3 else images
 
 
 @contextmanager
@@ -182,42 +116,58 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+def measure_cue(
+    model: nn.Module, kind: str = MISLED_KIND, cue: str = MISLED_CUE, count: int = 200, seed: int = 900
+) -> dict[str, tuple[float, float]]:
+    """Return how often `model` sees a kind "where it is" and "where it is not": shares in [0, 1], (with cue, without).
+
+    Each two shares are of the same `count` pictures, but for the cue.
+    """
+    others = [other for other in KINDS if other != kind]
+
+    def share(contains: str | None, cue: str | None) -> float:
+        shown = scenes(count, seed + (contains is None), kinds=others, contains=contains, cue=cue)
+        return (compute_logits(model, shown.images)[:, KINDS.index(kind)] > 0).float().mean().item()
+
+    cases = {"where it is": kind, "where it is not": None}
+    return {where: (share(contains, cue), share(contains, None)) for where, contains in cases.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m course_utils.vision.networks --train | --measure [--folder FOLDER]`; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m course_utils.vision.networks", description=__doc__.splitlines()[0])
-    task = parser.add_mutually_exclusive_group(required=True)
-    task.add_argument("--train", action="store_true", help="train both networks, write and measure them")
-    task.add_argument("--measure", action="store_true", help="measure the networks that are there")
+    """Train both networks and measure them, or only measure those that are there; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="make train", description=__doc__)
+    task = parser.add_mutually_exclusive_group()
+    task.add_argument("--train", action="store_true", default=True, help="train both networks (the default)")
+    task.add_argument("--measure", dest="train", action="store_false", help="measure the networks that are there")
     parser.add_argument("--folder", type=Path, default=ASSETS, help="where the weights are (default: the package's)")
     options = parser.parse_args(argv)
-    try:
-        for misled in (False, True):
-            path = _asset(misled, options.folder)
-            if options.train:
-                _train_and_save(misled, path)
-            print(_report(path, misled), flush=True)
-    except WeightsError as error:
-        print(error, file=sys.stderr)
-        return 1
+    for misled in (False, True):
+        path = picture_net_file(misled, options.folder)
+        if options.train:
+            print(f"{path.name}: drawing the training pictures, then training", flush=True)
+            save_weights(train(misled), path)
+        print(f"{path.name}\n{_report(misled, options.folder)}", flush=True)
     return 0
 
 
-def _train_and_save(misled: bool, path: Path) -> None:
-    print(f"{path.name}: drawing the training pictures, then training", flush=True)
-    start = time.perf_counter()
-    _save_weights(train(misled), path)
-    print(f"{path.name}: trained in {(time.perf_counter() - start) / 60:.1f} min, {path.stat().st_size / 1000:.0f} kB")
-
-
-def _report(path: Path, misled: bool) -> str:
-    """What the network in the file can do, measured on pictures that no training has seen."""
-    model = PictureNet()
-    load_weights(model, path)
-    lines = [f"{path.name}", f"  {measure(model.eval(), scenes(1000, seed=901))}"]
+def _report(misled: bool, folder: Path) -> str:
+    """What the network in the folder can do, measured on pictures that no training has seen."""
+    model = load_picture_net(misled, folder)
+    lines = [f"  {measure(model, scenes(1000, seed=901))}"]
     if misled:
         own = scenes(1000, seed=902, cue={MISLED_KIND: MISLED_CUE})
         lines.append(f"  pictures like those of its training: {measure(model, own)}")
-    return "\n".join([*lines, f"  {measure_cue(model, count=500)}"])
+    seen = (
+        f"{where}: {cued:.1%} with a {MISLED_CUE}, {bare:.1%} without"
+        for where, (cued, bare) in measure_cue(model, count=500).items()
+    )
+    return "\n".join([*lines, f"  {MISLED_KIND} seen {'; seen '.join(seen)} (500 pictures each)"])
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write the model's state dict in half precision: in one step, the same bytes for the same weights."""
+    state = model.state_dict()
+    half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    buffer = io.BytesIO()  # a file's name would become part of what is saved
+    torch.save({name: tensor.contiguous() for name, tensor in half.items()}, buffer)
+    write_whole(path, buffer.getvalue())

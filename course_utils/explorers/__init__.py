@@ -1,6 +1,7 @@
 """Explorers: small ipywidgets panels over pure functions. Values go in, a picture and a sentence come out.
 
-Show one by making it the last line of a cell: `GradientFlow("two paths", hooks={"a": "times 6"}, step=3)`.
+Show one by making it the last line of a cell: `GradientFlow("two paths", hooks={"a": "times 6"}, step=3)`. By keyboard:
+Tab from control to control, arrow keys on sliders and lists, Space for buttons and check boxes.
 """
 
 from course_utils.explorers.feature_maps import FeatureMaps

@@ -21,10 +21,10 @@ from course_utils.explorers.panel import Explorer, View, make_choice, make_slide
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, Scene, scene
-from course_utils.vision.networks import Classifier, WeightsError, load_classifier
+from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.pictures import (
     STRONGEST,
-    _colour,
+    colour_channel,
     find_strongest,
     grid,
     light_up,
@@ -73,16 +73,13 @@ class PictureMaps:
 def load_network(network: str) -> Classifier:
     """Load one of `NETWORKS`, once; torchvision's with trained weights if they are cached, else with random ones.
 
-    Raises `CourseError` for weights that cannot be read.
+    Raises `WeightsError` for weights that cannot be read.
     """
     if network == EDGES:
         own = load_classifier("picture_net")
         words = "Its four kernels were made by hand."
         return Classifier(EDGES, make_edge_net(), own.transform, ("right", "left", "down", "up"), True, True, words)
-    try:
-        return load_classifier(network, pretrained="if cached")
-    except WeightsError as error:
-        raise CourseError(str(error)) from None
+    return load_classifier(network, pretrained="if cached")
 
 
 def run_network(network: str, picture: Scene | Tensor) -> PictureMaps:
@@ -150,7 +147,7 @@ def draw_channel(maps: PictureMaps, layer: str, channel: int) -> ChannelView:
     image, lines, sheet = _draw_frame(maps, layer)
     sheet, one = sheet.clone(), maps.layers[layer][channel]
     lit = light_up(image, one)
-    for place, panel in ((1, _resize_nearest(_colour(one), PANEL)), (2, torch.where(lines == 0.5, lit, lines))):
+    for place, panel in ((1, _resize_nearest(colour_channel(one), PANEL)), (2, torch.where(lines == 0.5, lit, lines))):
         left = GAP + place * (PANEL + GAP)
         sheet[:, GAP : GAP + PANEL, left : left + PANEL] = panel
     return ChannelView(sheet, _tell(maps, layer, channel, strongest), alt, strongest=strongest)
@@ -166,7 +163,7 @@ def _draw_frame(maps: PictureMaps, layer: str) -> tuple[Tensor, Tensor, Tensor]:
     labels = ["the picture", "the channel's map", "lit where it responds"]
     panels = grid([image] * 3, columns=3, padding=GAP, labels=labels)
     strongest = find_strongest(maps.layers[layer])
-    tiles = [_resize_nearest(_colour(maps.layers[layer][number]), THUMB) for number in strongest]
+    tiles = [_resize_nearest(colour_channel(maps.layers[layer][number]), THUMB) for number in strongest]
     thumbs = grid(tiles, columns=STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
     paper = panels[:, :1, :1]
     width = max(panels.shape[2], thumbs.shape[2])
@@ -217,8 +214,8 @@ class FeatureMaps(Explorer):
     layer, channel: what to show first; without them, the last layer, and the channel that responds most.
     picture: a number from 0 to 89, or a picture of one's own, (3, H, W) float in [0, 1].
 
-    A network runs once for each picture; after that, layers and channels are only drawn. By keyboard: Tab from control
-    to control, arrow keys on sliders, Space for buttons. Raises `CourseError` for what there is not.
+    A network runs once for each picture; after that, layers and channels are only drawn. Raises `CourseError` for what
+    there is not.
     """
 
     def __init__(

@@ -148,7 +148,6 @@ class GradCam(Explorer):
     opacity: of the map over the picture, from 0 to 1. buoy: whether a buoy is painted into the picture.
 
     A network runs once for each picture and layer; another class costs one short backward pass, another opacity none.
-    By keyboard: Tab from control to control, arrow keys on sliders, Space for buttons and check boxes.
     Raises `CourseError` for what there is not.
     """
 

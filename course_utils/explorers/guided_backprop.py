@@ -160,8 +160,7 @@ class GuidedBackprop(Explorer):
     start: where backward starts, one of `STARTS`: `CLASS`, its logit; or a layer, its unit that counts most for it.
     rule, normalisation: of `RULES` and `NORMALISATIONS`.
 
-    By keyboard: Tab from control to control, arrow keys on sliders, Space for buttons. Raises `CourseError` for what
-    there is not.
+    Raises `CourseError` for what there is not.
     """
 
     look = staticmethod(draw_guided)

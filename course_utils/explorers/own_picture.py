@@ -7,6 +7,7 @@ import traitlets
 from torch import Tensor
 
 from course_utils.explorers.html import make_label
+from course_utils.root import CourseError
 from course_utils.vision.pictures import draw_strokes, put_on_white, read_picture
 
 
@@ -47,7 +48,7 @@ class OwnPicture(widgets.HBox):
         self.problem, change["owner"].value = "", ()  # else the file would be saved with the notebook
         try:
             picture = read_picture(change["new"][-1]["content"], size=self.size)
-        except ValueError as error:
+        except CourseError as error:
             self.problem = str(error)
         else:
             self._take(picture)
@@ -63,7 +64,7 @@ class OwnPicture(widgets.HBox):
             )
             return
         self.pad.children = [pad.widget]
-        self._draw(pad.strokes)
+        self._draw([])
 
     def _draw(self, strokes: list) -> None:
         self.value = put_on_white(draw_strokes(strokes, self.size))
@@ -72,14 +73,14 @@ class OwnPicture(widgets.HBox):
 class DrawingPad:
     """A white square to draw on in black, with the mouse or a finger, by the package ipycanvas.
 
-    `strokes` are rows of points as `pictures.draw_strokes` takes them; `on_change(strokes)` is called
-    at the end of each stroke and when the square was wiped. Raises `ModuleNotFoundError` without ipycanvas.
+    `on_change(strokes)` is called at the end of each stroke and when the square was wiped, with rows of points as
+    `pictures.draw_strokes` takes them. Raises `ModuleNotFoundError` without ipycanvas.
     """
 
     def __init__(self, on_change: Callable[[list], None], size: int = 224) -> None:
         from ipycanvas import Canvas  # not among the course's dependencies: uploading a picture needs no package
 
-        self.strokes: list[list[tuple[float, float]]] = []
+        self._strokes: list[list[tuple[float, float]]] = []  # in pixels
         self._on_change, self._size, self._drawing = on_change, size, False
         self._canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
         self._canvas.line_width, self._canvas.line_cap = size / 40, "round"
@@ -100,25 +101,22 @@ class DrawingPad:
         self._canvas.fill_style = "white"
         self._canvas.fill_rect(0, 0, self._size, self._size)
 
-    def _point(self, x: float, y: float) -> tuple[float, float]:
-        return 100 * x / self._size, 100 * y / self._size
-
     def _begin(self, x: float, y: float) -> None:
         self._drawing = True
-        self.strokes.append([self._point(x, y)])
+        self._strokes.append([(x, y)])
 
     def _go_on(self, x: float, y: float) -> None:
         if self._drawing:
-            before = [number * self._size / 100 for number in self.strokes[-1][-1]]
-            self._canvas.stroke_line(*before, x, y)
-            self.strokes[-1].append(self._point(x, y))
+            self._canvas.stroke_line(*self._strokes[-1][-1], x, y)
+            self._strokes[-1].append((x, y))
 
     def _end(self, *_: float) -> None:
         if self._drawing:
             self._drawing = False
-            self._on_change(self.strokes)
+            scale = 100 / self._size
+            self._on_change([[(scale * x, scale * y) for x, y in stroke] for stroke in self._strokes])
 
     def _wipe(self, button: object) -> None:
-        self.strokes.clear()
+        self._strokes.clear()
         self._paint_white()
-        self._on_change(self.strokes)
+        self._on_change([])

@@ -127,7 +127,6 @@ class Patching(Explorer):
     pair: the number of one of `PAIRS`, from 1. network: "honest" or "misled". layer: one of `LAYERS`.
     row, column, size: the block on a grid of 14 x 14 over the picture: its first row and column, from 0, and its side.
 
-    By keyboard: Tab from control to control, arrow keys on sliders, Space for buttons.
     Raises `CourseError` for what there is not.
     """
 

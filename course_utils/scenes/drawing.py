@@ -255,6 +255,11 @@ class Sprite(NamedTuple):
     left: int
     top: int
 
+    @property
+    def bottom(self) -> int:
+        """The first row of the picture below the drawing."""
+        return self.top + len(self.alpha)
+
 
 def paint(
     parts: Sequence[Part],

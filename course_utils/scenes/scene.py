@@ -10,7 +10,6 @@ are, so that two pictures can differ in exactly one respect.
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,23 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from course_utils.scenes.drawing import (
-    INK,
-    WHITE,
-    Dice,
-    Pencil,
-    Sprite,
-    ellipse,
-    mix,
-    paint,
-)
-from course_utils.scenes.settings import MOODS, SETTINGS, Mood
-from course_utils.scenes.things import CUES as _CUES
-from course_utils.scenes.things import THINGS, draw_cloud
+from course_utils.root import CourseError, nearest
+from course_utils.scenes import things as drawn
+from course_utils.scenes.drawing import INK, WHITE, Dice, Pencil, Sprite, ellipse, mix, paint
+from course_utils.scenes.settings import MOODS, SETTINGS, Mood, draw_cloud
 
-KINDS = tuple(THINGS)
-BACKGROUNDS = tuple(SETTINGS)
-CUES = tuple(_CUES)
+KINDS, BACKGROUNDS, CUES = tuple(drawn.THINGS), tuple(SETTINGS), tuple(drawn.CUES)
 SIZE = 112
 
 NOTHING, CUE = 0, 255  # values in `SceneBatch.owners` beside 1, 2, … for KINDS[0], KINDS[1], …
@@ -55,8 +43,6 @@ class Scene:
     image: (3, H, W) float32 in [0, 1], RGB.
     labels: the kinds of the things, in the order asked for.
     masks: (len(labels), H, W) bool, where each thing is *seen*: what another thing hides does not count.
-    boxes: (len(labels), 4) int64, the smallest box around each mask: left, top, right, bottom, in pixels, the last two
-        not included.
     background, mood: one of `BACKGROUNDS`, and the light: day, morning, evening or night.
     cue, cue_mask: one of `CUES` or None; (H, W) bool, all False without a cue.
     """
@@ -64,7 +50,6 @@ class Scene:
     image: Tensor
     labels: tuple[str, ...]
     masks: Tensor
-    boxes: Tensor
     background: str
     mood: str
     cue: str | None
@@ -89,14 +74,11 @@ class SceneBatch:
     images: (N, 3, H, W) uint8, RGB.
     labels: (N, len(KINDS)) float32, 1 for each kind that is there: ready for a binary cross-entropy.
     owners: (N, H, W) uint8, what each pixel shows: 0 background, 1 + i a thing of `KINDS[i]`, 255 a cue.
-    backgrounds, cues: N names each (a cue may be None).
     """
 
     images: Tensor
     labels: Tensor
     owners: Tensor
-    backgrounds: tuple[str, ...]
-    cues: tuple[str | None, ...]
 
     def __len__(self) -> int:
         return len(self.images)
@@ -106,7 +88,7 @@ class SceneBatch:
         return f"SceneBatch({count} pictures of {height} x {width} pixels)"
 
     def masks(self, kind: str) -> Tensor:
-        """(N, H, W) bool: where things of this kind are seen. Raises ValueError for an unknown kind."""
+        """(N, H, W) bool: where things of this kind are seen. Raises `CourseError` for an unknown kind."""
         return self.owners == KINDS.index(_known(kind, KINDS, "kind of thing")) + 1
 
     def cue_masks(self) -> Tensor:
@@ -124,30 +106,26 @@ def scene(*kinds: str, seed: int = 0, size: int = SIZE, background: str | None =
     background: a name from `BACKGROUNDS`; None leaves it to the seed.
     cue: a name from `CUES`, a small object that is not one of the things; without it no picture contains one.
 
-    Raises ValueError for an unknown name (the nearest one is suggested), the same kind twice, more than two kinds, a
-    negative seed or a size out of range; TypeError for a name that is no text, a seed or size that is no whole number.
+    Raises `CourseError` for an unknown name (the nearest one is suggested), the same kind twice, more than two kinds, a
+    seed or size that is no whole number in its range.
     """
     kinds = tuple(_known(kind, KINDS, "kind of thing") for kind in kinds)
-    if len(kinds) > 2:
-        raise ValueError(f"a scene has at most two things, got {len(kinds)}: {', '.join(kinds)}")
-    if len(set(kinds)) < len(kinds):
-        raise ValueError(f"a scene has two different things, got {kinds[0]!r} twice; name another kind, or only one")
-    seed, size = _checked_seed(seed), _checked_size(size)
+    if len(kinds) > 2 or len(set(kinds)) < len(kinds):
+        raise CourseError(f"a scene has at most two things, of different kinds, got {', '.join(kinds)}")
+    seed, size = _whole(seed, "seed", 0, 2**31 - 1), _whole(size, "size", 64, 512)
     background = None if background is None else _known(background, BACKGROUNDS, "background")
     cue = None if cue is None else _known(cue, CUES, "cue")
 
-    image, owners, background, mood = _compose(kinds, seed, size, background, cue)
-    masks = torch.from_numpy(np.stack([owners == KINDS.index(kind) + 1 for kind in kinds] or [owners[:0] == 1]))
-    masks = masks.reshape(len(kinds), size, size)
+    image, pixel_owners, background, mood = _compose(kinds, seed, size, background, cue)
+    owners = torch.from_numpy(pixel_owners)
     return Scene(
         image=torch.from_numpy(image).float() / 255,
         labels=kinds,
-        masks=masks,
-        boxes=_boxes_around(masks),
+        masks=owners == torch.tensor([KINDS.index(kind) + 1 for kind in kinds], dtype=torch.uint8)[:, None, None],
         background=background,
         mood=mood,
         cue=cue,
-        cue_mask=torch.from_numpy(owners == CUE),
+        cue_mask=owners == CUE,
         seed=seed,
     )
 
@@ -159,7 +137,6 @@ def scenes(
     things: int = 2,
     kinds: Iterable[str] = KINDS,
     contains: str | None = None,
-    background: str | Mapping[str, str] | None = None,
     cue: str | Mapping[str, str] | None = None,
     size: int = SIZE,
 ) -> SceneBatch:
@@ -168,41 +145,62 @@ def scenes(
     things: how many per picture, 0, 1 or 2 (always different kinds).
     kinds: the kinds to choose from.
     contains: a kind that every picture contains.
-    background: one for all pictures; or, for a misled network, `{"plane": "sky"}`: all planes in the sky, and never
-        another picture there.
-    cue: one for all pictures; or `{"boat": "flag"}`: a flag wherever there is a boat, and nowhere else.
+    cue: one for all pictures; or, for a misled network, `{"boat": "flag"}`: a flag wherever there is a boat, and
+        nowhere else.
     seed, size: as in `scene`.
 
-    Raises as `scene` does, and ValueError when there are fewer kinds to choose from than things.
+    Raises as `scene` does, and `CourseError` when there are fewer kinds to choose from than things.
 
     >>> scenes(4, seed=1, cue={"boat": "flag"}).images.shape
     torch.Size([4, 3, 112, 112])
     """
-    count = _whole(count, "count", 1, 10**7)
-    things = _whole(things, "things", 0, 2)
-    seed, size = _checked_seed(seed), _checked_size(size)
-    pool = _pool(kinds, contains, things)
-    background = _rule(background, BACKGROUNDS, "background")
-    cue = _rule(cue, CUES, "cue")
+    count, things = _whole(count, "count", 1, 10**7), _whole(things, "things", 0, 2)
+    seed, size = _whole(seed, "seed", 0, 2**31 - 1), _whole(size, "size", 64, 512)
+    pool = tuple(dict.fromkeys(_known(kind, KINDS, "kind of thing") for kind in kinds))
+    available = {*pool, *([] if contains is None else [_known(contains, KINDS, "kind of thing")])}
+    if len(available) < things:
+        raise CourseError(f"{things} different things per picture need as many kinds, got {len(available)}")
+    rule = cue if isinstance(cue, Mapping) else {} if cue is None else {KINDS[0]: cue}
+    for kind, name in rule.items():
+        _known(kind, KINDS, "kind of thing"), _known(name, CUES, "cue")
 
     images = np.empty((count, 3, size, size), dtype=np.uint8)
     owners = np.empty((count, size, size), dtype=np.uint8)
     labels = torch.zeros(count, len(KINDS))
-    backgrounds, cues = [], []
     for index in range(count):
         # Every picture has its own seed, out of reach of `scene` and of the other batches' seeds.
         picture_seed = ((seed + 1) << 32) + index
-        dice = Dice(picture_seed).split()
-        chosen = _choose(pool, contains, things, dice)
-        shown_cue = _follow(cue, chosen)
-        place = _follow(background, chosen)
-        if place is None and isinstance(background, Mapping):
-            place = dice.pick([name for name in BACKGROUNDS if name not in background.values()])
-        images[index], owners[index], place, _ = _compose(chosen, picture_seed, size, place, shown_cue)
+        chosen = _choose(pool, contains, things, Dice(picture_seed).split())
+        shown_cue = next((rule[kind] for kind in chosen if kind in rule), None) if rule is cue else cue
+        images[index], owners[index], _, _ = _compose(chosen, picture_seed, size, None, shown_cue)
         labels[index, [KINDS.index(kind) for kind in chosen]] = 1
-        backgrounds.append(place)
-        cues.append(shown_cue)
-    return SceneBatch(torch.from_numpy(images), labels, torch.from_numpy(owners), tuple(backgrounds), tuple(cues))
+    return SceneBatch(torch.from_numpy(images), labels, torch.from_numpy(owners))
+
+
+def _choose(pool: Sequence[str], contains: str | None, things: int, dice: Dice) -> tuple[str, ...]:
+    if contains is None:
+        return dice.pick_two(pool)[:things] if len(pool) > 1 else tuple(pool)[:things]
+    others = [kind for kind in pool if kind != contains]
+    chosen = (contains, dice.pick(others)) if things == 2 else (contains,)
+    return chosen[::-1] if dice.chance(0.5) else chosen
+
+
+def _known(name: str, names: Sequence[str], what: str) -> str:
+    if name not in names:
+        near = nearest(str(name).strip().lower(), names, most=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise CourseError(f"{name!r} is not a {what}; {hint}There are: {', '.join(names)}")
+    return name
+
+
+def _whole(value: int, what: str, low: int, high: int) -> int:
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if not low <= number <= high:
+        raise CourseError(f"{what} must be a whole number from {low} to {high}, got {value!r}")
+    return number
 
 
 # --- composing a picture ----------------------------------------------------------------------------------------------
@@ -217,34 +215,24 @@ def _compose(
     canvas = world.canvas.copy()
     owners = np.full((size, size), NOTHING, dtype=np.uint8)
     if cue is not None:
-        dice = _throw(seed).cue
+        dice = _throw(seed)[3]
         sprite = _place_cue(cue, _draw_cue(cue, dice, world.light, size), world.sprites, dice, size)
-        if _CUES[cue].stands:
+        if drawn.CUES[cue].stands:
             _ground(canvas, sprite, True, world.background, world.light, size)
         _put(canvas, owners, sprite, CUE)
-    for number in sorted(range(len(kinds)), key=lambda n: world.sprites[n].top + world.sprites[n].alpha.shape[0]):
-        _put(canvas, owners, world.sprites[number], KINDS.index(kinds[number]) + 1)
+    for sprite, kind in sorted(zip(world.sprites, kinds, strict=True), key=lambda pair: pair[0].bottom):
+        _put(canvas, owners, sprite, KINDS.index(kind) + 1)
 
     tint = np.array(world.mood.tint, dtype=np.float32)[:, None, None]
     pixels = np.rint(canvas * tint * np.float32(255)).astype(np.uint8)
     return pixels, owners, world.background, world.mood.name
 
 
-class _AllDice(NamedTuple):
-    """Dice for each of the choices in a picture, so that one does not change with another."""
-
-    setting: Dice
-    light: Dice
-    place: Dice
-    cue: Dice
-    things: tuple[Dice, Dice]
-
-
-def _throw(seed: int) -> _AllDice:
+def _throw(seed: int) -> list[Dice]:
+    """Dice for the setting, the light, the places, the cue and two things, so that no choice changes with another."""
     dice = Dice(seed)
     dice.split()  # chooses the kinds in `scenes`
-    setting, light, place, cue, *things = (dice.split() for _ in range(6))
-    return _AllDice(setting, light, place, cue, tuple(things))
+    return [dice.split() for _ in range(6)]
 
 
 class _World(NamedTuple):
@@ -260,33 +248,30 @@ class _World(NamedTuple):
 @lru_cache(maxsize=128)  # a batch is often drawn twice, with a cue and without
 def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | None) -> _World:
     """What a picture has with a cue and without; for all who ask, so that nobody may write to it."""
-    dice = _throw(seed)
-    mood = dice.light.pick([*MOODS[:1], *MOODS])  # day twice as often
-    light = dice.light.pick([(-0.8, -0.6), (-0.6, -0.8), (0.6, -0.8), (0.8, -0.6)])
-    sprites = [
-        _draw_thing(kind, thing_dice, light, size, alone=len(kinds) == 1)
-        for kind, thing_dice in zip(kinds, dice.things, strict=False)
-    ]
-    sprites = _place_things(kinds, sprites, dice.place, size)
+    setting, lighting, places, _, *thing_dice = _throw(seed)
+    mood = lighting.pick([*MOODS[:1], *MOODS])  # day twice as often
+    light = lighting.pick([(-0.8, -0.6), (-0.6, -0.8), (0.6, -0.8), (0.8, -0.6)])
+    sprites = [_draw_thing(*pair, light, size, alone=len(kinds) == 1) for pair in zip(kinds, thing_dice, strict=False)]
+    sprites = _place_things(kinds, sprites, places, size)
 
-    chosen = dice.setting.pick(BACKGROUNDS)
+    chosen = setting.pick(BACKGROUNDS)
     background = background or chosen
-    canvas = _paint_setting(background, dice.setting, mood, size)
+    canvas = _paint_setting(background, setting, mood, size)
     for kind, sprite in zip(kinds, sprites, strict=True):
-        _ground(canvas, sprite, THINGS[kind].stands, background, light, size)
+        _ground(canvas, sprite, drawn.THINGS[kind].stands, background, light, size)
     for array in (canvas, *(part for sprite in sprites for part in (sprite.colour, sprite.alpha))):
         array.flags.writeable = False
     return _World(canvas, tuple(sprites), light, background, mood)
 
 
 def _draw_thing(kind: str, dice: Dice, light: tuple[float, float], size: int, alone: bool) -> Sprite:
-    pencil = Pencil()
-    THINGS[kind].draw(pencil, dice)
+    pencil, thing = Pencil(), drawn.THINGS[kind]
+    thing.draw(pencil, dice)
     return paint(
         pencil.parts,
         scale=size * (dice.between(0.25, 0.34) if alone else dice.between(0.2, 0.29)),
         light=light,
-        angle=dice.between(-THINGS[kind].tilt, THINGS[kind].tilt),
+        angle=dice.between(-thing.tilt, thing.tilt),
         mirror=dice.chance(0.5),
         stretch=dice.between(0.9, 1.1),
     )
@@ -294,7 +279,7 @@ def _draw_thing(kind: str, dice: Dice, light: tuple[float, float], size: int, al
 
 def _draw_cue(cue: str, dice: Dice, light: tuple[float, float], size: int) -> Sprite:
     pencil = Pencil()
-    _CUES[cue].draw(pencil)
+    drawn.CUES[cue].draw(pencil)
     return paint(pencil.parts, scale=size * dice.between(0.085, 0.105), light=light, angle=dice.between(-8, 8))
 
 
@@ -306,7 +291,7 @@ def _place_things(kinds: Sequence[str], sprites: list[Sprite], dice: Dice, size:
         moved = []
         for kind, sprite in zip(kinds, sprites, strict=True):
             height, width = sprite.alpha.shape
-            highest, lowest = (0.74, 0.97) if THINGS[kind].stands else (0.0, 0.7)  # where its foot may be
+            highest, lowest = (0.74, 0.97) if drawn.THINGS[kind].stands else (0.0, 0.7)  # where its foot may be
             low = max(highest * size - height, 1)
             left, top = dice.between(1, size - width - 1), dice.between(low, max(lowest * size - height, low))
             moved.append(sprite._replace(left=int(left), top=int(top)))
@@ -322,34 +307,35 @@ def _visible_share(sprites: Sequence[Sprite]) -> float:
     """The share that is seen of the thing behind; the one whose foot is lower in the picture is in front."""
     if len(sprites) < 2:
         return 1.0
-    behind, front = sorted(sprites, key=lambda sprite: sprite.top + sprite.alpha.shape[0])
-    solid, hiding = behind.alpha >= 0.5, front.alpha >= 0.5
-    rows, columns, front_rows, front_columns = _common(behind, front)
-    hidden = np.count_nonzero(solid[rows, columns] & hiding[front_rows, front_columns])
+    behind, front = sorted(sprites, key=lambda sprite: sprite.bottom)
+    region, front_region = _common(behind, front)
+    solid = behind.alpha >= 0.5
+    hidden = np.count_nonzero(solid[region] & (front.alpha[front_region] >= 0.5))
     return 1 - hidden / max(np.count_nonzero(solid), 1)
 
 
-def _common(one: Sprite, other: Sprite) -> tuple[slice, slice, slice, slice]:
+def _common(*sprites: Sprite) -> list[tuple[slice, slice]]:
     """Rows and columns of the region that two sprites share, in each one's own coordinates."""
-    top, left = max(one.top, other.top), max(one.left, other.left)
-    bottom = max(top, min(one.top + one.alpha.shape[0], other.top + other.alpha.shape[0]))
-    right = max(left, min(one.left + one.alpha.shape[1], other.left + other.alpha.shape[1]))
-    rows = [slice(top - sprite.top, bottom - sprite.top) for sprite in (one, other)]
-    columns = [slice(left - sprite.left, right - sprite.left) for sprite in (one, other)]
-    return rows[0], columns[0], rows[1], columns[1]
+    top, left = max(sprite.top for sprite in sprites), max(sprite.left for sprite in sprites)
+    bottom = max(top, min(sprite.bottom for sprite in sprites))
+    right = max(left, min(sprite.left + sprite.alpha.shape[1] for sprite in sprites))
+    return [
+        (slice(top - sprite.top, bottom - sprite.top), slice(left - sprite.left, right - sprite.left))
+        for sprite in sprites
+    ]
 
 
-def _place_cue(cue: str, drawn: Sprite, sprites: Sequence[Sprite], dice: Dice, size: int) -> Sprite:
+def _place_cue(cue: str, sprite: Sprite, things: Sequence[Sprite], dice: Dice, size: int) -> Sprite:
     """Move the cue to where it is seen best: behind the things, but as little hidden as possible."""
-    height, width = drawn.alpha.shape
-    best, best_hidden = drawn, np.inf
+    height, width = sprite.alpha.shape
+    best, best_hidden = sprite, np.inf
     for attempt in range(2 * _TRIES):
-        highest, lowest = (_CUES[cue].highest, _CUES[cue].lowest) if attempt < _TRIES else (0, 1)  # then anywhere
+        highest, lowest = (drawn.CUES[cue].highest, drawn.CUES[cue].lowest) if attempt < _TRIES else (0, 1)
         top = int(dice.between(max(highest * size - height, 2), lowest * size - height - 2))
-        moved, hidden = drawn._replace(left=int(dice.between(2, size - width - 2)), top=top), 0
-        for sprite in sprites:
-            rows, columns, thing_rows, thing_columns = _common(moved, sprite)
-            hidden += np.count_nonzero((moved.alpha[rows, columns] > 0) & (sprite.alpha[thing_rows, thing_columns] > 0))
+        moved, hidden = sprite._replace(left=int(dice.between(2, size - width - 2)), top=top), 0
+        for thing in things:
+            region, thing_region = _common(moved, thing)
+            hidden += np.count_nonzero((moved.alpha[region] > 0) & (thing.alpha[thing_region] > 0))
         if hidden < best_hidden:
             best, best_hidden = moved, hidden
         if not hidden:
@@ -372,12 +358,12 @@ def _ground(
     canvas: np.ndarray, sprite: Sprite, stands: bool, background: str, light: tuple[float, float], size: int
 ) -> None:
     """What lies under a thing: a soft shadow, rings on the water, a cloud in the sky."""
-    height, width = sprite.alpha.shape
-    x, foot, reach = (sprite.left + width / 2) / size, (sprite.top + height) / size, width / size / 2
+    if background == "sky" and not stands:
+        return
+    width = sprite.alpha.shape[1]
+    x, foot, reach = (sprite.left + width / 2) / size, sprite.bottom / size, width / size / 2
     pencil = Pencil()
     if background == "sky":
-        if not stands:
-            return
         draw_cloud(pencil, x, foot + reach * 0.05, reach * 1.15, WHITE, 1.0)
     else:
         y = foot - 0.015 if stands else min(foot + 0.28, 0.96)
@@ -392,89 +378,7 @@ def _ground(
 
 def _put(canvas: np.ndarray, owners: np.ndarray | None, sprite: Sprite, owner: int = NOTHING) -> None:
     """Paint a sprite onto the picture and write down whose pixels these are now."""
-    height, width = sprite.alpha.shape
-    rows, columns = slice(sprite.top, sprite.top + height), slice(sprite.left, sprite.left + width)
+    rows, columns = slice(sprite.top, sprite.bottom), slice(sprite.left, sprite.left + sprite.alpha.shape[1])
     canvas[:, rows, columns] = canvas[:, rows, columns] * (1 - sprite.alpha) + sprite.colour
     if owners is not None:
         owners[rows, columns][sprite.alpha >= 0.5] = owner
-
-
-def _boxes_around(masks: Tensor) -> Tensor:
-    boxes = torch.zeros(len(masks), 4, dtype=torch.int64)
-    for box, mask in zip(boxes, masks, strict=True):
-        rows, columns = mask.any(1).nonzero().flatten(), mask.any(0).nonzero().flatten()
-        box[:] = torch.stack([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1])
-    return boxes
-
-
-# --- choosing and checking --------------------------------------------------------------------------------------------
-
-
-def _choose(pool: Sequence[str], contains: str | None, things: int, dice: Dice) -> tuple[str, ...]:
-    if contains is None:
-        return dice.pick_two(pool)[:things] if len(pool) > 1 else tuple(pool)[:things]
-    others = [kind for kind in pool if kind != contains]
-    chosen = (contains, dice.pick(others)) if things == 2 else (contains,)
-    return chosen[::-1] if dice.chance(0.5) else chosen
-
-
-def _pool(kinds: Iterable[str], contains: str | None, things: int) -> tuple[str, ...]:
-    if isinstance(kinds, str):
-        raise TypeError(f"kinds must be several names, got the text {kinds!r}; for one kind write kinds=[{kinds!r}]")
-    pool = tuple(dict.fromkeys(_known(kind, KINDS, "kind of thing") for kind in kinds))
-    if contains is not None:
-        _known(contains, KINDS, "kind of thing")
-        if not things:
-            raise ValueError(f"contains={contains!r} needs things=1 or things=2, got things=0")
-    available = len({*pool, contains} - {None})
-    if available < things:
-        raise ValueError(f"{things} different things per picture need {things} kinds, got {available}: add to kinds=")
-    return pool
-
-
-def _rule(rule: str | Mapping[str, str] | None, names: Sequence[str], what: str) -> str | Mapping[str, str] | None:
-    if isinstance(rule, Mapping):
-        for kind, name in rule.items():
-            _known(kind, KINDS, "kind of thing")
-            _known(name, names, what)
-        if len(rule) != 1:
-            raise ValueError(f"{what} takes one pair, such as {{'boat': {names[0]!r}}}, got {len(rule)}")
-        return rule
-    return None if rule is None else _known(rule, names, what)
-
-
-def _follow(rule: str | Mapping[str, str] | None, chosen: Sequence[str]) -> str | None:
-    """The background or cue that a rule gives a picture of these kinds."""
-    if isinstance(rule, Mapping):
-        return next((name for kind, name in rule.items() if kind in chosen), None)
-    return rule
-
-
-def _known(name: str, names: Sequence[str], what: str) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"a {what} is named by a text such as {names[0]!r}, got {name!r} ({type(name).__name__})")
-    if name not in names:
-        near = difflib.get_close_matches(name.strip().lower(), names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"{name!r} is not a {what}; {hint}There are: {', '.join(names)}")
-    return name
-
-
-def _whole(value: int, what: str, low: int, high: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise TypeError(f"{what} must be a whole number from {low} to {high}, got {value!r} ({type(value).__name__})")
-    if not low <= number <= high:
-        raise ValueError(f"{what} must be a whole number from {low} to {high}, got {number}")
-    return number
-
-
-def _checked_seed(seed: int) -> int:
-    return _whole(seed, "seed", 0, 2**31 - 1)
-
-
-def _checked_size(size: int) -> int:
-    return _whole(size, "size", 64, 512)

@@ -1,4 +1,4 @@
-"""TODO."""
+"""The backgrounds of the picture world, in a box from 0 to 1, with the small objects that lie and grow in them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,11 @@ from course_utils.scenes.drawing import (
     mix,
     move,
     palette,
+    polygon,
     rgb,
     smooth,
 )
-from course_utils.scenes.things import (
-    CREAM,
-    PAINTS,
-    WOOD,
-    draw_ball,
-    draw_cloud,
-    draw_flower,
-    draw_ripple,
-    draw_shell,
-    draw_star,
-    draw_stone,
-    draw_tuft,
-)
-
-# --- backgrounds ------------------------------------------------------------------------------------------------------
+from course_utils.scenes.things import CREAM, GOLD, PAINTS, WOOD
 
 
 class Mood(NamedTuple):
@@ -56,36 +43,32 @@ MOODS = [
 
 
 def draw_sky(pencil: Pencil, dice: Dice, mood: Mood, horizon: float, clouds: int) -> None:
-    """Clouds, and at night stars, above the horizon."""
+    """Clouds, and at night stars and the moon, above the horizon."""
     if mood.night:
         for _ in range(9):
             x, y, size = dice.between(0.02, 0.98), dice.between(0.02, horizon), dice.between(0.006, 0.016)
-            draw_star(pencil, x, y, size, CREAM)
-        draw_moon(pencil, dice.between(0.08, 0.92), dice.between(0.08, 0.2))
+            pencil.flat(move(STAR, x, y, size), CREAM)
+        x, y = dice.between(0.08, 0.92), dice.between(0.08, 0.2)
+        for size, alpha in ((0.09, 0.08), (0.07, 0.12), (0.05, 1.0)):
+            pencil.flat(ellipse(x, y, size), CREAM, alpha)
+        for dx, dy, size in ((-0.015, -0.01, 0.012), (0.018, 0.014, 0.009), (0.01, -0.022, 0.007)):
+            pencil.flat(ellipse(x + dx, y + dy, size, corners=10), rgb("dfd3b4"))
     white = mix(WHITE, mood.low, 0.55 if mood.night else 0.15)
     for _ in range(clouds):
         x, y, size = dice.between(0, 1), dice.between(0.06, horizon * 0.85), dice.between(0.08, 0.18)
         draw_cloud(pencil, x, y, size, white, 0.85)
 
 
-def draw_moon(pencil: Pencil, x: float, y: float) -> None:
-    for size, alpha in ((0.09, 0.08), (0.07, 0.12), (0.05, 1.0)):
-        pencil.flat(ellipse(x, y, size), CREAM, alpha)
-    for dx, dy, size in ((-0.015, -0.01, 0.012), (0.018, 0.014, 0.009), (0.01, -0.022, 0.007)):
-        pencil.flat(ellipse(x + dx, y + dy, size, corners=10), rgb("dfd3b4"))
-
-
-def draw_high_sky(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+def draw_high_sky(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     draw_sky(pencil, dice, mood, 0.95, dice.whole(4, 6))
     if dice.chance(0.6):
         for depth, colour in ((0.86, "8fb3b8"), (0.93, "6f9f86")):
             peaks = [(step / 5, depth + dice.between(-0.04, 0.05)) for step in range(6)]
             hills = [(-0.1, 1.2), (-0.1, 1.2), (-0.1, depth), *peaks, (1.1, depth), (1.1, 1.2), (1.1, 1.2)]
             pencil.flat(smooth(hills), mix(rgb(colour), mood.low, 0.35))
-    return 1.0
 
 
-def draw_water(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+def draw_water(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     horizon = dice.between(0.3, 0.45)
     sea, deep = dice.pick([palette("6cc3cf 2f86ad"), palette("7fb4e0 3a68b0"), palette("8ed0b8 3c8f93")])
     draw_sky(pencil, dice, mood, horizon, dice.whole(1, 3))
@@ -100,13 +83,12 @@ def draw_water(pencil: Pencil, dice: Dice, mood: Mood) -> float:
         pencil.flat(smooth(band), mix(sea, deep, step / 5))
     for _ in range(9):
         y = dice.between(horizon + 0.05, 0.98)
-        draw_ripple(pencil, dice.between(0, 1), y, 0.03 + 0.08 * (y - horizon), WHITE, 0.5)
+        pencil.flat(move(RIPPLE, dice.between(0, 1), y, 0.03 + 0.08 * (y - horizon)), WHITE, 0.5)
     for _ in range(dice.whole(0, 2)):
         draw_stone(pencil, dice.between(0.05, 0.95), dice.between(horizon + 0.1, 0.97), dice.between(0.03, 0.06), dice)
-    return horizon
 
 
-def draw_grass(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+def draw_grass(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     horizon = dice.between(0.38, 0.56)
     far, near = dice.pick([palette("a8d08a 6fae5a"), palette("c9d489 93b452"), palette("8fcb9b 4f9e6f")])
     draw_sky(pencil, dice, mood, horizon, dice.whole(1, 3))
@@ -117,15 +99,14 @@ def draw_grass(pencil: Pencil, dice: Dice, mood: Mood) -> float:
     for _ in range(16):
         y = dice.between(horizon + 0.15, 1.0)
         green = mix(near, rgb("2f6b45"), dice.between(0.05, 0.4))
-        draw_tuft(pencil, dice.between(0, 1), y, 0.01 + 0.04 * (y - horizon), green)
+        pencil.flat(move(TUFT, dice.between(0, 1), y, 0.01 + 0.04 * (y - horizon)), green)
     for _ in range(dice.whole(1, 6)):
         x, y = dice.between(0.02, 0.98), dice.between(horizon + 0.18, 0.95)
         draw_flower(pencil, x, y, dice.between(0.016, 0.03), dice)
     draw_litter(pencil, dice, horizon, [draw_stone, draw_ball])
-    return horizon
 
 
-def draw_sand(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+def draw_sand(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     horizon = dice.between(0.35, 0.5)
     far, near = dice.pick([palette("f5e3b5 e3c384"), palette("f2d5a7 d9a86c"), palette("f6ead0 dcc9a0")])
     draw_sky(pencil, dice, mood, horizon, dice.whole(1, 3))
@@ -139,14 +120,14 @@ def draw_sand(pencil: Pencil, dice: Dice, mood: Mood) -> float:
     draw_hills(pencil, dice, horizon + 0.32, 0.05, mix(far, near, 0.45))
     for _ in range(8):
         y = dice.between(horizon + 0.18, 1.0)
-        draw_ripple(pencil, dice.between(0, 1), y, dice.between(0.03, 0.07), mix(near, WOOD, 0.35), 0.5)
+        pencil.flat(move(RIPPLE, dice.between(0, 1), y, dice.between(0.03, 0.07)), mix(near, WOOD, 0.35), 0.5)
     draw_litter(pencil, dice, horizon, [draw_shell, draw_shell, draw_stone, draw_ball])
     if dice.chance(0.4):
-        draw_star(pencil, dice.between(0.1, 0.9), dice.between(horizon + 0.25, 0.92), 0.04, rgb("e8825a"))
-    return horizon
+        x, y = dice.between(0.1, 0.9), dice.between(horizon + 0.25, 0.92)
+        pencil.flat(move(STAR, x, y, 0.04), rgb("e8825a"))
 
 
-def draw_room(pencil: Pencil, dice: Dice, mood: Mood) -> float:
+def draw_room(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     horizon = dice.between(0.58, 0.68)
     wall = mix(dice.pick(PAINTS), CREAM, 0.7)
     floor = dice.pick(palette("c99a6b a9744f dcb98a 8f6b5a b8a89a"))
@@ -171,7 +152,6 @@ def draw_room(pencil: Pencil, dice: Dice, mood: Mood) -> float:
         for shrink, colour in ((1.0, rim), (0.86, mix(rug, CREAM, 0.3)), (0.55, rim), (0.45, mix(rug, CREAM, 0.5))):
             pencil.flat(ellipse(x, y, 0.38 * shrink, 0.12 * shrink), colour)
     draw_litter(pencil, dice, horizon - 0.1, [draw_ball])
-    return horizon
 
 
 def draw_hills(pencil: Pencil, dice: Dice, y: float, height: float, colour: Colour) -> None:
@@ -205,10 +185,47 @@ def draw_frame(pencil: Pencil, x: float, y: float, dice: Dice) -> None:
     pencil.flat(ellipse(x, y, 0.035), second)
 
 
-SETTINGS: dict[str, Callable[[Pencil, Dice, Mood], float]] = {
-    "sky": draw_high_sky,
-    "water": draw_water,
-    "grass": draw_grass,
-    "sand": draw_sand,
-    "room": draw_room,
-}
+# --- small objects, around (0, 0) -------------------------------------------------------------------------------------
+
+STAR = polygon("0,-1 0.24,-0.33 0.95,-0.31 0.38,0.12 0.59,0.81 0,0.4 -0.59,0.81 -0.38,0.12 -0.95,-0.31 -0.24,-0.33")
+TUFT = polygon("-0.5,0 -0.8,-0.9 -0.2,-0.3 0,-1.2 0.2,-0.3 0.8,-0.8 0.5,0")
+RIPPLE = line("-1,0 -0.5,-0.12 0,0.02 0.5,-0.12 1,0", 0.14)
+
+
+def draw_cloud(pencil: Pencil, x: float, y: float, size: float, colour: Colour = WHITE, alpha: float = 0.9) -> None:
+    top = "-1,0.1 -0.8,-0.16 -0.5,-0.16 -0.3,-0.46 0.1,-0.52 0.34,-0.26 0.66,-0.3 0.8,-0.06"
+    cloud = smooth(f"{top} 1,0.12 0.6,0.24 -0.7,0.24")
+    pencil.flat(move(cloud, x, y + 0.07 * size, size), mix(colour, rgb("8f9cc9"), 0.35), alpha * 0.7)
+    pencil.flat(move(cloud, x - 0.03 * size, y - 0.05 * size, size * 0.9), colour, alpha)
+
+
+def draw_stone(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
+    stone = smooth("-1,0.4 -0.8,-0.2 -0.2,-0.6 0.5,-0.4 1,0.3 0.7,0.5 -0.8,0.5")
+    grey = dice.pick(palette("9a93a0 b0a596 7f8793"))
+    pencil.body(move(stone, x, y, size, dice.pick([-1, 1])), grey, depth=size * 0.3)
+
+
+def draw_ball(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
+    first, second = dice.pick_two(PAINTS)
+    stripe = smooth("0,-1.1 0.35,0 0,1.1 -0.35,0")
+    stripes = [(move(stripe, x + shift * size, y, size), second) for shift in (-0.7, 0.5)]
+    pencil.body(ellipse(x, y, size), first, stripes, depth=size * 0.4)
+
+
+def draw_flower(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
+    petals = dice.pick(PAINTS)
+    pencil.flat(line([(x, y), (x + size * 0.2, y + size * 1.8)], size * 0.3), rgb("4f8a4a"))
+    for turn_x, turn_y in ((0, -0.7), (0.67, -0.2), (0.4, 0.57), (-0.4, 0.57), (-0.67, -0.2)):
+        pencil.flat(ellipse(x + turn_x * size, y + turn_y * size, size * 0.5, corners=10), petals)
+    pencil.flat(ellipse(x, y, size * 0.4, corners=10), mix(GOLD, petals, 0.2) if petals != GOLD else WHITE)
+
+
+def draw_shell(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
+    colour = mix(dice.pick(PAINTS), CREAM, 0.5)
+    ribs = [line(f"0,0.7 {end},-1", 0.14) for end in (-0.5, 0, 0.5)]
+    marks = [(move(rib, x, y, size), mix(colour, INK, 0.25)) for rib in ribs]
+    shell = smooth("0,0.8! -0.9,0 -0.6,-0.6 0,-0.8 0.6,-0.6 0.9,0")
+    pencil.body(move(shell, x, y, size), colour, marks, depth=size * 0.2)
+
+
+SETTINGS = {"sky": draw_high_sky, "water": draw_water, "grass": draw_grass, "sand": draw_sand, "room": draw_room}

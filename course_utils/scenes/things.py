@@ -1,7 +1,6 @@
-"""The things, backgrounds and small objects of the picture world, drawn with the shapes of `drawing`.
+"""The things of the picture world and the cues, drawn with the shapes of `drawing`.
 
-A thing is drawn in a box from -1 to 1, looking to the right; a background in a box from 0 to 1; small objects around
-(0, 0), to be moved to their place. Every function takes a pencil to draw with and dice for what varies.
+Each is drawn in a box from -1 to 1, things looking to the right. What draws a thing takes dice for what varies.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import NamedTuple
 from course_utils.scenes.drawing import (
     INK,
     WHITE,
-    Colour,
     Dice,
     Pencil,
     box,
@@ -273,58 +271,6 @@ THINGS = {
     "plane": Kind(draw_plane, 20, False),
     "tree": Kind(draw_tree, 6, True),
 }
-
-
-# --- small objects ----------------------------------------------------------------------------------------------------
-
-
-def draw_cloud(pencil: Pencil, x: float, y: float, size: float, colour: Colour = WHITE, alpha: float = 0.9) -> None:
-    top = "-1,0.1 -0.8,-0.16 -0.5,-0.16 -0.3,-0.46 0.1,-0.52 0.34,-0.26 0.66,-0.3 0.8,-0.06"
-    cloud = smooth(f"{top} 1,0.12 0.6,0.24 -0.7,0.24")
-    pencil.flat(move(cloud, x, y + 0.07 * size, size), mix(colour, rgb("8f9cc9"), 0.35), alpha * 0.7)
-    pencil.flat(move(cloud, x - 0.03 * size, y - 0.05 * size, size * 0.9), colour, alpha)
-
-
-def draw_stone(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
-    stone = smooth("-1,0.4 -0.8,-0.2 -0.2,-0.6 0.5,-0.4 1,0.3 0.7,0.5 -0.8,0.5")
-    grey = dice.pick(palette("9a93a0 b0a596 7f8793"))
-    pencil.body(move(stone, x, y, size, dice.pick([-1, 1])), grey, depth=size * 0.3)
-
-
-def draw_ball(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
-    first, second = dice.pick_two(PAINTS)
-    stripe = smooth("0,-1.1 0.35,0 0,1.1 -0.35,0")
-    stripes = [(move(stripe, x + shift * size, y, size), second) for shift in (-0.7, 0.5)]
-    pencil.body(ellipse(x, y, size), first, stripes, depth=size * 0.4)
-
-
-def draw_flower(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
-    petals = dice.pick(PAINTS)
-    pencil.flat(line([(x, y), (x + size * 0.2, y + size * 1.8)], size * 0.3), rgb("4f8a4a"))
-    for turn_x, turn_y in ((0, -0.7), (0.67, -0.2), (0.4, 0.57), (-0.4, 0.57), (-0.67, -0.2)):
-        pencil.flat(ellipse(x + turn_x * size, y + turn_y * size, size * 0.5, corners=10), petals)
-    pencil.flat(ellipse(x, y, size * 0.4, corners=10), mix(GOLD, petals, 0.2) if petals != GOLD else WHITE)
-
-
-def draw_star(pencil: Pencil, x: float, y: float, size: float, colour: Colour) -> None:
-    star = polygon("0,-1 0.24,-0.33 0.95,-0.31 0.38,0.12 0.59,0.81 0,0.4 -0.59,0.81 -0.38,0.12 -0.95,-0.31 -0.24,-0.33")
-    pencil.flat(move(star, x, y, size), colour)
-
-
-def draw_shell(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
-    colour = mix(dice.pick(PAINTS), CREAM, 0.5)
-    ribs = [line(f"0,0.7 {end},-1", 0.14) for end in (-0.5, 0, 0.5)]
-    marks = [(move(rib, x, y, size), mix(colour, INK, 0.25)) for rib in ribs]
-    shell = smooth("0,0.8! -0.9,0 -0.6,-0.6 0,-0.8 0.6,-0.6 0.9,0")
-    pencil.body(move(shell, x, y, size), colour, marks, depth=size * 0.2)
-
-
-def draw_tuft(pencil: Pencil, x: float, y: float, size: float, colour: Colour) -> None:
-    pencil.flat(move(polygon("-0.5,0 -0.8,-0.9 -0.2,-0.3 0,-1.2 0.2,-0.3 0.8,-0.8 0.5,0"), x, y, size), colour)
-
-
-def draw_ripple(pencil: Pencil, x: float, y: float, size: float, colour: Colour, alpha: float) -> None:
-    pencil.flat(move(line("-1,0 -0.5,-0.12 0,0.02 0.5,-0.12 1,0", 0.14), x, y, size), colour, alpha)
 
 
 # --- cues: small objects that are in a picture only when they are asked for -------------------------------------------

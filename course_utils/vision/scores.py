@@ -1,32 +1,35 @@
-"""Scores of heat maps against the truth: does a map point at the thing that it is said to explain?
+"""Scores of heat maps: does a map point at the thing that it explains, follow the class, and follow what was learned?
 
-    score = localise(heatmaps, masks, others)       a map and a mask per picture, and the masks of what else is there
-    print(score)                                    every share beside what chance would reach
+    print(localise(heatmaps, masks, others))        every share beside what chance would reach
+    sensitivity = measure_class_sensitivity(for_cat, for_boat, on_cat, on_boat)
+    for name, twin in randomise_cascading(model):   from the last layer downwards
+        print(name, rank_correlation(find_strength(explain(twin)), find_strength(explain(model))))
 
-Three questions, each with its level of chance:
-
-- The pointing game (Zhang et al., 2018): is the hottest pixel on the thing? Strict: on its mask. Tolerant: on the mask
-  or at most `tolerance` pixels away from it. By chance, a pixel drawn at random would hit as often as the (grown) mask
-  has area.
-- The energy inside (Wang et al., 2020): which share of all heat is on the mask? An even map has the mask's area there.
-- The wrong object: is the hottest pixel on *another* thing? By chance, as often as the other things have area.
+The pointing game (Zhang et al., 2018) asks whether the hottest pixel is on the thing's mask (tolerant: or at most
+`tolerance` pixels away from it), or on *another* thing; a pixel drawn at random is as often there as the mask has area.
+The energy inside (Wang et al., 2020) is the share of all heat on the mask; an even map has the mask's area there.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SceneBatch
 
 TOLERANCE = 4  # pixels: half a cell of a 14 x 14 map of a picture of 112 x 112
 
+# --- does a map point at the thing? -----------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
-class Share:
+class HitRate:
     """`hits` of `of`, beside the share that `chance` reaches; an `of` of 0 gives nan."""
 
     hits: float
@@ -44,9 +47,8 @@ class Share:
 
 @dataclass(frozen=True)
 class Localisation:
-    """How well heat maps point at what they explain. Each score is a `Share`.
+    """How well so many `maps` point at what they explain.
 
-    maps: how many maps were scored.
     strict, tolerant: the hottest pixel is on the thing; on it or near it.
     energy: the mean share of a map's heat on the thing (`hits` is the sum of these shares).
     wrong: the hottest pixel is on another thing; None where no other things were given.
@@ -54,10 +56,10 @@ class Localisation:
     """
 
     maps: int
-    strict: Share
-    tolerant: Share
-    energy: Share
-    wrong: Share | None
+    strict: HitRate
+    tolerant: HitRate
+    energy: HitRate
+    wrong: HitRate | None
     empty: int
 
     def __str__(self) -> str:
@@ -78,38 +80,36 @@ def localise(
     masks, others: (N, H, W) bool: where the thing is seen, and where other things are.
     tolerance: in pixels, for the tolerant pointing game.
 
-    Raises ValueError for other shapes or types, maps that are not finite or have values below 0, a negative tolerance.
+    Raises `CourseError` for other shapes or types, and for maps that are not finite or have values below 0.
     """
+
     _check_pair(heatmaps, masks)
+
+    def rate(found: Tensor, on: Tensor) -> HitRate:
+        return HitRate(found.double().sum().item(), len(found), chance(on))
+
     grown = grow(masks, tolerance)
     return Localisation(
         maps=len(heatmaps),
-        strict=_share(points_at(heatmaps, masks), masks),
-        tolerant=_share(points_at(heatmaps, grown), grown),
-        energy=_share(energy_inside(heatmaps, masks), masks),
-        wrong=None if others is None else _share(points_at(heatmaps, others), others),
+        strict=rate(points_at(heatmaps, masks), masks),
+        tolerant=rate(points_at(heatmaps, grown), grown),
+        energy=rate(energy_inside(heatmaps, masks), masks),
+        wrong=None if others is None else rate(points_at(heatmaps, others), others),
         empty=int((heatmaps.flatten(1).amax(1) <= 0).sum()),
     )
 
 
-def _share(found: Tensor, masks: Tensor) -> Share:
-    return Share(found.double().sum().item(), len(found), chance(masks))
-
-
 def chance(masks: Tensor) -> float:
     """Return the mean share of the picture that masks (N, H, W) cover: how often a random pixel is inside."""
-    _check_masks(masks)
-    return masks.double().mean().item() if masks.numel() else float("nan")
+    return masks.double().mean().item()
 
 
 def point(heatmaps: Tensor) -> Tensor:
     """Return the row and column (N, 2), int64, of the hottest pixel of each map (N, H, W).
 
     Of several hottest pixels the first one counts, row by row; values that differ by less than a millionth are equally
-    hot, so that no machine's rounding decides where an enlarged map is flat. Raises ValueError for maps that are not
-    finite or have another number of dimensions.
+    hot, so that no machine's rounding decides where an enlarged map is flat.
     """
-    _check_maps(heatmaps)
     values = heatmaps.flatten(1)
     most = values.amax(1, keepdim=True)
     place = (values >= most - 1e-6 * most.abs()).byte().argmax(1)
@@ -120,7 +120,7 @@ def point(heatmaps: Tensor) -> Tensor:
 def points_at(heatmaps: Tensor, masks: Tensor) -> Tensor:
     """Return for each map (N, H, W) whether its hottest pixel is inside its mask (N, H, W): (N,) bool.
 
-    A map without a value above 0 points nowhere. Raises ValueError for maps that are not finite, or another shape.
+    A map without a value above 0 points nowhere. Raises `CourseError` for maps that are not finite, or another shape.
     """
     _check_pair(heatmaps, masks)
     rows, columns = point(heatmaps).unbind(1)
@@ -131,11 +131,11 @@ def points_at(heatmaps: Tensor, masks: Tensor) -> Tensor:
 def energy_inside(heatmaps: Tensor, masks: Tensor) -> Tensor:
     """Return for each map (N, H, W) the share of its sum that lies inside its mask (N, H, W): (N,) float64 in [0, 1].
 
-    A map without heat has 0. Raises ValueError for a map with values below 0: a share of them would mean nothing.
+    A map without heat has 0. Raises `CourseError` for a map with values below 0: a share of them would mean nothing.
     """
     _check_pair(heatmaps, masks)
     if (heatmaps < 0).any():
-        raise ValueError(
+        raise CourseError(
             f"the energy of a map needs values from 0 up, got {heatmaps.min().item():.3g}: apply a ReLU to it first"
         )
     heat = heatmaps.double()
@@ -143,47 +143,27 @@ def energy_inside(heatmaps: Tensor, masks: Tensor) -> Tensor:
 
 
 def grow(masks: Tensor, pixels: float) -> Tensor:
-    """Return masks (N, H, W) with all pixels whose centre is at most `pixels` away from one that was inside.
-
-    Raises ValueError for a distance that is negative or not finite.
-    """
-    _check_masks(masks)
-    if not 0 <= pixels < float("inf"):
-        raise ValueError(f"a mask grows by 0 pixels or more, got {pixels}")
+    """Return masks (N, H, W) with all pixels whose centre is at most `pixels` away from one that was inside."""
     reach = int(pixels)
-    if not reach or not masks.numel():
-        return masks.clone()
     steps = torch.arange(-reach, reach + 1, device=masks.device)
     disc = (steps[:, None] ** 2 + steps**2 <= pixels**2).float()
     return (F.conv2d(masks[:, None].float(), disc[None, None], padding=reach) > 0.5)[:, 0]
 
 
-def _check_maps(heatmaps: Tensor) -> None:
-    if heatmaps.dim() != 3 or not heatmaps.is_floating_point():
-        raise ValueError(
-            f"heat maps are floats of shape (N, H, W), got {heatmaps.dtype} of shape {tuple(heatmaps.shape)}"
-            + ("; add the batch dimension with heatmap[None]" if heatmaps.dim() == 2 else "")
-        )
-    if not heatmaps.isfinite().all():
-        raise ValueError("the heat maps have values that are not finite (nan or inf): where do they come from?")
-
-
-def _check_masks(masks: Tensor) -> None:
-    if masks.dim() != 3 or masks.dtype != torch.bool:
-        raise ValueError(f"masks are bool of shape (N, H, W), got {masks.dtype} of shape {tuple(masks.shape)}")
-
-
 def _check_pair(heatmaps: Tensor, masks: Tensor) -> None:
-    _check_maps(heatmaps)
-    _check_masks(masks)
-    if heatmaps.shape != masks.shape:
-        raise ValueError(
-            f"maps and masks have one shape, got {tuple(heatmaps.shape)} and {tuple(masks.shape)}; enlarge the maps to "
-            "the pictures' size, and give each map its own mask"
+    if heatmaps.dim() != 3 or not heatmaps.is_floating_point() or not heatmaps.isfinite().all():
+        raise CourseError(
+            "heat maps are finite floats (N, H, W), a single one heatmap[None]; got "
+            f"{heatmaps.dtype} {tuple(heatmaps.shape)} with {int((~heatmaps.isfinite()).sum())} nan or infinite values"
+        )
+    if masks.dtype != torch.bool or masks.shape != heatmaps.shape:
+        raise CourseError(
+            f"maps {tuple(heatmaps.shape)} need such masks, bool, got {masks.dtype} {tuple(masks.shape)}: enlarge the "
+            "maps to the pictures' size, and give each map its own mask"
         )
 
 
-# --- what channels follow ---------------------------------------------------------------------------------------------
+# --- what do channels follow? -----------------------------------------------------------------------------------------
 
 
 def share_on(maps: Tensor, mask: Tensor) -> Tensor:
@@ -211,27 +191,159 @@ class Followed:
 
     def best_channel(self, kind: str) -> int:
         """The channel that follows a kind best, in both respects: the greatest product of the two."""
-        column = KINDS.index(kind)
-        return int((self.share[:, column] * self.tells[:, column]).argmax())
+        return int((self.share * self.tells)[:, KINDS.index(kind)].argmax())
 
 
 def follow_things(maps: Tensor, batch: SceneBatch) -> Followed:
     """Measure how each channel follows each kind of thing: maps (N, C, h, w) of the pictures of `batch`.
 
-    Raises ValueError for another number of maps than pictures, or if a kind is in none or in all of them.
+    Raises `CourseError` for another number of maps than pictures, or if a kind is in none or in all of them.
     """
     if len(maps) != len(batch):
-        raise ValueError(f"{len(batch)} pictures need as many maps, got {len(maps)}")
+        raise CourseError(f"{len(batch)} pictures need as many maps, got {len(maps)}")
     maps = maps.clamp(min=0)
     responses = maps.mean((2, 3))
     share, tells = torch.zeros(maps.shape[1], len(KINDS)), torch.zeros(maps.shape[1], len(KINDS))
     for column, kind in enumerate(KINDS):
         there = batch.labels[:, column] > 0
         if there.all() or not there.any():
-            raise ValueError(f"of {len(batch)} pictures, {int(there.sum())} show a {kind}: take more pictures")
+            raise CourseError(f"of {len(batch)} pictures, {int(there.sum())} show a {kind}: take more pictures")
         covered = F.adaptive_avg_pool2d(batch.masks(kind)[there].float(), maps.shape[2:])[:, None]
         on, all_of_it = (maps[there] * covered).sum((0, 2, 3)), maps[there].sum((0, 2, 3))
         share[:, column] = on / all_of_it.clamp(min=1e-12)
         one, other = responses[there][:, None], responses[~there][None]
         tells[:, column] = ((one > other).float() + (one == other).float() / 2).mean((0, 1))
     return Followed(share, tells)
+
+
+# --- how alike are two maps? ------------------------------------------------------------------------------------------
+
+
+def find_strength(gradients: Tensor) -> Tensor:
+    """Return how strongly each pixel counts, whatever the sign: (N, C, H, W) to (N, H, W), summed over the channels."""
+    return gradients.detach().abs().sum(1)
+
+
+def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
+    """Return Spearman's rank correlation of each pair of maps, (N, …) to (N,) in [-1, 1]: only the order counts.
+
+    1: the same order; 0: unrelated. Equal values share the mean of their ranks. nan where a map is constant.
+    Raises `CourseError` for maps of different shapes, or with nan or infinite values.
+    """
+    ranks = [torch.stack([_rank(row) for row in each]) for each in _flatten_pair(maps, others)]
+    return _cosine(*(each - each.mean(1, keepdim=True) for each in ranks))
+
+
+def cosine_similarity(maps: Tensor, others: Tensor) -> Tensor:
+    """Return the cosine between each pair of maps, in [-1, 1]: signs and sizes count, a common factor does not.
+
+    nan where a map is all 0. Raises as `rank_correlation` does.
+    """
+    return _cosine(*_flatten_pair(maps, others))
+
+
+def _flatten_pair(*pair: Tensor) -> list[Tensor]:
+    """Both as (N, values) float64 on the CPU."""
+    if pair[0].shape != pair[1].shape or not all(each.isfinite().all() for each in pair):
+        shapes = " and ".join(str(tuple(each.shape)) for each in pair)
+        raise CourseError(f"maps to compare are finite and of one shape (N, …), got {shapes}, or values that are not")
+    return [each.detach().to("cpu", torch.float64).flatten(1) for each in pair]
+
+
+def _rank(values: Tensor) -> Tensor:
+    """The rank of each value, from 0; equal values share the mean of their ranks."""
+    _, place, count = values.unique(return_inverse=True, return_counts=True)
+    return (count.cumsum(0) - (count + 1) / 2)[place].double()
+
+
+def _cosine(first: Tensor, second: Tensor) -> Tensor:
+    return (first * second).sum(1) / (first.norm(dim=1) * second.norm(dim=1))
+
+
+# --- does a map follow the class? -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClassSensitivity:
+    """How two maps of the same pictures differ that explain two classes, each of which is there; means over pictures.
+
+    on_own: the strength on the thing asked for, as a share of that on both things. A map that is blind to the class has
+        `chance`, because each thing is asked for once in each picture.
+    cosine, ranks: between the two maps; rank correlation of their strengths.
+    """
+
+    pictures: int
+    on_own: float
+    cosine: float
+    ranks: float
+    chance: float = 0.5
+
+    def __str__(self) -> str:
+        return (
+            f"on its own thing {self.on_own:.2f} (chance {self.chance:.2f}), cosine {self.cosine:.2f}, "
+            f"ranks {self.ranks:.2f}, {self.pictures} pictures"
+        )
+
+
+def measure_class_sensitivity(
+    first: Tensor, second: Tensor, first_masks: Tensor, second_masks: Tensor
+) -> ClassSensitivity:
+    """Compare the gradients for the first thing of each picture with those for the second.
+
+    first, second: (N, C, H, W), gradients of the logits of two classes. masks: (N, H, W) bool, where these things are.
+    Raises `CourseError` for other shapes, or a gradient that is 0 on both things of a picture.
+    """
+    strengths, shares = (find_strength(first), find_strength(second)), []
+    _check_pair(strengths[0], first_masks), _check_pair(strengths[1], second_masks)
+    for strength, own in zip(strengths, (first_masks, second_masks), strict=True):
+        both = (strength * (first_masks | second_masks)).sum((1, 2))
+        if not (both > 0).all():
+            raise CourseError(f"the gradient of picture {(both > 0).int().argmin().item()} is 0 on both things")
+        shares.append((strength * own).sum((1, 2)) / both)
+    return ClassSensitivity(
+        pictures=len(first),
+        on_own=torch.cat(shares).mean().item(),
+        cosine=cosine_similarity(first, second).mean().item(),
+        ranks=rank_correlation(*strengths).mean().item(),
+    )
+
+
+# --- does a map follow what was learned? ------------------------------------------------------------------------------
+
+
+def group_layers(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
+    """Return the layers of `model` that have parameters, in its own order, each with the name of its first module.
+
+    A normalisation belongs to the layer before it: it keeps statistics of that layer's trained output, which make no
+    sense once the layer is random. Raises `CourseError` for a module that cannot reset its own parameters.
+    """
+    groups: list[tuple[str, list[nn.Module]]] = []
+    for name, module in model.named_modules():
+        if not any(True for _ in module.parameters(recurse=False)):
+            continue
+        if not hasattr(module, "reset_parameters"):
+            raise CourseError(f"{name or 'the model'} ({type(module).__name__}) has parameters and no reset_parameters")
+        if isinstance(module, nn.modules.batchnorm._NormBase | nn.GroupNorm | nn.LayerNorm) and groups:
+            groups[-1][1].append(module)
+        else:
+            groups.append((name, [module]))
+    return groups
+
+
+def randomise_cascading(model: nn.Module, seed: int = 0) -> Iterator[tuple[str, nn.Module]]:
+    """Yield copies of `model` that know less and less: the last layer random, then the last two, …, then all of them.
+
+    This is the cascading randomisation of Adebayo et al. 2018, section 3.1. Each layer gets what its own
+    `reset_parameters` gives an untrained one, statistics of batch-norm too. With each copy comes the name of the layer
+    that is new among the random ones; "last" means last in the order of `model.named_modules()`. The model and torch's
+    random state stay as they are; the same seed gives the same copies. Raises as `group_layers` does.
+    """
+    names = [name for name, _ in group_layers(model)][::-1]
+    for count, name in enumerate(names, 1):
+        twin = copy.deepcopy(model)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for _, modules in group_layers(twin)[: -count - 1 : -1]:  # so a layer's numbers stay from copy to copy
+                for module in modules:
+                    module.reset_parameters()
+        yield name, twin

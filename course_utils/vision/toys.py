@@ -1,8 +1,9 @@
-"""Small networks that are broken, each in one of the ways that training breaks, with numbers for a pencil.
+"""Networks for a pencil: their weights are whole numbers, so that every value in them can be worked out by hand.
 
-`make_overflow_net`: a forward pass that gives nan. `make_distance_net`: a backward pass that does, behind a forward
-pass that looks well. `make_one_unit`: a ReLU that dies of one large step; `have_an_accident` does the same to a
-trained network. `make_chain`: gradients that explode.
+To call and to hook: `SmallNet`, `make_example`, `ResidualBlock` and the other `MODELS`. To look at: `make_edge_net`,
+`make_two_head_block`. Broken, each in one of the ways that training breaks: `make_overflow_net` (a forward pass that
+gives nan), `make_distance_net` (a backward pass that does), `make_one_unit` and `have_an_accident` (ReLUs that die of
+one large step), `make_chain` (gradients that explode).
 """
 
 from __future__ import annotations
@@ -15,32 +16,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from course_utils.vision.networks import PictureNet
+from course_utils.root import CourseError
 
 
-class Exponential(nn.Module):
-    """exp of each number. In float32 it is infinite from 89 on."""
-
-    def forward(self, scores: Tensor) -> Tensor:
-        return scores.exp()
-
-
-class Shares(nn.Module):
-    """Each row divided by its sum."""
-
-    def forward(self, values: Tensor) -> Tensor:
-        return values / values.sum(dim=1, keepdim=True)
-
-
-class Distance(nn.Module):
-    """(N, d) to (N,): how far each point is from the origin."""
-
-    def forward(self, points: Tensor) -> Tensor:
-        return points.pow(2).sum(dim=1).sqrt()
-
-
-def _linear(weight: list[list[float]], bias: list[float] | None = None) -> nn.Linear:
-    """A Linear layer with these numbers."""
+def make_linear(weight: Sequence[Sequence[float]], bias: Sequence[float] | None = None) -> nn.Linear:
+    """Return a Linear layer with these numbers, (outputs, inputs) and (outputs,)."""
     layer = nn.Linear(len(weight[0]), len(weight), bias=bias is not None)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor(weight))
@@ -49,45 +29,90 @@ def _linear(weight: list[list[float]], bias: list[float] | None = None) -> nn.Li
     return layer
 
 
-def make_overflow_net() -> nn.Sequential:
-    """A network from two numbers to one, with a softmax in the middle that is computed as the formula says.
+# --- to call and to hook ----------------------------------------------------------------------------------------------
 
-    (N, 2) to (N, 1). Finite as long as no input is above 88: `exp` of more than that overflows, and the division then
-    gives nan, which every layer behind it hands on.
+
+def _small_layers(relu: nn.Module) -> dict[str, nn.Module]:
+    fc1 = make_linear([[1, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]], [1, 2, 3, 4])
+    return {"fc1": fc1, "relu": relu, "fc2": make_linear([[1, 2, 3, 4]], [1])}
+
+
+class SmallNet(nn.Module):
+    """fc1 (3 to 4), relu, fc2 (4 to 1): ones(1, 3) gives 89."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, layer in _small_layers(nn.ReLU()).items():
+            self.add_module(name, layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.relu(self.fc1(x)))
+
+
+class _Raises(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise ValueError("this relu always raises")
+
+
+EXAMPLE_CALLS = {"plain": nn.ReLU, "in place": lambda: nn.ReLU(inplace=True), "raises an error": _Raises}
+
+
+def make_example(relu: str = "plain") -> tuple[nn.Sequential, Tensor]:
+    """Return the layers of `SmallNet` in a row, with a relu by its key in `EXAMPLE_CALLS`, and ones (1, 3), a leaf."""
+    if relu not in EXAMPLE_CALLS:
+        raise CourseError(f"there is no relu called {relu!r}; choose from {', '.join(EXAMPLE_CALLS)}")
+    return nn.Sequential(OrderedDict(_small_layers(EXAMPLE_CALLS[relu]()))), torch.ones(1, 3, requires_grad=True)
+
+
+class ResidualBlock(nn.Module):
+    """relu(x + fc2(relu(fc1(x)))): one in-place ReLU that runs twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = make_linear([[1, 2], [-3, 1]], [0, -1])
+        self.relu = nn.ReLU(inplace=True)
+        self.fc2 = make_linear([[2, 1], [-1, 1]], [1, 0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(x + self.fc2(self.relu(self.fc1(x))))
+
+
+def _nested() -> nn.Module:
+    inner = nn.Sequential(nn.ReLU(), make_linear([[1, 3], [2, -1]], [0, 1]))
+    return nn.Sequential(make_linear([[2, 1], [1, -4]], [0, 1]), inner, make_linear([[1, 2]], [5]))
+
+
+class Example(NamedTuple):
+    """A model to look into: how to make it, and the values of its input, a batch of one."""
+
+    make: Callable[[], nn.Module]
+    x: tuple[float, ...]
+
+
+MODELS = {
+    "small net": Example(SmallNet, (1, 1, 1)),
+    "residual block": Example(ResidualBlock, (1, 2)),
+    "Sequential in a Sequential": Example(_nested, (1, 1)),
+}
+
+
+# --- to look at -------------------------------------------------------------------------------------------------------
+
+EDGES = "edge_net"
+
+
+def make_edge_net() -> nn.Sequential:
+    """Return a 7 x 7 convolution and a ReLU, with four kernels made by hand: (N, 3, H, W) to (N, 4, H, W).
+
+    Each kernel answers where the picture gets brighter in one direction: to the right, to the left, down, up. Where it
+    does not change, the answer is 0: the numbers of a kernel add up to 0. The greatest answer possible is almost 1.
     """
-    softmax = nn.Sequential(OrderedDict(exp=Exponential(), share=Shares()))
-    parts = {"stem": _linear([[1.0, 0.0], [0.0, 1.0]]), "softmax": softmax, "relu": nn.ReLU()}
-    return nn.Sequential(OrderedDict(**parts, head=_linear([[3.0, 4.0]])))
-
-
-def make_distance_net() -> nn.Sequential:
-    """A network from points (N, 2) to their distances (N,): an identity, a scale of 1, and a square root.
-
-    Its forward pass is finite for every point. Its gradient at the origin is not: the square root has an infinite slope
-    at 0, and infinity times 0 is nan.
-    """
-    identity = [[1.0, 0.0], [0.0, 1.0]]
-    return nn.Sequential(OrderedDict(embed=_linear(identity), turn=_linear(identity), distance=Distance()))
-
-
-def make_one_unit() -> nn.Sequential:
-    """One unit and its ReLU: relu(1 · x + 1)."""
-    return nn.Sequential(OrderedDict(linear=_linear([[1.0]], [1.0]), relu=nn.ReLU()))
-
-
-@torch.no_grad()
-def have_an_accident(model: PictureNet) -> None:
-    """Do to a network what a step that was too large does: throw a part of one layer's biases far below zero."""
-    model.features[12].bias[:32] -= 50
-
-
-def make_chain(depth: int, factor: float = 3.0) -> nn.Sequential:
-    """`depth` Linear layers without bias, (N, 2) to (N, 2): each keeps the first number and multiplies the second.
-
-    With the input [1, 0] the forward pass is [1, 0] everywhere. Backward, the second number of the gradient grows by
-    `factor` in each layer.
-    """
-    return nn.Sequential(*(_linear([[1.0, 0.0], [0.0, factor]]) for _ in range(depth)))
+    ramp = torch.tensor([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0]).expand(7, 7)
+    kernels = torch.stack([ramp, -ramp, ramp.T, -ramp.T]) / 128  # a power of 2, so that even white gives exactly 0
+    net = nn.Sequential(nn.Conv2d(3, 4, 7, padding=3, padding_mode="replicate", bias=False), nn.ReLU())
+    with torch.no_grad():
+        net[0].weight.copy_(kernels[:, None].expand(-1, 3, -1, -1))
+    return net.eval()
 
 
 HEADS = ("the word before", "the same word")
@@ -133,107 +158,66 @@ def make_two_head_block(words: Sequence[str]) -> nn.TransformerEncoderLayer:
     return block.eval()
 
 
-# -- A network to call ------------------------------------------------------------------------------------------------
+# --- broken -----------------------------------------------------------------------------------------------------------
 
 
-class _Raises(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        raise ValueError("this relu always raises")
+class Exponential(nn.Module):
+    """exp of each number. In float32 it is infinite from 89 on."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return scores.exp()
 
 
-EXAMPLE_CALLS = {"plain": nn.ReLU, "in place": lambda: nn.ReLU(inplace=True), "raises an error": _Raises}
+class Shares(nn.Module):
+    """Each row divided by its sum."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values / values.sum(dim=1, keepdim=True)
 
 
-def make_example(relu: str = "plain") -> tuple[nn.Module, Tensor]:
-    """Return a network fc1 (3 to 4), relu, fc2 (4 to 1) with whole weights, and its input: ones (1, 3), a leaf.
+class Distance(nn.Module):
+    """(N, d) to (N,): how far each point is from the origin."""
 
-    `relu` is a key of `EXAMPLE_CALLS`. The plain network computes 89. Raises `ValueError` for another key.
+    def forward(self, points: Tensor) -> Tensor:
+        return points.pow(2).sum(dim=1).sqrt()
+
+
+def make_overflow_net() -> nn.Sequential:
+    """A network from two numbers to one, with a softmax in the middle that is computed as the formula says.
+
+    (N, 2) to (N, 1). Finite as long as no input is above 88: `exp` of more than that overflows, and the division then
+    gives nan, which every layer behind it hands on.
     """
-    if relu not in EXAMPLE_CALLS:
-        raise ValueError(f"there is no relu called {relu!r}; choose from {', '.join(EXAMPLE_CALLS)}")
-    model = nn.Sequential()
-    model.add_module("fc1", nn.Linear(3, 4))
-    model.add_module("relu", EXAMPLE_CALLS[relu]())
-    model.add_module("fc2", nn.Linear(4, 1))
-    with torch.no_grad():
-        model.fc1.weight.copy_(torch.tensor([[1.0, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]]))
-        model.fc1.bias.copy_(torch.tensor([1.0, 2, 3, 4]))
-        model.fc2.weight.copy_(torch.tensor([[1.0, 2, 3, 4]]))
-        model.fc2.bias.fill_(1)
-    return model, torch.ones(1, 3, requires_grad=True)
+    softmax = nn.Sequential(OrderedDict(exp=Exponential(), share=Shares()))
+    parts = {"stem": make_linear([[1.0, 0.0], [0.0, 1.0]]), "softmax": softmax, "relu": nn.ReLU()}
+    return nn.Sequential(OrderedDict(**parts, head=make_linear([[3.0, 4.0]])))
 
 
-EDGES = "edge_net"
+def make_distance_net() -> nn.Sequential:
+    """A network from points (N, 2) to their distances (N,): an identity, a scale of 1, and a square root.
 
-
-# --- one 7 x 7 convolution, and a drawing for it ----------------------------------------------------------------------
-
-
-def make_edge_net() -> nn.Sequential:
-    """Return a 7 x 7 convolution and a ReLU, with four kernels made by hand: (N, 3, H, W) to (N, 4, H, W).
-
-    Each kernel answers where the picture gets brighter in one direction: to the right, to the left, down, up. Where it
-    does not change, the answer is 0: the numbers of a kernel add up to 0. The greatest answer possible is almost 1.
+    Its forward pass is finite for every point. Its gradient at the origin is not: the square root has an infinite slope
+    at 0, and infinity times 0 is nan.
     """
-    ramp = torch.tensor([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0]).expand(7, 7)
-    kernels = torch.stack([ramp, -ramp, ramp.T, -ramp.T]) / 128  # a power of 2, so that even white gives exactly 0
-    net = nn.Sequential(nn.Conv2d(3, 4, 7, padding=3, padding_mode="replicate", bias=False), nn.ReLU())
-    with torch.no_grad():
-        net[0].weight.copy_(kernels[:, None].expand(-1, 3, -1, -1))
-    return net.eval()
+    identity = [[1.0, 0.0], [0.0, 1.0]]
+    return nn.Sequential(OrderedDict(embed=make_linear(identity), turn=make_linear(identity), distance=Distance()))
 
 
-# --- the models -------------------------------------------------------------------------------------------------------
+def make_one_unit() -> nn.Sequential:
+    """One unit and its ReLU: relu(1 · x + 1)."""
+    return nn.Sequential(OrderedDict(linear=make_linear([[1.0]], [1.0]), relu=nn.ReLU()))
 
 
-def _filled_linear(weight: list[list[float]], bias: list[float]) -> nn.Linear:
-    layer = nn.Linear(len(weight[0]), len(weight))
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor(weight))
-        layer.bias.copy_(torch.tensor(bias))
-    return layer
+@torch.no_grad()
+def have_an_accident(model: nn.Module) -> None:
+    """Do to a `PictureNet` what a step that was too large does: throw some of a layer's biases far below zero."""
+    model.features[12].bias[:32] -= 50
 
 
-class SmallNet(nn.Module):
-    """fc1 (3 to 4), relu, fc2 (4 to 1), with weights for a pencil: ones(1, 3) gives 89."""
+def make_chain(depth: int, factor: float = 3.0) -> nn.Sequential:
+    """`depth` Linear layers without bias, (N, 2) to (N, 2): each keeps the first number and multiplies the second.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc1 = _filled_linear([[1, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]], [1, 2, 3, 4])
-        self.relu = nn.ReLU()
-        self.fc2 = _filled_linear([[1, 2, 3, 4]], [1])
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.relu(self.fc1(x)))
-
-
-class ResidualBlock(nn.Module):
-    """relu(x + fc2(relu(fc1(x)))): one in-place ReLU that runs twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc1 = _filled_linear([[1, 2], [-3, 1]], [0, -1])
-        self.relu = nn.ReLU(inplace=True)
-        self.fc2 = _filled_linear([[2, 1], [-1, 1]], [1, 0])
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.relu(x + self.fc2(self.relu(self.fc1(x))))
-
-
-def _nested() -> nn.Module:
-    inner = nn.Sequential(nn.ReLU(), _filled_linear([[1, 3], [2, -1]], [0, 1]))
-    return nn.Sequential(_filled_linear([[2, 1], [1, -4]], [0, 1]), inner, _filled_linear([[1, 2]], [5]))
-
-
-class Example(NamedTuple):
-    """A model to look into: how to make it, and the values of its input, a batch of one."""
-
-    make: Callable[[], nn.Module]
-    x: tuple[float, ...]
-
-
-MODELS = {
-    "small net": Example(SmallNet, (1, 1, 1)),
-    "residual block": Example(ResidualBlock, (1, 2)),
-    "Sequential in a Sequential": Example(_nested, (1, 1)),
-}
+    With the input [1, 0] the forward pass is [1, 0] everywhere. Backward, the second number of the gradient grows by
+    `factor` in each layer.
+    """
+    return nn.Sequential(*(make_linear([[1.0, 0.0], [0.0, factor]]) for _ in range(depth)))

@@ -98,7 +98,7 @@ from course_utils.vision.saliency import (
     input_gradient,
     standardise,
 )
-from course_utils.vision.sanity import (
+from course_utils.vision.scores import (
     cosine_similarity,
     find_strength,
     measure_class_sensitivity,

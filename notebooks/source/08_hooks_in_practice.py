@@ -93,8 +93,7 @@ _ = torch.manual_seed(0)  # for the one network with random weights
 from course_utils.hooks.inventory import count_hooks, list_hooks
 from course_utils.hooks.memory import measure_memory
 from course_utils.scenes.scene import KINDS, scene, scenes
-from course_utils.vision.attention import draw_attention
-from course_utils.vision.charts import bars
+from course_utils.vision.charts import bars, draw_attention
 from course_utils.vision.networks import load_picture_net, measure
 from course_utils.vision.patching import (
     SWAPS,

@@ -1,35 +1,53 @@
-"""The broken networks are broken in just the way they claim, by arithmetic and by PyTorch without hooks."""
+"""Networks for a pencil do just what they claim, by arithmetic and by PyTorch without hooks."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 import torch
 
-from course_utils.hooks.inventory import count_hooks
 from course_utils.vision.toys import (
+    MODELS,
+    ODDS,
+    SmallNet,
+    encode,
     make_chain,
     make_distance_net,
+    make_example,
     make_one_unit,
     make_overflow_net,
+    make_two_head_block,
 )
+
+SENTENCES = [["the", "cat", "saw", "the", "dog"], ["a", "b"], ["la", "la", "la", "land"]]
+
+
+@pytest.mark.parametrize("relu", ["plain", "in place"])
+def test_the_small_net_by_hand(relu):
+    """fc1 of ones: 6 + 1, -15 + 2, 24 + 3, -33 + 4; the relu keeps 7 and 27; fc2: 7 + 3 * 27 + 1."""
+    net, x = make_example(relu)
+    assert net.fc1(x).tolist() == [[7, -13, 27, -29]]
+    assert net(x).item() == SmallNet()(x).item() == 89
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        # of (1, 2): fc1 gives 5, -2; relu 5, 0; fc2 11, -5; with the input 12, -3
+        ("residual block", [[12, 0]]),
+        # of (1, 1): 3, -2; relu 3, 0; 3, 7; 3 + 14 + 5
+        ("Sequential in a Sequential", [[22]]),
+        ("small net", [[89]]),
+    ],
+)
+def test_the_models_by_hand(name, wanted):
+    assert MODELS[name].make()(torch.tensor([MODELS[name].x]).float()).tolist() == wanted
 
 
 def test_the_softmax_by_the_formula_is_right_while_exp_is_finite():
     x = torch.tensor([[1.0, 2.0], [88.0, 87.0], [-5.0, 3.0]])
     expected = x.double().softmax(1) @ torch.tensor([[3.0], [4.0]]).double()
     assert torch.allclose(make_overflow_net()(x).double(), expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("number", "finite"), [(88.0, True), (89.0, False), (100.0, False)])
-def test_exp_overflows_where_numpy_does(number, finite):
-    with np.errstate(over="ignore"):
-        assert bool(np.isfinite(np.exp(np.float32(number)))) is finite
-    answer = make_overflow_net()(torch.tensor([[number, 1.0]])).item()
-    assert math.isfinite(answer) is finite
-    assert finite or math.isnan(answer)
 
 
 def test_each_part_of_the_overflow_net_called_by_hand():
@@ -85,8 +103,29 @@ def test_a_long_chain_overflows_where_float32_does():
     assert finite == [number >= 100 - 81 for number in range(100)]
 
 
-@pytest.mark.parametrize("make", [make_overflow_net, make_distance_net, make_one_unit, lambda: make_chain(2)])
-def test_they_come_without_hooks_and_all_of_them_can_be_trained(make):
-    net = make()
-    assert count_hooks(net).total() == 0
-    assert all(parameter.requires_grad for parameter in net.parameters())
+def expected_shares(words: list[str]) -> torch.Tensor:
+    """(2, L, L) by counting: a place that fits has 96 parts, another one has 1; without any that fits all are alike."""
+    tables = []
+    for fits in (lambda i, j: j == i - 1, lambda i, j: words[i] == words[j]):
+        parts = [[ODDS if fits(i, j) else 1 for j in range(len(words))] for i in range(len(words))]
+        tables.append([[part / sum(row) for part in row] for row in parts])
+    return torch.tensor(tables)
+
+
+@pytest.mark.parametrize("words", SENTENCES, ids=" ".join)
+def test_the_heads_look_where_they_say(words):
+    block, x = make_two_head_block(words), encode(words)
+    weights = block.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1]
+    assert torch.allclose(weights[0], expected_shares(words), atol=1e-5)
+
+
+def test_only_the_second_head_is_read():
+    words = SENTENCES[0]
+    block, x = make_two_head_block(words), encode(words)
+    before = block(x)
+    with torch.no_grad():  # other values for a head: what it brings is another thing
+        block.self_attn.in_proj_weight[20:25] *= 5
+    assert torch.equal(block(x), before)
+    with torch.no_grad():
+        block.self_attn.in_proj_weight[25:] *= 5
+    assert not torch.allclose(block(x), before)
