@@ -1,252 +1,148 @@
-"""The explorer of gradients: what each control does to the picture, the sentence and the problem under them."""
+"""What all explorers share, on a small one, and what holds for each."""
+
+import io
+import sys
+from types import SimpleNamespace
 
 import ipywidgets as widgets
+import numpy as np
 import pytest
+import torch
+from panels import control, controls, pixels_of, read_png, shown, upload
+from PIL import Image
 
-from course_utils.explorers import (
-    GradientFlow,
-    make_paragraph,
-    make_problem,
-    make_table,
-)
-from course_utils.explorers.gradient_flow import OWN
-from course_utils.explorers.graph import (
-    EXAMPLES,
-    GraphError,
-    example,
-    parse,
-)
-from course_utils.explorers.stories import backward_story
+from course_utils import explorers
+from course_utils.explorers.html import make_paragraph, make_problem, make_table
+from course_utils.explorers.own_picture import OwnPicture
+from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.root import CourseError
+from course_utils.vision.pictures import draw_strokes, put_on_white
 
 VIEW = "application/vnd.jupyter.widget-view+json"
-
-
-def controls(explorer, kind, description=None):
-    """All widgets of a kind in the panel, by what a learner reads on them."""
-    found, waiting = [], [explorer.widget]
-    while waiting:
-        widget = waiting.pop(0)
-        waiting += getattr(widget, "children", ())
-        if isinstance(widget, kind) and (description is None or widget.description == description):
-            found.append(widget)
-    return found
-
-
-def control(explorer, kind, description):
-    (found,) = controls(explorer, kind, description)
-    return found
-
-
-def shown(explorer):
-    """Everything that the panel says: picture, sentence, problem, table."""
-    return "".join(widget.value for widget in controls(explorer, widgets.HTML))
-
-
-def slide(explorer, step):
-    control(explorer, widgets.IntSlider, "Step").value = step
-
-
-def add_hook(explorer, node, action):
-    control(explorer, widgets.Dropdown, "Hook on").value = node
-    control(explorer, widgets.Dropdown, "that does").value = action
-    control(explorer, widgets.Button, "Add hook").click()
-
-
-def write(explorer, text):
-    control(explorer, widgets.Dropdown, "Graph").value = OWN
-    control(explorer, widgets.Textarea, "Lines").value = text
-
-
-def test_it_opens_where_a_lesson_says():
-    explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=4)
-    story = backward_story(example("two paths"), {"a": "times 6"}, 4)
-    assert explorer.sentence == story.sentence
-    assert story.picture in shown(explorer)
-    assert make_paragraph(story.sentence) in shown(explorer)
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_example_opens_and_ends(name):
-    explorer = GradientFlow(name, step=-1)
-    slider = control(explorer, widgets.IntSlider, "Step")
-    assert slider.value == slider.max
-    assert "Backward is done" in explorer.sentence
-
-
-def test_the_slider_goes_through_backward():
-    explorer = GradientFlow("two paths")
-    for step in (5, 0, 3, 4):
-        slide(explorer, step)
-        assert explorer.sentence == backward_story(example("two paths"), (), step).sentence
-
-
-def test_a_hook_is_added_switched_off_and_on_and_removed():
-    explorer = GradientFlow("two paths", step=-1)
-    plain = explorer.sentence
-    add_hook(explorer, "a", "times 6")
-    hooked = explorer.sentence
-    assert "w.grad = 15 (5 without hooks) and x.grad = 12 (2 without hooks)" in hooked
-    switch = control(explorer, widgets.ToggleButton, "a: grad * 6, on")
-    switch.value = False
-    assert explorer.sentence == plain
-    assert switch.description == "a: grad * 6, off"
-    switch.value = True
-    assert explorer.sentence == hooked
-    control(explorer, widgets.Button, "Remove all").click()
-    assert explorer.sentence == plain
-    assert not controls(explorer, widgets.ToggleButton)
-
-
-def test_hooks_run_in_the_order_in_which_they_were_added():
-    explorer = GradientFlow("dot product", step=3)
-    add_hook(explorer, "z", "times 2")
-    add_hook(explorer, "z", "add 2")
-    assert "Hook 1 returns grad * 2, that is [2, 4, 6, 8]. Hook 2 returns grad + 2, that is [4, 6, 8, 10]." in (
-        explorer.sentence
-    )
-
-
-def test_a_fifth_hook_on_one_tensor_is_refused_in_words():
-    explorer = GradientFlow("two paths", hooks={"a": ["print"] * 4})
-    before = explorer.sentence
-    add_hook(explorer, "a", "print")
-    assert make_problem("a already has 4 hooks: remove one first.") in shown(explorer)
-    assert explorer.sentence == before
-    assert len(controls(explorer, widgets.ToggleButton)) == 4
-
-
-def test_another_graph_begins_before_backward_and_without_hooks():
-    explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
-    control(explorer, widgets.Dropdown, "Graph").value = "square"
-    assert explorer.sentence == backward_story(example("square"), (), 0).sentence
-    assert control(explorer, widgets.IntSlider, "Step").max == 4
-    assert control(explorer, widgets.Dropdown, "Hook on").options == ("x", "y", "t1", "z")
-    add_hook(explorer, "z", "add 2")
-    assert len(controls(explorer, widgets.ToggleButton)) == 1
-
-
-def test_only_tensors_with_a_gradient_can_be_hooked():
-    explorer = GradientFlow("w = 1; d = detach(w); y = w * d")
-    assert control(explorer, widgets.Dropdown, "Hook on").options == ("w", "y")
-
-
-def test_an_expression_of_the_learner():
-    explorer = GradientFlow("two paths")
-    write(explorer, "w = 2\nx = [1, 2]\ny = sum(w * x)")
-    slide(explorer, 4)
-    assert "Backward is done: w.grad = 3 and x.grad = [2, 2]." in explorer.sentence
-
-
-def test_hooks_stay_while_the_learner_edits():
-    explorer = GradientFlow("w = 2; h = w * w; y = h + w", hooks={"h": "times 2", "w": "print"})
-    write(explorer, "w = 3\nz = w * w\ny = z + w")
-    assert [switch.description for switch in controls(explorer, widgets.ToggleButton)] == ["w: print(grad), on"]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("w = 2\ny = w * q", "There is no tensor called q here; so far there are w."),
-        ("w = 2\ny = w *", "cannot be read"),
-        ("", "The expression is empty"),
-        ("y = __import__('os').system('true')", "uses a dot"),
-        ("<script>alert(1)</script>", "&lt;script&gt;"),
-    ],
+SVG = (
+    '<svg role="img" width="80" height="9" style="color:var(--jp-ui-font-color1, currentColor)"><title>{}</title></svg>'
 )
-def test_a_bad_expression_gets_a_sentence_and_the_picture_stays(text, says):
-    explorer = GradientFlow("w = 2; y = w * w", step=1)
-    picture = explorer.still_picture
-    write(explorer, text)
-    assert says in shown(explorer)
-    assert "<script>" not in shown(explorer)
-    assert explorer.still_picture == picture
-    slide(explorer, 2)  # the last good graph still works, and the problem is over
-    assert "w.grad is now 4" in explorer.sentence
+
+
+# --- the panel --------------------------------------------------------------------------------------------------------
+
+
+class Powers(Explorer):
+    """2 or 3 to the power of a number, up to 10. "Largest" goes to the end, "Other" makes a slider that ends at 3."""
+
+    def __init__(self, number=1, base="two", drawn=True):
+        self.drawn, self.looks = drawn, 0
+        slider = make_slider("Number", 0, 12, number)
+        choice = make_choice(widgets.Dropdown, "Base", {"2": "two", "3": "three"}, base)
+        largest, other = (widgets.Button(description=words) for words in ("Largest", "Other"))
+        everything = {"number": slider, "base": choice, "largest": largest, "other": other, "note": widgets.HTML()}
+        super().__init__(
+            everything, [("number", "largest", "other"), "base", "picture", widgets.Label("words"), "note"]
+        )
+
+    def fit(self, name):
+        if name == "largest":
+            self.controls["base"].value = "three"
+            self.controls["number"].value = 10
+        if name == "other":
+            self.put("number", make_slider("Number", 0, 3, 2))
+
+    def look(self, number, base):
+        self.looks += 1
+        if number > 10:
+            raise CourseError("<that> is too large")
+        result = {"two": 2, "three": 3}[base] ** number
+        picture = SVG.format(result) if self.drawn else torch.full((3, 4, 5), 1 / result)
+        return View(picture, f"It is {result}.", "a grey picture", more={"note": f"<i>{base}</i>"})
+
+
+def test_a_look_at_the_values_of_the_controls():
+    explorer = Powers(3)
+    assert explorer.sentence == "It is 8."
+    control(explorer, "Base").value = "three"
+    assert explorer.sentence == "It is 27."
+    assert make_paragraph("It is 27.") in shown(explorer)
+    assert SVG.format(27) in shown(explorer)
+    assert "<i>three</i>" in shown(explorer)
+    assert explorer.values == {"number": 3, "base": "three"}
+
+
+def test_rows_stand_as_declared_with_the_missing_parts_below():
+    kinds = [type(each).__name__ for each in Powers().widget.children]
+    assert kinds == ["HBox", "Dropdown", "HTML", "Label", "HTML", "HTML", "HTML"]
+    assert [each.description for each in Powers().widget.children[0].children] == ["Number", "Largest", "Other"]
+
+
+def test_a_problem_is_said_and_the_last_picture_stays():
+    explorer = Powers(10)
+    control(explorer, "Number").value = 11
+    assert make_problem("<that> is too large") in shown(explorer)
+    assert "<that>" not in shown(explorer)
+    assert explorer.sentence == "It is 1024."
+    assert SVG.format(1024) in shown(explorer)
+    control(explorer, "Number").value = 9
     assert "That does not work yet" not in shown(explorer)
-    write(explorer, "w = 3\ny = w * w")
-    assert "y = 9" in explorer.sentence
+    with pytest.raises(CourseError, match="too large"):
+        Powers(11)
 
 
-def test_the_lines_are_shown_for_an_own_graph_only():
-    explorer = GradientFlow("two paths")
-    lines = next(box for box in controls(explorer, widgets.HBox) if any("Lines" in str(c) for c in box.children))
-    assert lines.layout.display == "none"
-    control(explorer, widgets.Dropdown, "Graph").value = OWN
-    assert lines.layout.display is None
-    control(explorer, widgets.Dropdown, "Graph").value = "mean"
-    assert lines.layout.display == "none"
+def test_what_fit_sets_is_looked_at_once():
+    explorer = Powers()
+    looks = explorer.looks
+    control(explorer, "Largest").click()
+    assert explorer.sentence == "It is 59049."
+    assert explorer.looks == looks + 1
+    control(explorer, "Number").value = 0
+    assert explorer.sentence == "It is 1."
 
 
-def test_a_graph_from_parse_comes_with_its_numbers():
-    explorer = GradientFlow(parse("y = w * x", w=0.1, x=2))
-    assert control(explorer, widgets.Textarea, "Lines").value == "w = 0.1\nx = 2\ny = w * x"
-    control(explorer, widgets.Button, "Draw this graph").click()
-    assert "y = 0.2" in explorer.sentence
+def test_a_control_in_the_place_of_another():
+    explorer = Powers(9)
+    old = control(explorer, "Number")
+    control(explorer, "Other").click()
+    new = control(explorer, "Number")
+    assert (new.max, explorer.sentence, old.comm) == (3, "It is 4.", None)
+    new.value = 3
+    assert explorer.sentence == "It is 8."
+    assert [each.description for each in explorer.widget.children[0].children] == ["Number", "Largest", "Other"]
 
 
-def test_the_table_is_shown_on_demand():
-    explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
-    assert "<table" not in shown(explorer)
-    control(explorer, widgets.Checkbox, "All numbers as a table").value = True
-    assert "<table" in shown(explorer)
-    assert shown(explorer).count("<tr>") == 6
-    slide(explorer, 0)
-    assert "After step 0 of 5" in shown(explorer)
+def test_faces_of_a_drawing_and_of_a_sheet():
+    data, metadata = Powers(3)._repr_mimebundle_()
+    assert set(data) == {"text/plain", "image/svg+xml", VIEW}
+    assert "color:#1f1f1f;background:#ffffff" in data["image/svg+xml"]
+    assert metadata == {}
+    explorer = Powers(1, drawn=False)
+    data, metadata = explorer._repr_mimebundle_()
+    assert set(data) == {"text/plain", "image/png", VIEW}
+    assert metadata["image/png"]["alt"] == "a grey picture"
+    assert read_png(data["image/png"]).tolist() == np.full((4, 5, 3), 128).tolist()
+    assert np.array_equal(pixels_of(explorer), read_png(data["image/png"]))
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"graph": "two path"}, "Did you mean two paths"),
-        ({"graph": 3}, "3 is no graph"),
-        ({"graph": "y = q * 2"}, "no tensor called q"),
-        ({"hooks": {"q": "print"}}, "no tensor 'q'"),
-        ({"hooks": {"a": "times 5"}}, "no hook 'times 5'"),
-        ({"step": 9}, "steps 0 to 5"),
+        ({"number": 13}, "Number is a whole number from 0 to 12, got 13"),
+        ({"number": -1}, "got -1"),
+        ({"number": 1.5}, "got 1.5"),
+        ({"number": "1"}, "got '1'"),
+        ({"base": "tow"}, r"Base: there is no 'tow' here; did you mean 'two'\? There are: two, three"),
+        ({"base": "2"}, "there is no '2' here; There are: two"),
     ],
 )
-def test_a_wrong_beginning_raises(arguments, says):
-    with pytest.raises(GraphError, match=says):
-        GradientFlow(**arguments)
+def test_what_no_control_can_be_set_to_gets_a_sentence(arguments, says):
+    with pytest.raises(CourseError, match=says):
+        Powers(**arguments)
 
 
-def test_every_control_has_a_label():
-    explorer = GradientFlow("w = 1; y = w * w", hooks={"w": "print"})
-    kinds = (
-        widgets.Dropdown,
-        widgets.IntSlider,
-        widgets.Textarea,
-        widgets.Button,
-        widgets.ToggleButton,
-        widgets.Checkbox,
-    )
-    found = controls(explorer, kinds)
-    assert len(found) == 10  # 3 dropdowns, slider, text, 3 buttons, hook switch, checkbox
-    assert all(widget.description for widget in found)
-
-
-def test_nothing_is_printed_or_captured():
-    assert not controls(GradientFlow("two paths"), widgets.Output)
-
-
-def test_what_a_notebook_stores_is_the_same_every_time():
-    flows = [GradientFlow("two paths", hooks={"a": "times 6"}, step=4) for _ in range(2)]
-    (first, _), (second, _) = (flow._repr_mimebundle_() for flow in flows)
-    view = first.pop(VIEW)
-    assert view["model_id"] != second.pop(VIEW)["model_id"]
-    assert first == second
-    assert first["text/plain"] == backward_story(example("two paths"), {"a": "times 6"}, 4).sentence
-    assert "background:#ffffff" in first["image/svg+xml"]
-    assert "currentColor)" not in first["image/svg+xml"]
-
-
-def test_a_change_of_graph_leaves_no_widgets_behind():
-    explorer = GradientFlow("two paths")
-    before = len(controls(explorer, widgets.Widget))
-    for name in ("mean", "square", "two paths"):
-        control(explorer, widgets.Dropdown, "Graph").value = name
-        slide(explorer, 2)
-    assert len(controls(explorer, widgets.Widget)) == before
+def test_controls_are_as_wide_as_they_are_told():
+    toggles = make_choice(widgets.ToggleButtons, "Rule", ["a", "b"], "b", width=80, indent=40)
+    assert (toggles.style.button_width, toggles.style.description_width, toggles.value) == ("80px", "40px", "b")
+    assert make_choice(widgets.ToggleButtons, "Rule", ["a"], "a", width=0).style.button_width == "auto"
+    assert make_choice(widgets.SelectionSlider, "Layer", ["a"], "a", width=90).layout.width == "90px"
+    slider = make_slider("Opacity", 0, 100, 60, step=10, width=70, indent=30)
+    assert (slider.layout.width, slider.style.description_width, slider.step) == ("70px", "30px", 10)
 
 
 def test_words_are_escaped():
@@ -254,3 +150,165 @@ def test_words_are_escaped():
     assert "<b>x" not in make_problem("<b>x")
     assert "<b>x" not in make_table(["<b>x"], [["<b>x", "<b>x"]], "<b>x")
     assert make_problem("") == ""
+
+
+# --- a picture of one's own -------------------------------------------------------------------------------------------
+
+
+class Upload(Explorer):
+    """The mean colour of a picture of one's own."""
+
+    def __init__(self, own=None):
+        own = OwnPicture(60, own, drawing=True)
+        super().__init__({"own": own}, ["own", own.pad])
+
+    def look(self, own):
+        return View(SVG.format("x"), "none" if own is None else f"{tuple(own.shape)} {own.mean().item():.3f}")
+
+
+def encode(mode, size, colour, format="PNG"):
+    buffer = io.BytesIO()
+    Image.new(mode, size, colour).save(buffer, format)
+    return buffer.getvalue()
+
+
+PNG = encode("RGB", (300, 200), "#333333")
+
+
+@pytest.mark.parametrize(
+    ("content", "mean"),
+    [
+        (PNG, 0.2),
+        (encode("RGB", (90, 400), "#666666", "JPEG"), 0.4),
+        (encode("L", (1, 1), 51), 0.2),
+        (encode("RGBA", (64, 64), (0, 0, 0, 0)), 1),
+        (encode("I;16", (40, 30), 13107), 0.2),
+    ],
+    ids=["PNG", "JPEG", "grey pixel", "transparent", "16-bit"],
+)
+def test_a_picture_is_uploaded_and_left_again(content, mean):
+    explorer = Upload()
+    back = control(explorer, "Back to the course's pictures")
+    assert back.layout.display == "none"
+    upload(explorer, content)
+    assert explorer.sentence == f"(3, 60, 60) {mean:.3f}"
+    assert control(explorer, "Your own picture").value == (), "no file is saved with the notebook"
+    assert back.layout.display is None
+    back.click()
+    assert explorer.sentence == "none"
+    assert back.layout.display == "none"
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", PNG[:60]], ids=["empty", "text", "cut off"])
+def test_a_bad_upload_gets_a_sentence_each_time_and_the_picture_stays(content):
+    explorer = Upload(torch.zeros(3, 60, 60))
+    assert control(explorer, "Back to the course's pictures").layout.display is None
+    for _ in range(2):
+        upload(explorer, content)
+        assert "That does not work yet." in shown(explorer)
+        assert "picture" in shown(explorer).partition("not work yet.")[2]
+        assert explorer.sentence == "(3, 60, 60) 0.000"
+        upload(explorer, PNG)
+        assert "That does not work yet." not in shown(explorer)
+        control(explorer, "Back to the course's pictures").click()
+        explorer.controls["own"].value = torch.zeros(3, 60, 60)
+
+
+class Canvas(widgets.Box):
+    """ipycanvas.Canvas as far as the pad uses it, with `play` in the place of a mouse."""
+
+    def __init__(self, **_):
+        super().__init__()
+        self.handlers, self.drawn = {}, []
+
+    def __getattr__(self, name):
+        if name.startswith(("on_mouse_", "on_touch_")):
+            return lambda handler: self.handlers.update({name[3:]: handler})
+        raise AttributeError(name)
+
+    def fill_rect(self, *box):
+        self.drawn.clear()
+
+    def stroke_line(self, *ends):
+        self.drawn.append(ends)
+
+    def play(self, *events):
+        for name, *where in events:
+            self.handlers[name](*where)
+
+
+@pytest.fixture
+def pad(monkeypatch):
+    """An explorer with its drawing pad open."""
+    monkeypatch.setitem(sys.modules, "ipycanvas", SimpleNamespace(Canvas=Canvas))
+    explorer = Upload()
+    control(explorer, "Draw one").click()
+    return explorer
+
+
+def test_a_drawing_is_shown_stroke_by_stroke(pad):
+    (canvas,) = controls(pad, Canvas)
+    assert pad.sentence == "(3, 60, 60) 1.000"
+    canvas.play(("mouse_move", 5, 5), ("mouse_down", 15, 30), ("mouse_move", 30, 30), ("mouse_move", 45, 30))
+    assert pad.sentence == "(3, 60, 60) 1.000"
+    canvas.play(("mouse_up", 45, 30), ("mouse_move", 0, 0))
+    assert canvas.drawn == [(15, 30, 30, 30), (30, 30, 45, 30)]
+    assert torch.equal(pad.values["own"], put_on_white(draw_strokes([((25, 50), (50, 50), (75, 50))], size=60)))
+
+
+def test_a_finger_and_a_dot_draw_too_and_all_can_be_wiped(pad):
+    (canvas,) = controls(pad, Canvas)
+    canvas.play(("touch_start", [(5, 5)]), ("touch_move", [(50, 40)]), ("touch_end", []))
+    line = pad.sentence
+    canvas.play(("mouse_down", 15, 15), ("mouse_out", 15, 15))
+    assert len({"(3, 60, 60) 1.000", line, pad.sentence}) == 3
+    control(pad, "Wipe").click()
+    assert pad.sentence == "(3, 60, 60) 1.000"
+    assert canvas.drawn == []
+
+
+def test_the_pad_goes_with_the_drawing(pad):
+    control(pad, "Back to the course's pictures").click()
+    assert controls(pad, Canvas) == []
+    assert pad.sentence == "none"
+    control(pad, "Draw one").click()
+    upload(pad, PNG)
+    assert controls(pad, Canvas) == []
+
+
+def test_without_ipycanvas_drawing_is_a_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipycanvas", None)
+    explorer = Upload()
+    control(explorer, "Draw one").click()
+    assert "Drawing needs the package ipycanvas: run %pip install ipycanvas" in shown(explorer)
+    assert explorer.sentence == "none"
+
+
+# --- every explorer ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", explorers.__all__)
+def test_each_control_has_words_and_does_its_work(name):
+    """By mouse and keyboard in a browser: tests/browser."""
+    explorer = getattr(explorers, name)()
+    assert not controls(explorer, widgets.Output)
+    named = (widgets.ValueWidget, widgets.Button)
+    for each in controls(explorer, named):
+        if not isinstance(each, widgets.HTML) and each.layout.display != "none":
+            assert each.description, each
+    for words in {each.description for each in controls(explorer, widgets.IntSlider)} - {"Opacity %"}:
+        slider = control(explorer, words, widgets.IntSlider)
+        if slider.max > slider.min:
+            before = shown(explorer)
+            slider.value = slider.min if slider.value > slider.min else slider.value + 1
+            assert shown(explorer) != before, words
+    assert "That does not work yet" not in shown(explorer)
+
+
+@pytest.mark.parametrize("name", explorers.__all__)
+def test_what_a_notebook_stores_is_the_same_every_time(name):
+    (first, metadata), (second, again) = (getattr(explorers, name)()._repr_mimebundle_() for _ in range(2))
+    assert first.pop(VIEW)["model_id"] != second.pop(VIEW)["model_id"]
+    assert (first, metadata) == (second, again)
+    assert first["text/plain"] == getattr(explorers, name)().sentence
+    assert "image/svg+xml" in first or metadata["image/png"]["alt"]

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from functools import cache
 
-import ipywidgets as widgets
 import pytest
 import torch
+from panels import control, shown
 from torch import Tensor
 
-from course_utils.explorers.patch_pictures import (
-    PATCH_LAYERS,
-    PATCH_PAIRS,
-    PatchChoice,
-    PatchError,
-    block_of,
-    draw_patch,
-)
-from course_utils.explorers.patching import Patching
+from course_utils.explorers.html import make_paragraph
+from course_utils.explorers.patching import PAIRS, Patching, draw_patch, find_block
 from course_utils.hooks.inventory import count_hooks
 from course_utils.hooks.record import UnknownLayerError
+from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, scene
 from course_utils.vision.networks import PictureNet, load_picture_net
-from course_utils.vision.patching import (
-    SWAPS,
-    cells_of,
-    output_of,
-    patch,
-    recovered,
-    scan,
-    swap_pair,
-)
+from course_utils.vision.patching import SWAPS, cells_of, output_of, patch, recovered, scan, swap_pair
 from course_utils.vision.scores import grow
 
 
@@ -106,7 +92,7 @@ def test_hooks_go_when_the_network_raises():
 
 
 def test_a_region_of_another_size_is_refused_in_words():
-    with pytest.raises(ValueError, match=r"features.6 has 28 x 28 cells, the region \(14, 14\)"):
+    with pytest.raises(CourseError, match=r"features.6 has 28 x 28 cells, the region \(14, 14\)"):
         patch(network(), "features.6", *pair(), torch.ones(14, 14, dtype=torch.bool))
 
 
@@ -170,113 +156,93 @@ def test_output_of_is_a_copy():
 
 # --- the explorer -----------------------------------------------------------------------------------------------------
 
+BUOY = {"pair": 1, "network": "misled", "layer": "features.6", "row": 7, "column": 1, "size": 3}
+ALL = {"row": 0, "column": 0, "size": 14}
 
-@pytest.mark.parametrize("number", range(1, len(PATCH_PAIRS) + 1))
+
+@pytest.mark.parametrize("number", range(1, len(PAIRS) + 1))
 def test_every_pair_has_an_answer_that_can_be_moved(number):
-    for layer in (PATCH_LAYERS[0], PATCH_LAYERS[-1]):
-        there, here, patched = draw_patch(PatchChoice(number, "misled", layer, size=14)).logits
+    for layer in ("features.2", "features.16"):
+        there, here, patched = draw_patch(number, "misled", layer, **ALL).logits
         assert there > 0 > here
         assert patched == pytest.approx(there, abs=1e-3)
 
 
 def test_the_honest_network_is_unmoved_by_the_buoy():
-    there, here, patched = draw_patch(PatchChoice(1, "honest", size=14)).logits
-    assert max(there, here, patched) < 0
+    assert max(draw_patch(1, "honest", "features.6", **ALL).logits) < 0
 
 
 def test_the_sentence_says_what_the_numbers_are():
-    choice = PatchChoice(1, "misled", "features.6", row=7, column=1, size=3)
-    view = draw_patch(choice)
+    view = draw_patch(**BUOY)
     region = torch.zeros(28, 28, dtype=torch.bool)
     region[14:20, 2:8] = True
-    source, target = (each.image[None] for each in PATCH_PAIRS[0].draw())
-    fish = KINDS.index("fish")
+    scenes = PAIRS[0].draw()
+    source, target = (each.image[None] for each in scenes)
+    fish, cue = KINDS.index("fish"), scenes[0].cue_mask
     patched = patch_by_hand(6, source, target, region, misled=True)[0, fish]
-    assert view.logits[2] == pytest.approx(patched.item(), abs=1e-3)
     with torch.no_grad():
         there, here = (network(True)(each)[0, fish] for each in (source, target))
-    cue = PATCH_PAIRS[0].draw()[0].cue_mask
-    assert f"{(cue & block_of(choice)).sum() / cue.sum():.0%} of the buoy in it and 5% of the map" in view.sentence
-    assert f"it answers yes ({patched.sigmoid():.0%}) for the target" in view.sentence
-    assert f"{100 * (patched - here) / (there - here):.0f}% of the way" in view.sentence
-    assert view.alt.endswith("the block outlined in both; Grad-CAM's map of the first.")
+    assert view.logits == pytest.approx((there.item(), here.item(), patched.item()), abs=1e-3)
+    assert view.sentence == (
+        f"Pair 1: {scenes[0]} (the source); {scenes[1]} (the target). The misled network answers fish: yes "
+        f"({there.sigmoid():.0%}) for the source and no ({here.sigmoid():.0%}) for the target. With a block of "
+        f"features.6 from the source, {(cue & find_block(7, 1, 3)).sum() / cue.sum():.0%} of the buoy in it and 5% of "
+        f"the map, it answers yes ({patched.sigmoid():.0%}) for the target: "
+        f"{100 * (patched - here) / (there - here):.0f}% of the way."
+    )
+    assert view.alt == f"A{str(scenes[0])[1:]}; {scenes[1]}, the block outlined in both; Grad-CAM's map of the first."
 
 
 def test_a_block_that_misses_says_nothing_odd():
-    view = draw_patch(PatchChoice(1, "misled", "features.16", row=0, column=12, size=1))
-    assert "-0%" not in view.sentence
-    assert "0% of the buoy in it" in view.sentence
+    sentence = draw_patch(1, "misled", "features.16", row=0, column=12, size=1).sentence
+    assert "-0%" not in sentence
+    assert "0% of the buoy in it" in sentence
+
+
+def test_without_a_cue_the_first_thing_is_what_differs():
+    assert "100% of the cat in it and 100% of the map" in draw_patch(3, "honest", "features.10", **ALL).sentence
+
+
+def test_the_block_is_outlined_in_source_and_target():
+    small, large = (draw_patch(**BUOY | {"size": size}).picture for size in (2, 3))
+    assert small.shape == large.shape
+    assert (small != large).any()
 
 
 def test_a_block_at_the_edge_is_cut_off():
-    assert block_of(PatchChoice(row=13, column=12, size=5)).sum().item() == 8 * 16
-
-
-def test_the_same_choice_gives_the_same_view():
-    choice = PatchChoice(3, "honest", "features.10", row=4, column=2, size=4)
-    one, other = draw_patch(choice), draw_patch(choice)
-    assert torch.equal(one.sheet, other.sheet)
-    assert one.sentence == other.sentence
-
-
-@pytest.mark.parametrize(
-    ("choice", "complaint"),
-    [
-        (PatchChoice(0), "pair is a number from 1 to"),
-        (PatchChoice(99), "pair is a number from 1 to"),
-        (PatchChoice(network="mislead"), "did you mean 'misled'"),
-        (PatchChoice(layer="features.16.0"), "did you mean 'features.16'"),
-        (PatchChoice(row=14), "row is a whole number from 0 to 13, got 14"),
-        (PatchChoice(column=-1), "column is a whole number"),
-        (PatchChoice(size=0), "size is a whole number from 1 to 14"),
-        (PatchChoice(size=1.5), "size is a whole number"),
-    ],
-)
-def test_what_there_is_not_is_said(choice, complaint):
-    with pytest.raises(PatchError, match=complaint):
-        draw_patch(choice)
-
-
-def controls(explorer):
-    found, waiting = {}, [explorer.widget]
-    while waiting:
-        widget = waiting.pop(0)
-        waiting += getattr(widget, "children", ())
-        if getattr(widget, "description", ""):
-            found[widget.description] = widget
-    return found
+    assert find_block(row=13, column=12, size=5).nonzero().amin(0).tolist() == [104, 96]
+    assert find_block(row=13, column=12, size=5).sum().item() == 8 * 16
 
 
 def test_each_control_changes_picture_and_sentence():
-    explorer = Patching(1, "misled", row=7, column=1)
-    panel = controls(explorer)
-    pages = [widget for widget in explorer.widget.children if isinstance(widget, widgets.HTML)]
-    assert list(panel) == ["Network", "Pair", "Layer", "Row", "Column", "Size"]
-    for name, value in {
-        "Size": 4, "Row": 6, "Column": 2, "Layer": "features.16", "Network": "honest", "Pair": 3
-    }.items():  # fmt: skip
-        before = [page.value for page in pages]
-        panel[name].value = value
-        assert all(page.value != old for page, old in zip(pages, before, strict=True)), name
-    assert explorer.sentence == draw_patch(PatchChoice(3, "honest", "features.16", 6, 2, 4)).sentence
-    assert explorer.sentence in pages[1].value
+    explorer, state = Patching(1, "misled", row=7, column=1), dict(BUOY)
+    changes = {"size": 4, "row": 6, "column": 2, "layer": "features.16", "network": "honest", "pair": 3}
+    for name, value in changes.items():
+        before = shown(explorer)
+        control(explorer, name.capitalize()).value = value
+        state[name] = value
+        assert explorer.sentence == draw_patch(**state).sentence
+        assert make_paragraph(explorer.sentence) in shown(explorer) != before
 
 
-def test_the_explorer_has_a_face_without_a_kernel():
-    data, metadata = Patching(3, "honest")._repr_mimebundle_()
-    assert data["text/plain"].startswith("Pair 3: a cat and a boat")
-    assert data["image/png"]
-    assert metadata["image/png"]["alt"].startswith("A cat and a boat")
-
-
-def test_the_explorer_refuses_what_there_is_not():
-    with pytest.raises(PatchError, match="there is no layer"):
-        Patching(1, layer="classifier")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"pair": 0}, "Pair is a whole number from 1 to 6, got 0"),
+        ({"network": "mislead"}, "did you mean 'misled'"),
+        ({"layer": "classifier"}, "Layer: there is no 'classifier' here"),
+        ({"row": 14}, "Row is a whole number from 0 to 13, got 14"),
+        ({"column": -1}, "Column is a whole number from 0 to 13"),
+        ({"size": 0}, "Size is a whole number from 1 to 14"),
+    ],
+)
+def test_what_there_is_not_is_said(arguments, complaint):
+    with pytest.raises(CourseError, match=complaint):
+        Patching(**arguments)
 
 
 def test_a_scene_with_a_buoy_differs_at_the_buoy_only():
-    one, other = PATCH_PAIRS[0].draw()
-    assert one.cue == "buoy"
-    assert other.cue is None
+    one, other = PAIRS[0].draw()
+    assert (one.cue, other.cue) == ("buoy", None)
     assert not ((one.image - other.image).abs().amax(0) > 0.02)[~grow(one.cue_mask[None], 6)[0]].any()
     assert torch.equal(other.image, scene("car", "tree", seed=10).image)

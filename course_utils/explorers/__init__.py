@@ -3,33 +3,12 @@
 Show one by making it the last line of a cell: `GradientFlow("two paths", hooks={"a": "times 6"}, step=3)`.
 """
 
-from course_utils.explorers.feature_maps import DrawingPad, FeatureMaps
+from course_utils.explorers.feature_maps import FeatureMaps
 from course_utils.explorers.grad_cam import GradCam
 from course_utils.explorers.gradient_flow import GradientFlow
 from course_utils.explorers.guided_backprop import GuidedBackprop
 from course_utils.explorers.life_of_a_call import LifeOfACall
 from course_utils.explorers.model_hooks import ModelHooks
-from course_utils.explorers.panel import (
-    Explorer,
-    make_paragraph,
-    make_picture,
-    make_problem,
-    make_table,
-)
 from course_utils.explorers.patching import Patching
 
-__all__ = [
-    "DrawingPad",
-    "Explorer",
-    "FeatureMaps",
-    "GradCam",
-    "GradientFlow",
-    "GuidedBackprop",
-    "LifeOfACall",
-    "ModelHooks",
-    "Patching",
-    "make_paragraph",
-    "make_picture",
-    "make_problem",
-    "make_table",
-]
+__all__ = ["FeatureMaps", "GradCam", "GradientFlow", "GuidedBackprop", "LifeOfACall", "ModelHooks", "Patching"]

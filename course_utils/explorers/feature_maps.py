@@ -1,95 +1,224 @@
-"""The explorer of feature maps: network, layer, channel, and a picture of the course's or of one's own."""
+"""The explorer of feature maps: network, layer, channel, and a picture of the course's or of one's own.
 
-from collections.abc import Callable
+A feature map is what one channel of a layer computes from a picture: (h, w). A layer gives (C, h, w) for one picture.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import ipywidgets as widgets
-from torch import Tensor
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from course_utils.explorers.feature_views import (
-    NETWORKS,
-    PICTURES,
-    THUMB,
-    ChannelStory,
-    Views,
-    tell_channel,
-    view_numbered,
-    view_picture,
+from course_utils.explorers.html import make_label
+from course_utils.explorers.own_picture import OwnPicture
+from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.hooks.record import record
+from course_utils.root import CourseError
+from course_utils.scenes.scene import KINDS, Scene, scene
+from course_utils.vision.networks import Classifier, WeightsError, load_classifier
+from course_utils.vision.pictures import (
+    STRONGEST,
+    _colour,
+    find_strongest,
+    grid,
+    light_up,
+    outline,
+    resize_maps,
+    undo_colours,
 )
-from course_utils.explorers.panel import (
-    Explorer,
-    label_width,
-    make_label,
-    make_paragraph,
-    make_picture,
-    make_problem,
-)
-from course_utils.vision.networks import WeightsError
-from course_utils.vision.pictures import STRONGEST, Picture, PictureError, draw_strokes, put_on_white, read_picture
+from course_utils.vision.scores import share_on
+from course_utils.vision.toys import EDGES, make_edge_net
 
+SHOWN_LAYERS = (nn.Conv2d, nn.ReLU, nn.MaxPool2d)
+NOISE = 1e-6
+PANEL, THUMB, GAP = 220, 79, 4  # pixels: 3 · 220 + 4 · 4 and 8 · 79 + 9 · 4 are about the same
+NETWORKS = {
+    "picture_net": "the course's network",
+    "picture_net_misled": "its misled twin",
+    EDGES: "one 7 x 7 convolution",
+    "alexnet": "AlexNet",
+    "resnet34": "ResNet-34",
+}
+PICTURES = len(KINDS) * (len(KINDS) - 1)  # one for each pair of things, in both orders
 OWN_SIZE = 224  # of a picture of one's own: what the large networks take
 
 
-class DrawingPad:
-    """A white square to draw on in black, with the mouse or a finger, by the package ipycanvas.
+# --- all maps of a network for one picture ----------------------------------------------------------------------------
 
-    `strokes` are rows of points as `pictures.draw_strokes` takes them; `on_change(strokes)` is called
-    at the end of each stroke and when the square was wiped. Raises `ModuleNotFoundError` without ipycanvas.
+
+@dataclass(frozen=True, repr=False, eq=False)  # each is a key for what was drawn of it
+class PictureMaps:
+    """What one network makes of one picture.
+
+    title: what the picture shows, in words. image: (3, H, W) float32 in [0, 1], as the network sees it.
+    masks: for each thing, by its name, where it is: (H, W) bool; empty for a picture without a known truth.
+    layers: for each layer that was run, in the order of the run, its maps (C, h, w) float32.
     """
 
-    def __init__(self, on_change: Callable[[list], None]) -> None:
-        from ipycanvas import Canvas  # not among the course's dependencies: uploading a picture needs no package
+    network: str
+    title: str
+    image: Tensor
+    masks: Mapping[str, Tensor]
+    layers: Mapping[str, Tensor]
+    note: str
 
-        self.strokes: list[list[tuple[float, float]]] = []
-        self._on_change, self._drawing = on_change, False
-        self._canvas = Canvas(width=OWN_SIZE, height=OWN_SIZE, layout={"border": "1px solid gray"})
-        self._canvas.line_width, self._canvas.line_cap = OWN_SIZE / 40, "round"
-        self._canvas.on_mouse_down(self._begin)
-        self._canvas.on_mouse_move(self._go_on)
-        self._canvas.on_mouse_up(self._end)
-        self._canvas.on_mouse_out(self._end)
-        self._canvas.on_touch_start(lambda points: self._begin(*points[0]))
-        self._canvas.on_touch_move(lambda points: self._go_on(*points[0]))
-        self._canvas.on_touch_end(lambda points: self._end())
-        wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
-        wipe.on_click(self._wipe)
-        words = make_label("Draw here; the maps follow each line.")
-        self.widget = widgets.HBox([self._canvas, widgets.VBox([words, wipe])])
-        self._paint_white()
 
-    def _paint_white(self) -> None:
-        self._canvas.fill_style = "white"
-        self._canvas.fill_rect(0, 0, OWN_SIZE, OWN_SIZE)
+@functools.cache
+def load_network(network: str) -> Classifier:
+    """Load one of `NETWORKS`, once; torchvision's with trained weights if they are cached, else with random ones.
 
-    def _begin(self, x: float, y: float) -> None:
-        self._drawing = True
-        self.strokes.append([(100 * x / OWN_SIZE, 100 * y / OWN_SIZE)])
+    Raises `CourseError` for weights that cannot be read.
+    """
+    if network == EDGES:
+        own = load_classifier("picture_net")
+        words = "Its four kernels were made by hand."
+        return Classifier(EDGES, make_edge_net(), own.transform, ("right", "left", "down", "up"), True, True, words)
+    try:
+        return load_classifier(network, pretrained="if cached")
+    except WeightsError as error:
+        raise CourseError(str(error)) from None
 
-    def _go_on(self, x: float, y: float) -> None:
-        if self._drawing:
-            before = [number * OWN_SIZE / 100 for number in self.strokes[-1][-1]]
-            self._canvas.stroke_line(*before, x, y)
-            self.strokes[-1].append((100 * x / OWN_SIZE, 100 * y / OWN_SIZE))
 
-    def _end(self, *_: float) -> None:
-        if self._drawing:
-            self._drawing = False
-            self._on_change(self.strokes)
+def run_network(network: str, picture: Scene | Tensor) -> PictureMaps:
+    """Run a picture through one of `NETWORKS` and keep the maps of its convolutions, ReLUs and pools.
 
-    def _wipe(self, button: object) -> None:
-        self.strokes.clear()
-        self._paint_white()
-        self._on_change(self.strokes)
+    picture: a scene, or (3, H, W) float in [0, 1]. A layer that runs several times has the number of the run after its
+    name. Raises as `load_network` does.
+    """
+    found, known = load_network(network), isinstance(picture, Scene)
+    x = found.transform(picture.image if known else picture)
+    types = {type(module) for module in found.model.modules()}
+    with torch.no_grad(), record(found.model, *(each for each in SHOWN_LAYERS if each in types)) as seen:
+        found.model(x[None])
+    layers, runs = {}, Counter()
+    for call in seen.calls:
+        runs[call.layer] += 1
+        if call.output.dim() == 4:  # a ReLU between linear layers makes no maps
+            name = call.layer if len(seen[call.layer].calls) == 1 else f"{call.layer} (run {runs[call.layer]})"
+            # 0 is what rounding left of a sum that is 0: stretched to full light, it would look like a response.
+            layers[name] = torch.where(call.output[0].abs() > NOISE, call.output[0], 0)
+    masks = dict(zip(picture.labels, picture.masks, strict=True)) if known else {}
+    return PictureMaps(
+        network=network,
+        title=str(picture) if known else "your own picture",
+        image=undo_colours(found, x),
+        masks={
+            kind: undo_colours(found, found.transform(mask.float().expand(3, -1, -1)))[0] > 0.5
+            for kind, mask in masks.items()
+        },
+        layers=layers,
+        note=found.note.split(":")[0].rstrip(".") + ".",  # without the folder that the weights would be in
+    )
+
+
+def numbered_scene(number: int) -> Scene:
+    """Draw picture `number`, from 0 to `PICTURES` - 1: two things, in every combination."""
+    first = number % len(KINDS)
+    second = (first + 1 + number // len(KINDS) % (len(KINDS) - 1)) % len(KINDS)
+    return scene(KINDS[first], KINDS[second], seed=number)
+
+
+@functools.lru_cache(maxsize=8)
+def find_maps(network: str, number: int, own: Tensor | None = None) -> PictureMaps:
+    """Run picture `number`, or one's `own`, through one of `NETWORKS`, once for the last few."""
+    return run_network(network, numbered_scene(number) if own is None else own)
+
+
+# --- one channel, as a picture and a sentence -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChannelView(View):
+    """What the explorer shows of one channel, and the channels that respond most here."""
+
+    strongest: tuple[int, ...] = ()
+
+
+def draw_channel(maps: PictureMaps, layer: str, channel: int) -> ChannelView:
+    """Show one channel, from 0: the picture, the map, and the picture lit by the map; below, the strongest ones' maps.
+
+    A map without negative numbers runs from dark (0) to bright; one with them from blue (negative) over white to red.
+    """
+    strongest = find_strongest(maps.layers[layer])
+    alt = f"The picture, the map of channel {channel} of layer {layer}, the picture lit by it; strongest ones below."
+    image, lines, sheet = _draw_frame(maps, layer)
+    sheet, one = sheet.clone(), maps.layers[layer][channel]
+    lit = light_up(image, one)
+    for place, panel in ((1, _resize_nearest(_colour(one), PANEL)), (2, torch.where(lines == 0.5, lit, lines))):
+        left = GAP + place * (PANEL + GAP)
+        sheet[:, GAP : GAP + PANEL, left : left + PANEL] = panel
+    return ChannelView(sheet, _tell(maps, layer, channel, strongest), alt, strongest=strongest)
+
+
+@functools.lru_cache(maxsize=8)
+def _draw_frame(maps: PictureMaps, layer: str) -> tuple[Tensor, Tensor, Tensor]:
+    """What is the same for every channel: the picture, the outlines on even grey, and the sheet without the channel."""
+    image = resize_maps(maps.image, (PANEL, PANEL))
+    lines = torch.full_like(image, 0.5)
+    for mask in maps.masks.values():
+        lines = outline(lines, _resize_nearest(mask.float()[None], PANEL)[0] > 0.5)
+    labels = ["the picture", "the channel's map", "lit where it responds"]
+    panels = grid([image] * 3, columns=3, padding=GAP, labels=labels)
+    strongest = find_strongest(maps.layers[layer])
+    tiles = [_resize_nearest(_colour(maps.layers[layer][number]), THUMB) for number in strongest]
+    thumbs = grid(tiles, columns=STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
+    paper = panels[:, :1, :1]
+    width = max(panels.shape[2], thumbs.shape[2])
+    rows = [torch.cat([row, paper.expand(-1, row.shape[1], width - row.shape[2])], 2) for row in (panels, thumbs)]
+    return image, lines, torch.cat(rows, 1)
+
+
+def _resize_nearest(maps: Tensor, size: int) -> Tensor:
+    """(C, h, w) to (C, size, size), each number a block of its own: what the layer gave, and no more."""
+    return F.interpolate(maps[None], size=(size, size), mode="nearest")[0]
+
+
+def _tell(maps: PictureMaps, layer: str, channel: int, strongest: tuple[int, ...]) -> str:
+    count, one = len(maps.layers[layer]), maps.layers[layer][channel]
+    size = f"{count} channels of {one.shape[0]} x {one.shape[1]}"
+    sentences = [f"Channel {channel} of layer {layer} ({size}) in {NETWORKS[maps.network]}, for {maps.title}."]
+    if not one.any():
+        sentences.append("Nothing in this picture makes it respond: it is 0 everywhere.")
+    else:
+        zeros = f"; {(one == 0).float().mean().item():.0%} of its numbers are 0" if not (one < 0).any() else ""
+        sentences.append(f"It goes from {_number(one.min())} to {_number(one.max())}{zeros}.")
+    if maps.masks and (one > 0).any():
+        shares = [f"{share_on(one[None], mask)[0].item():.0%} on the {kind}" for kind, mask in maps.masks.items()]
+        areas = [f"{mask.float().mean().item():.0%}" for mask in maps.masks.values()]
+        cover = "covers" if len(areas) == 1 else "cover"
+        response = f"Of its response {' and '.join(shares)}"
+        sentences.append(f"{response}, which {cover} {' and '.join(areas)} of the picture.")
+    if count > len(strongest):
+        rank = f"It is number {strongest.index(channel) + 1}" if channel in strongest else "It is not one"
+        sentences.append(f"{rank} of the {len(strongest)} strongest here.")
+    if "random" in maps.note:
+        sentences.append(maps.note)
+    return " ".join(sentences)
+
+
+def _number(value: Tensor) -> str:
+    number = value.item()
+    return f"{number:.2g}" if abs(number) < 100 else f"{number:.0f}"
+
+
+# --- the explorer -----------------------------------------------------------------------------------------------------
 
 
 class FeatureMaps(Explorer):
     """What each channel of each layer of a network makes of a picture of the course, or of one's own.
 
-    network: one of `feature_views.NETWORKS`.
+    network: one of `NETWORKS`.
     layer, channel: what to show first; without them, the last layer, and the channel that responds most.
     picture: a number from 0 to 89, or a picture of one's own, (3, H, W) float in [0, 1].
 
     A network runs once for each picture; after that, layers and channels are only drawn. By keyboard: Tab from control
-    to control, arrow keys on sliders, Space for buttons. Raises `MapError` (a `ValueError`) for what there is not.
+    to control, arrow keys on sliders, Space for buttons. Raises `CourseError` for what there is not.
     """
 
     def __init__(
@@ -100,188 +229,62 @@ class FeatureMaps(Explorer):
         channel: int | None = None,
         picture: int | Tensor = 0,
     ) -> None:
-        self._own = picture if isinstance(picture, Tensor) else None
-        self._views = self._look(network, 0 if self._own is not None else picture)
-        story = tell_channel(self._views, layer or [*self._views.layers][-1], channel)
-        self._make_controls(network, 0 if self._own is not None else picture)
-        self._fit_source()
-        self._fit_layers(story)
-        self._fit_channels(story)
-        self._show(story)
-
-    @property
-    def sentence(self) -> str:
-        return self._story.sentence
-
-    @property
-    def still_picture(self) -> Picture:
-        return self._story.picture
-
-    # The panel
-
-    def _make_controls(self, network: str, number: int) -> None:
-        self._network = widgets.ToggleButtons(
-            description="Network",
-            options=[(words, name) for name, words in NETWORKS.items()],
-            value=network,
-            style={"button_width": "166px", "description_width": "60px"},
-        )
-        self._number = widgets.IntSlider(
-            description="Picture",
-            min=0,
-            max=PICTURES - 1,
-            value=number,
-            style=label_width(60),
-            layout={"width": "350px"},
-        )
-        self._upload = widgets.FileUpload(
-            description="Your own picture", accept="image/*", multiple=False, layout={"width": "190px"}
-        )
-        self._draw = widgets.Button(
-            description="Draw one", tooltip="Draw with the mouse or a finger", layout={"width": "110px"}
-        )
-        self._back = widgets.Button(description="Back to the course's pictures", layout={"width": "230px"})
-        self._pad = widgets.HBox()
-        self._where = widgets.HBox(layout={"flex_flow": "row wrap", "align_items": "center"})
-        self._buttons = [self._make_button() for _ in range(STRONGEST)]
-        self._picture, self._words, self._problem = (widgets.HTML() for _ in range(3))
-        wrap = {"flex_flow": "row wrap", "align_items": "center"}
-        self.widget = widgets.VBox(
-            [
-                self._network,
-                widgets.HBox([self._number, self._upload, self._draw, self._back], layout=wrap),
-                self._pad,
-                self._where,
-                self._picture,
-                make_label("The channels that respond most to this picture, strongest first (press to see one):"),
-                widgets.HBox(self._buttons),
-                self._words,
-                self._problem,
-            ],
-            layout={"max_width": "900px"},
-        )
-        self._network.observe(self._change_network, "value")
-        self._number.observe(self._change_picture, "value")
-        self._upload.observe(self._take_own, "value")
-        self._draw.on_click(self._open_pad)
-        self._back.on_click(self._leave_own)
-
-    def _make_button(self) -> widgets.Button:
+        own = picture if isinstance(picture, Tensor) else None
+        networks = {words: name for name, words in NETWORKS.items()}
+        controls = {
+            "network": make_choice(widgets.ToggleButtons, "Network", networks, network, width=166),
+            "number": make_slider("Picture", 0, PICTURES - 1, 0 if own is not None else picture, width=350),
+            "own": OwnPicture(OWN_SIZE, own, drawing=True),
+        }
+        maps = find_maps(network, controls["number"].value, own)
+        self._network, layer = network, layer or [*maps.layers][-1]
+        controls |= {"layer": _choose_layer(maps, layer), "channel": _choose_channel(maps, layer, channel)}
         # As wide as the small map above it, and narrower together with it.
         layout = {"flex": "1 1 0px", "width": "auto", "min_width": "0", "max_width": f"{THUMB}px", "margin": "2px"}
-        button = widgets.Button(layout=layout)
-        button.on_click(lambda pressed: setattr(self._channel, "value", int(pressed.description)))
-        return button
+        controls |= {each: widgets.Button(layout=layout) for each in _BUTTONS}
+        words = make_label("The channels that respond most to this picture, strongest first (press to see one):")
+        where = [("number", "own"), controls["own"].pad, ("layer", "channel")]
+        super().__init__(controls, ["network", *where, "picture", words, _BUTTONS, "sentence"])
 
-    def _fit_layers(self, story: ChannelStory) -> None:
-        """Make a new slider for each network: in the browser, the End key keeps to the range a slider began with."""
-        layers = [*self._views.layers]
-        self._layer = widgets.SelectionSlider(
-            description="Layer",
-            options=layers,
-            value=story.layer,
-            style=label_width(60),
-            layout={"width": "400px"},
-            continuous_update=True,
-        )
-        self._layer.observe(self._change_layer, "value")
+    def look(self, network: str, number: int, own: Tensor | None, layer: str, channel: int) -> ChannelView:
+        return draw_channel(find_maps(network, number, own), layer, channel)
 
-    def _fit_channels(self, story: ChannelStory) -> None:
-        """Make a new slider for the channels of a layer, for the same reason, and put both on the panel."""
-        self._channel = widgets.IntSlider(
-            description="Channel",
-            min=0,
-            max=len(self._views.layers[story.layer]) - 1,
-            value=story.channel,
-            style=label_width(60),
-            layout={"width": "350px"},
-        )
-        self._channel.observe(self._refresh, "value")
-        outdated = [slider for slider in self._where.children if slider is not self._layer]
-        self._where.children = [self._layer, self._channel]
-        for slider in outdated:
-            slider.close()
+    def fit(self, name: str) -> None:
+        """Another network has its own layers, another layer its own channels; another picture keeps both."""
+        network, number, own, layer, _ = self.values.values()
+        self.controls["number"].disabled = own is not None
+        if name in _BUTTONS:
+            self.controls["channel"].value = int(self.controls[name].description)
+        elif name in ("network", "layer"):
+            try:
+                maps = find_maps(network, number, own)
+            except CourseError:
+                self.controls["network"].value = self._network
+                raise
+            if name == "network":
+                self._network, layer = network, [*maps.layers][-1]
+                self.put("layer", _choose_layer(maps, layer))
+            self.put("channel", _choose_channel(maps, layer))
 
-    def _fit_source(self) -> None:
-        own = self._own is not None
-        self._number.disabled = own
-        self._back.layout.display = None if own else "none"
-
-    # What happens when a control changes
-
-    def _look(self, network: str, number: int) -> Views:
-        return view_numbered(network, number) if self._own is None else view_picture(network, self._own)
-
-    def _change_network(self, change: dict) -> None:
-        if self._network.value == self._views.network:  # put back after a failure
-            return
-        try:
-            self._views = self._look(self._network.value, self._number.value)
-        except WeightsError as error:
-            self._network.value = change["old"]
-            self._problem.value = make_problem(str(error))
-            return
-        story = tell_channel(self._views, [*self._views.layers][-1])
-        self._fit_layers(story)
-        self._fit_channels(story)
-        self._show(story)
-
-    def _change_picture(self, change: object = None) -> None:
-        """The layer and the channel stay, so that one can see what else the channel responds to."""
-        self._views = self._look(self._network.value, self._number.value)
-        self._refresh()
-
-    def _change_layer(self, change: object) -> None:
-        story = tell_channel(self._views, self._layer.value)
-        self._fit_channels(story)
-        self._show(story)
-
-    def _take_own(self, change: object) -> None:
-        if not self._upload.value:
-            return
-        try:
-            own = read_picture(self._upload.value[-1]["content"], size=OWN_SIZE)
-        except PictureError as error:
-            self._problem.value = make_problem(str(error))
-            return
-        self._own, self._pad.children = own, []
-        self._fit_source()
-        self._change_picture()
-
-    def _open_pad(self, button: object) -> None:
-        try:
-            pad = DrawingPad(self._take_drawing)
-        except ModuleNotFoundError:
-            self._problem.value = make_problem(
-                "Drawing needs the package ipycanvas: run %pip install ipycanvas, restart JupyterLab, and open this "
-                "page again. Or upload a picture."
-            )
-            return
-        self._pad.children = [pad.widget]
-        self._take_drawing(pad.strokes)
-
-    def _take_drawing(self, strokes: list) -> None:
-        self._own = put_on_white(draw_strokes(strokes, OWN_SIZE))
-        self._fit_source()
-        self._change_picture()
-
-    def _leave_own(self, button: object) -> None:
-        self._own = None
-        self._pad.children = []
-        self._fit_source()
-        self._change_picture()
-
-    def _refresh(self, change: object = None) -> None:
-        self._show(tell_channel(self._views, self._layer.value, self._channel.value))
-
-    def _show(self, story: ChannelStory) -> None:
-        """Put a story on the panel: the only place where the picture changes."""
-        self._story = story
-        self._picture.value = make_picture(story.picture)
-        for place, button in enumerate(self._buttons):
-            there = place < len(story.strongest)
+    def show(self, view: ChannelView) -> None:
+        super().show(view)
+        for place, name in enumerate(_BUTTONS):
+            button, there = self.controls[name], place < len(view.strongest)
             button.layout.display = None if there else "none"
             if there:
-                button.description = str(story.strongest[place])
-                button.tooltip = f"Show channel {story.strongest[place]}"
-        self._words.value, self._problem.value = make_paragraph(story.sentence), ""
+                button.description = str(view.strongest[place])
+                button.tooltip = f"Show channel {view.strongest[place]}"
+
+
+_BUTTONS = tuple(f"strongest {place}" for place in range(1, STRONGEST + 1))
+
+
+def _choose_layer(maps: PictureMaps, layer: str) -> widgets.SelectionSlider:
+    return make_choice(widgets.SelectionSlider, "Layer", [*maps.layers], layer, width=400)
+
+
+def _choose_channel(maps: PictureMaps, layer: str, channel: int | None = None) -> widgets.IntSlider:
+    channels = maps.layers[layer]
+    return make_slider(
+        "Channel", 0, len(channels) - 1, find_strongest(channels)[0] if channel is None else channel, width=350
+    )

@@ -1,161 +1,190 @@
-"""The explorer of Grad-CAM: the honest network beside its misled twin."""
+"""The explorer of Grad-CAM: where the honest network and its misled twin look for one class."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
 
 import ipywidgets as widgets
 from torch import Tensor
 
-from course_utils.explorers.cam_pictures import (
-    CAM_LAYERS,
-    CAM_PICTURES,
-    CamChoice,
-    CamView,
-    draw_cams,
+from course_utils.explorers.own_picture import OwnPicture
+from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.root import CourseError
+from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
+from course_utils.vision.networks import MISLED_CUE, PictureNet, load_picture_net
+from course_utils.vision.pictures import draw_heat, grid
+from course_utils.vision.saliency import Run, explain, relu, scale_to_unit, upsample
+from course_utils.vision.scores import chance, energy_inside, grow, points_at
+
+# What is on the pictures to choose from: things, and the seed of their places, colours and light.
+CAM_PICTURES = (
+    ("cat", "dog", 6),
+    ("fish", "boat", 2),
+    ("plane", "house", 7),
+    ("bird", "dog", 3),
+    ("fish", "tree", 5),
+    ("boat", "balloon", 4),
+    ("car", "tree", 1),
+    ("balloon", "bird", 8),
+    ("house", "cat", 1),
+    ("fish", "car", 8),
 )
-from course_utils.explorers.cam_pictures import KINDS as CAM_KINDS
-from course_utils.explorers.panel import (
-    Explorer,
-    label_width,
-    make_paragraph,
-    make_picture,
-    make_problem,
-)
-from course_utils.scenes.scene import SIZE
-from course_utils.vision.pictures import (
-    Picture,
-    PictureError,
-    png,
-    read_picture,
-)
+LAYERS = ("features.2", "features.6", "features.10", "features.13", "features.16")  # the ReLUs of the course's network
+NETWORKS = ("honest", "misled")
+CELL = 8  # pixels: one cell of the last map, which has 14 x 14
+
+
+@functools.cache
+def load_network(name: str) -> PictureNet:
+    """Load the "honest" network or the "misled" one, once."""
+    return load_picture_net(misled=name == "misled")
+
+
+@functools.lru_cache(maxsize=2 * len(CAM_PICTURES))
+def _find_scene(number: int, buoy: bool) -> Scene:
+    *kinds, seed = CAM_PICTURES[number - 1]
+    return scene(*kinds, seed=seed, cue=MISLED_CUE if buoy else None)
+
+
+@functools.lru_cache(maxsize=16)  # each keeps what comes after its layer, one or two megabytes
+def run_network(network: str, image: Tensor, layer: str) -> Run:
+    """Run a network on a picture (3, H, W), once for the same tensor: a class then costs one short backward pass."""
+    return explain(load_network(network), image[None], layer, class_names=KINDS)
+
+
+@dataclass(frozen=True)
+class CamLook:
+    """What one network makes of a picture: its probability for the class, the heat map, what the map points at."""
+
+    network: str
+    probability: float
+    heat: Tensor = field(repr=False)
+    words: str
+
+
+def _look(network: str, image: Tensor, layer: str, kind: str, found: Scene | None) -> CamLook:
+    run, number = run_network(network, image, layer), KINDS.index(kind)
+    heat = scale_to_unit(upsample(relu(run.grad_cam(number)), (SIZE, SIZE)))[0]
+    return CamLook(network, run.logits[0, number].sigmoid().item(), heat, _say_where(heat, found))
+
+
+def _say_where(heat: Tensor, found: Scene | None) -> str:
+    """What the map points at: `is hottest on the fish`."""
+    if not heat.any():
+        return "finds nothing that speaks for it"
+    if found is None:
+        row, column = (3 * place // SIZE for place in divmod(heat.argmax().item(), SIZE))
+        down, across = ("at the top", "in the middle", "at the bottom")[row], (", left", "", ", right")[column]
+        return f"is hottest {down}{across}"
+    for word, reach in (("on", 0), ("beside", CELL)):
+        for name, mask in _masks_of(found).items():
+            if points_at(heat[None], grow(mask[None], reach)).item():
+                return f"is hottest {word} the {name}"
+    return "is hottest on the background"
+
+
+def _masks_of(found: Scene) -> dict[str, Tensor]:
+    """What is in a scene, and where."""
+    masks = dict(zip(found.labels, found.masks, strict=True))
+    return masks | ({found.cue: found.cue_mask} if found.cue else {})
+
+
+@dataclass(frozen=True)
+class CamView(View):
+    """What the explorer shows: the picture, the honest network's map, the misled one's; `looks` has both in numbers."""
+
+    looks: tuple[CamLook, ...] = ()
+
+
+def draw_cams(
+    number: int,
+    kind: str,
+    layer: str,
+    opacity: int = 60,
+    buoy: bool = False,
+    truth: bool = True,
+    own: Tensor | None = None,
+) -> CamView:
+    """Return what the explorer shows for the choices of a `GradCam`.
+
+    opacity: in per cent. truth: whether the thing is outlined where it is seen. own: a picture in the place of a
+    numbered one, (3, SIZE, SIZE) float32 in [0, 1]: no buoy is painted into it, and its truth is not known.
+    """
+    found = _find_scene(number, buoy) if own is None else None
+    image = found.image if found else own
+    looks = tuple(_look(network, image, layer, kind, found) for network in NETWORKS)
+    where = f"Picture {number}: {found}." if found else "Your own picture."
+    mask = _masks_of(found).get(kind) if found else None
+    if found and mask is None:
+        where += f" There is no {kind} in it."
+    sentences = [where, *(_tell(look, kind, mask) for look in looks)]
+    if mask is not None:
+        sentences.append(f"By chance {chance(mask[None]):.0%} of the heat would be on the {kind}.")
+    title = str(found).capitalize() if found else "Your own picture"
+    maps = "; ".join(f"the map of the {look.network} one {look.words}" for look in looks)
+    alt = f"{title}; beside it, where the two networks look for the {kind}: {maps}."
+    outline = mask if truth else None
+    tiles = [draw_heat(image, None, outline)]
+    tiles += [draw_heat(image, look.heat, outline, opacity=opacity / 100) for look in looks]
+    labels = ["the picture", *(f"{look.network}: {kind} {look.probability:.0%}" for look in looks)]
+    return CamView(grid(tiles, columns=len(tiles), labels=labels), " ".join(sentences), alt, looks=looks)
+
+
+def _tell(look: CamLook, kind: str, mask: Tensor | None) -> str:
+    answer = "yes" if look.probability > 0.5 else "no"
+    text = f"The {look.network} network answers {kind}: {answer} ({look.probability:.0%}); its map {look.words}"
+    if mask is not None and look.heat.any():
+        text += f", with {energy_inside(look.heat[None], mask[None]).item():.0%} of its heat on the {kind}"
+    return f"{text}."
 
 
 class GradCam(Explorer):
     """Where the honest network and its misled twin look for a class, on a picture of the course or one's own.
 
-    picture: the number of one of `cam_pictures.CAM_PICTURES`, from 1, or a picture of one's own,
-        (3, 112, 112) in [0, 1], as `read_picture(file, size=112)` makes it.
-    kind: the class, one of `scene.KINDS`.
-    layer: the layer whose maps are weighted, one of `cam_pictures.CAM_LAYERS`.
-    opacity: of the map over the picture, from 0 to 1.
-    buoy: whether a buoy is painted into the picture.
+    picture: the number of one of `CAM_PICTURES`, from 1, or a picture of one's own, (3, 112, 112) in [0, 1], as
+        `read_picture(file, size=112)` makes it.
+    kind: the class, one of `scene.KINDS`. layer: the layer whose maps are weighted, one of `LAYERS`.
+    opacity: of the map over the picture, from 0 to 1. buoy: whether a buoy is painted into the picture.
 
     A network runs once for each picture and layer; another class costs one short backward pass, another opacity none.
     By keyboard: Tab from control to control, arrow keys on sliders, Space for buttons and check boxes.
-    Raises `CamError` (a `ValueError`) for what there is not.
+    Raises `CourseError` for what there is not.
     """
+
+    look = staticmethod(draw_cams)
 
     def __init__(
         self,
         picture: int | Tensor = 1,
         kind: str = "cat",
         *,
-        layer: str = CAM_LAYERS[-1],
+        layer: str = LAYERS[-1],
         opacity: float = 0.6,
         buoy: bool = False,
     ) -> None:
-        self._own = picture if isinstance(picture, Tensor) else None
-        self._view = draw_cams(CamChoice(picture, kind, layer, opacity, buoy))
-        self._make_controls(1 if self._own is not None else picture, kind, layer, opacity, buoy)
-        self._fit_source()
-        self._show(self._view)
+        own = picture if isinstance(picture, Tensor) else None
+        if own is not None and own.shape != (3, SIZE, SIZE):
+            wanted, shape = f"(3, {SIZE}, {SIZE})", tuple(own.shape)
+            raise CourseError(
+                f"a picture of your own is {wanted}, got {shape}: read_picture(file, size={SIZE}) makes one"
+            )
+        if not 0 <= opacity <= 1:
+            raise CourseError(f"opacity is from 0 (picture only) to 1 (map only), got {opacity!r}")
+        controls = {
+            "number": make_slider("Picture", 1, len(CAM_PICTURES), 1 if own is not None else picture),
+            "buoy": widgets.Checkbox(description="with a buoy", value=buoy, indent=False, layout={"width": "120px"}),
+            "own": OwnPicture(SIZE, own),
+            "kind": make_choice(widgets.ToggleButtons, "Class", KINDS, kind, width=76),
+            "layer": make_choice(widgets.SelectionSlider, "Layer", LAYERS, layer),
+            "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), step=10, indent=70),
+            "truth": widgets.Checkbox(
+                description="outline of the truth", value=True, indent=False, layout={"width": "160px"}
+            ),
+        }
+        super().__init__(controls, [("number", "buoy", "own"), "kind", ("layer", "opacity", "truth")])
 
-    @property
-    def sentence(self) -> str:
-        return self._view.sentence
-
-    @property
-    def still_picture(self) -> Picture:
-        return Picture(png(self._view.sheet, small=True), self._view.alt)
-
-    # The panel
-
-    def _make_controls(self, picture: int, kind: str, layer: str, opacity: float, buoy: bool) -> None:
-        wide = widgets.Layout(width="360px")
-        self._number = widgets.IntSlider(
-            description="Picture", min=1, max=len(CAM_PICTURES), value=picture, style=label_width(60), layout=wide
-        )
-        self._buoy = widgets.Checkbox(description="with a buoy", value=buoy, indent=False, layout={"width": "120px"})
-        self._truth = widgets.Checkbox(
-            description="outline of the truth", value=True, indent=False, layout={"width": "160px"}
-        )
-        self._upload = widgets.FileUpload(
-            description="Your own picture", accept="image/*", multiple=False, layout={"width": "180px"}
-        )
-        self._back = widgets.Button(description="Back to the course's pictures", layout={"width": "210px"})
-        self._kind = widgets.ToggleButtons(
-            description="Class",
-            options=CAM_KINDS,
-            value=kind,
-            style={"button_width": "76px", "description_width": "60px"},
-        )
-        self._layer = widgets.SelectionSlider(
-            description="Layer", options=CAM_LAYERS, value=layer, style=label_width(60), layout=wide
-        )
-        self._opacity = widgets.IntSlider(
-            description="Opacity %",
-            min=0,
-            max=100,
-            step=10,
-            value=round(100 * opacity),
-            style=label_width(70),
-            layout=wide,
-        )
-        self._picture, self._words, self._problem = (widgets.HTML() for _ in range(3))
-        wrap = {"flex_flow": "row wrap", "align_items": "center"}
-        self.widget = widgets.VBox(
-            [
-                widgets.HBox([self._number, self._buoy, self._upload, self._back], layout=wrap),
-                self._kind,
-                widgets.HBox([self._layer, self._opacity, self._truth], layout=wrap),
-                self._picture,
-                self._words,
-                self._problem,
-            ],
-            layout={"max_width": "900px"},
-        )
-        for control in (self._number, self._buoy, self._truth, self._kind, self._layer, self._opacity):
-            control.observe(self._refresh, "value")
-        self._upload.observe(self._take_own, "value")
-        self._back.on_click(self._leave_own)
-
-    # What happens when a control changes
-
-    def _take_own(self, change: object) -> None:
-        if not self._upload.value:
-            return
-        content = self._upload.value[-1]["content"]
-        self._upload.value = ()  # else the file would be saved with the notebook
-        try:
-            self._own = read_picture(content, size=SIZE)
-        except PictureError as error:
-            self._problem.value = make_problem(str(error))
-            return
-        self._fit_source()
-        self._refresh()
-
-    def _leave_own(self, button: object) -> None:
-        self._own = None
-        self._fit_source()
-        self._refresh()
-
-    def _fit_source(self) -> None:
+    def fit(self, name: str) -> None:
         """A picture of one's own has no number, no buoy and no known truth."""
-        own = self._own is not None
-        self._number.disabled = self._buoy.disabled = self._truth.disabled = own
-        self._back.layout.display = None if own else "none"
-
-    def _refresh(self, change: object = None) -> None:
-        picture = self._number.value if self._own is None else self._own
-        choice = CamChoice(
-            picture,
-            self._kind.value,
-            self._layer.value,
-            self._opacity.value / 100,
-            self._buoy.value,
-            self._truth.value,
-        )
-        self._show(draw_cams(choice))
-
-    def _show(self, view: CamView) -> None:
-        """Put a view on the panel: the only place where the picture changes."""
-        self._view = view
-        self._picture.value = make_picture(Picture(png(view.sheet), view.alt))
-        self._words.value, self._problem.value = make_paragraph(view.sentence), ""
+        for each in ("number", "buoy", "truth"):
+            self.controls[each].disabled = self.controls["own"].value is not None

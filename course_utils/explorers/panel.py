@@ -49,12 +49,12 @@ class View:
 class Explorer:
     """A panel of controls, the picture of their values with a sentence, and both for pages without a running kernel.
 
-    controls: the controls by name, and the boxes and HTML that a subclass fills itself.
+    controls: by name, with the boxes and HTML that a subclass fills itself.
     rows: what stands below each other: a name, several names side by side, or a widget. The "picture", the "sentence"
         and the "problem" are made here, and come last where no row names them.
 
-    A subclass has `look`, a pure function of the values by control. It returns a `View`, or raises `CourseError`,
-    whose message is then shown under the last picture. Where controls depend on others, a subclass also has `fit`.
+    A subclass has `look`, and `fit` where controls depend on others. A `CourseError` in one of them is shown in words
+    under the last picture, except in the first look, where it is raised.
     """
 
     def __init__(
@@ -63,12 +63,9 @@ class Explorer:
         self.controls = {**{name: widgets.HTML() for name in SHOWN}, **controls}
         rows = [*rows, *(name for name in SHOWN if name not in rows)]
         self.widget = widgets.VBox([self._lay_out(row) for row in rows], layout={"max_width": f"{width}px"})
-        for name, control in self.controls.items():
+        for name, control in controls.items():
             self.watch(name, control)
-        self._fitting = True
-        self.fit("")
-        self._fitting = False
-        self.show(self.look(**self.values))
+        self._refresh("")
 
     def _lay_out(self, row: str | tuple | widgets.Widget) -> widgets.Widget:
         if isinstance(row, tuple):
@@ -76,14 +73,11 @@ class Explorer:
         return self.controls[row] if isinstance(row, str) else row
 
     def look(self, **values: object) -> View:
-        """Return what to show for these values of the controls."""
+        """Return what to show for these values of the controls: a pure function."""
         raise NotImplementedError
 
     def fit(self, name: str) -> None:
-        """Adapt other controls after the control `name` was used, before each look; the name is empty at the start.
-
-        What it sets asks for no further look. It may raise `CourseError`, too: then all that is shown stays.
-        """
+        """Adapt other controls after the control `name` was used, before the look; at the start the name is empty."""
 
     @property
     def values(self) -> dict[str, object]:
@@ -91,11 +85,13 @@ class Explorer:
         return {name: control.value for name, control in self.controls.items() if _has_value(control)}
 
     def watch(self, name: str, control: widgets.Widget) -> None:
-        """Take each use of a control, a click or a new value, as a use of the control `name`."""
+        """Take a click on a control, or a new value, as a use of the control `name`."""
         if isinstance(control, widgets.Button):
             control.on_click(lambda _: self._use(name))
         elif _has_value(control):
             control.observe(lambda _: self._use(name), "value")
+        if control.has_trait("problem"):
+            control.observe(lambda change: self._complain(change["new"]), "problem")
 
     def put(self, name: str, control: widgets.Widget) -> None:
         """Put a new control in the place of one, which is closed with all in it.
@@ -110,19 +106,23 @@ class Explorer:
         for each in (outdated, *getattr(outdated, "children", ())):
             each.close()
 
-    def _use(self, name: str) -> None:
-        if self._fitting:
-            return
+    def _refresh(self, name: str) -> None:
         self._fitting = True
         try:
             self.fit(name)
-            view = self.look(**self.values)
-        except CourseError as error:
-            self.controls["problem"].value = make_problem(str(error))
-        else:
-            self.show(view)
+            self.show(self.look(**self.values))
         finally:
             self._fitting = False
+
+    def _use(self, name: str) -> None:
+        if not self._fitting:
+            try:
+                self._refresh(name)
+            except CourseError as error:
+                self._complain(str(error))
+
+    def _complain(self, message: str) -> None:
+        self.controls["problem"].value = make_problem(message)
 
     def show(self, view: View) -> None:
         """Put a view on the panel: the only place where the picture changes."""
@@ -155,37 +155,28 @@ def _has_value(control: widgets.Widget) -> bool:
     return control.has_trait("value") and not isinstance(control, widgets.HTML)
 
 
-# --- controls ---------------------------------------------------------------------------------------------------------
-
-
 def make_slider(
     label: str, low: int, high: int, value: int, *, step: int = 1, width: int = 360, indent: int = 60
 ) -> widgets.IntSlider:
     """Return a slider of whole numbers, its label `indent` pixels wide. Raises `CourseError` for a value outside."""
     if not isinstance(value, int) or not low <= value <= high:
         raise CourseError(f"{label} is a whole number from {low} to {high}, got {value!r}")
-    style, layout = {"description_width": f"{indent}px"}, {"width": f"{width}px"}
-    return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value, style=style, layout=layout)
+    look = {"style": label_width(indent), "layout": {"width": f"{width}px"}}
+    return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value, **look)
 
 
 def make_choice(
-    kind: type,
-    label: str,
-    options: Iterable[str] | Mapping[str, str],
-    value: str,
-    *,
-    width: int = 360,
-    indent: int = 60,
+    kind: type, label: str, options: Iterable[str], value: str, *, width: int = 360, indent: int = 60
 ) -> widgets.Widget:
-    """Return a `Dropdown`, a `SelectionSlider` or `ToggleButtons`, each button of the last so wide (0: as its words).
+    """Return a `Dropdown`, a `SelectionSlider` or `ToggleButtons`, each button of which is so wide (0: as its words).
 
-    options: the values, or a mapping of the words to the values. Raises `CourseError` for a value that is not there.
+    options: the values, or a mapping of words to values. Raises `CourseError` for a value that is not among them.
     """
     known = [*(options.values() if isinstance(options, Mapping) else options)]
     if value not in known:
         near = "".join(f"did you mean {each!r}? " for each in nearest(value, known, 1))
         raise CourseError(f"{label}: there is no {value!r} here; {near}There are: {', '.join(known)}")
-    look = {"style": {"description_width": f"{indent}px"}, "layout": {}}
+    look = {"style": label_width(indent), "layout": {}}
     part, key = ("style", "button_width") if kind is widgets.ToggleButtons else ("layout", "width")
     look[part][key] = f"{width}px" if width else "auto"
     return kind(description=label, options=options, value=value, **look)

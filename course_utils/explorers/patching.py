@@ -1,108 +1,154 @@
 """The explorer of activation patching: put a piece of one picture's activation into another one's run."""
 
-import ipywidgets as widgets
+from __future__ import annotations
 
-from course_utils.explorers.panel import (
-    Explorer,
-    label_width,
-    make_paragraph,
-    make_picture,
+import functools
+from dataclasses import dataclass
+
+import ipywidgets as widgets
+import torch
+from torch import Tensor
+
+from course_utils.explorers.grad_cam import LAYERS, NETWORKS, load_network
+from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
+from course_utils.vision.networks import MISLED_CUE, MISLED_KIND
+from course_utils.vision.patching import cells_of, output_of, patch, recovered
+from course_utils.vision.pictures import draw_heat, grid, outline
+from course_utils.vision.saliency import grad_cam, relu, scale_to_unit, upsample
+
+PLACES = 14  # a block is chosen on a grid of 14 x 14, the cells of the last layers
+CELL = SIZE // PLACES  # pixels
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two pictures that differ in one respect, and the class whose answer is watched."""
+
+    source: tuple[str, str]
+    target: tuple[str, str]
+    seed: int
+    kind: str
+    cue: str | None = None  # in the source only
+
+    @property
+    def difference(self) -> str:
+        """What the source has and the target has not."""
+        return self.cue or self.source[0]
+
+    def draw(self) -> tuple[Scene, Scene]:
+        """The source and the target."""
+        return scene(*self.source, seed=self.seed, cue=self.cue), scene(*self.target, seed=self.seed)
+
+
+PAIRS = (
+    Pair(("car", "tree"), ("car", "tree"), 10, MISLED_KIND, MISLED_CUE),
+    Pair(("house", "dog"), ("house", "dog"), 24, MISLED_KIND, MISLED_CUE),
+    Pair(("cat", "boat"), ("dog", "boat"), 12, "cat"),
+    Pair(("bird", "tree"), ("plane", "tree"), 10, "bird"),
+    Pair(("car", "tree"), ("cat", "tree"), 20, "car"),
+    Pair(("dog", "house"), ("cat", "house"), 14, "dog"),
 )
-from course_utils.explorers.patch_pictures import (
-    NETWORKS,
-    PATCH_LAYERS,
-    PATCH_PAIRS,
-    PLACES,
-    PatchChoice,
-    PatchView,
-    draw_patch,
-)
-from course_utils.vision.pictures import Picture, png
+
+
+@dataclass(frozen=True)
+class PairRun:
+    """What a network makes of a pair, whatever the block.
+
+    scenes, logits: of the source and of the target. tiles: (3, 3, H, W), both pictures and Grad-CAM's map of the
+    source. cells: the layer's height and width.
+    """
+
+    scenes: tuple[Scene, Scene]
+    logits: tuple[float, float]
+    tiles: Tensor
+    cells: tuple[int, int]
+
+
+@functools.lru_cache(maxsize=len(NETWORKS) * len(PAIRS) * len(LAYERS))
+def _run_pair(number: int, network: str, layer: str) -> PairRun:
+    pair, model = PAIRS[number - 1], load_network(network)
+    scenes, kind = pair.draw(), KINDS.index(pair.kind)
+    images = torch.stack([each.image for each in scenes])
+    with torch.no_grad():
+        logits = model(images)[:, kind].tolist()
+    heat = scale_to_unit(upsample(relu(grad_cam(model, images[:1], LAYERS[-1], kind)), (SIZE, SIZE)))[0]
+    tiles = torch.stack([*map(draw_heat, images), draw_heat(images[0], heat)])
+    return PairRun(scenes, tuple(logits), tiles, tuple(output_of(model, layer, images[:1]).shape[2:]))
+
+
+@dataclass(frozen=True)
+class PatchView(View):
+    """What the explorer shows. `logits`: of the watched class for source, target, and the target with the block."""
+
+    logits: tuple[float, ...] = ()
+
+
+def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size: int) -> PatchView:
+    """Return what `Patching` shows: the source and the target with the block, Grad-CAM's map of the source."""
+    chosen, run = PAIRS[pair - 1], _run_pair(pair, network, layer)
+    source, target = run.scenes
+    block = find_block(row, column, size)
+    cells = cells_of(block[None], run.cells)[0]
+    patched = patch(load_network(network), layer, source.image[None], target.image[None], cells)
+    patched = patched[0, KINDS.index(chosen.kind)]
+    logits = (*run.logits, patched.item())
+    answers = [f"{'yes' if logit > 0 else 'no'} ({torch.tensor(logit).sigmoid():.0%})" for logit in logits]
+    differs = source.cue_mask if source.cue else source.masks[0]  # where the source shows what the target has not
+    share = recovered(patched, *torch.tensor(run.logits)).item()
+    sentence = (
+        f"Pair {pair}: {source} (the source); {target} (the target). The {network} network answers {chosen.kind}: "
+        f"{answers[0]} for the source and {answers[1]} for the target. With a block of {layer} from the source, "
+        f"{(block & differs).sum() / differs.sum():.0%} of the {chosen.difference} in it and "
+        f"{block.float().mean():.0%} of the map, it answers {answers[2]} for the target: {round(100 * share):d}% of "
+        "the way."
+    )
+    alt = f"{source}; {target}, the block outlined in both; Grad-CAM's map of the first."
+    large = block.repeat_interleave(2, 0).repeat_interleave(2, 1)
+    tiles = outline(run.tiles, large.expand(3, -1, -1), "cyan", width=2)
+    labels = [
+        f"source: {chosen.kind} {answers[0]}",
+        f"target: {answers[1]}, patched: {answers[2]}",
+        f"Grad-CAM of the source: {chosen.kind}",
+    ]
+    return PatchView(grid(tiles, columns=3, labels=labels), sentence, alt[0].upper() + alt[1:], logits=logits)
+
+
+def find_block(row: int, column: int, size: int) -> Tensor:
+    """Return a block of the grid as a mask of pixels, (SIZE, SIZE) bool. What reaches beyond the picture is cut off."""
+    block = torch.zeros(SIZE, SIZE, dtype=torch.bool)
+    block[CELL * row : CELL * (row + size), CELL * column : CELL * (column + size)] = True
+    return block
 
 
 class Patching(Explorer):
     """Two pictures that differ in one respect, and a block of a layer that is taken from one into the other.
 
-    pair: the number of one of `patch_pictures.PATCH_PAIRS`, from 1.
-    network: "honest" or "misled".
-    layer: one of `patch_pictures.PATCH_LAYERS`.
-    row, column, size: the block, in cells of a grid of 14 x 14 over the picture.
+    pair: the number of one of `PAIRS`, from 1. network: "honest" or "misled". layer: one of `LAYERS`.
+    row, column, size: the block on a grid of 14 x 14 over the picture: its first row and column, from 0, and its side.
 
     By keyboard: Tab from control to control, arrow keys on sliders, Space for buttons.
-    Raises `PatchError` (a `ValueError`) for what there is not.
+    Raises `CourseError` for what there is not.
     """
+
+    look = staticmethod(draw_patch)
 
     def __init__(
         self,
         pair: int = 1,
         network: str = "misled",
         *,
-        layer: str = PATCH_LAYERS[1],
+        layer: str = LAYERS[1],
         row: int = 0,
         column: int = 0,
         size: int = 3,
     ) -> None:
-        self._view = draw_patch(PatchChoice(pair, network, layer, row, column, size))
-        self._make_controls(pair, network, layer, row, column, size)
-        self._show(self._view)
-
-    @property
-    def sentence(self) -> str:
-        return self._view.sentence
-
-    @property
-    def still_picture(self) -> Picture:
-        return Picture(png(self._view.sheet, small=True), self._view.alt)
-
-    def _make_controls(self, pair: int, network: str, layer: str, row: int, column: int, size: int) -> None:
-        wide = widgets.Layout(width="300px")
-
-        def make_slider(name: str, low: int, high: int, value: int) -> widgets.IntSlider:
-            return widgets.IntSlider(
-                description=name, min=low, max=high, value=value, style=label_width(60), layout=wide
-            )
-
-        self._pair = make_slider("Pair", 1, len(PATCH_PAIRS), pair)
-        self._network = widgets.ToggleButtons(
-            description="Network",
-            options=tuple(NETWORKS),
-            value=network,
-            style={"button_width": "90px", "description_width": "60px"},
-        )
-        self._layer = widgets.SelectionSlider(
-            description="Layer", options=PATCH_LAYERS, value=layer, style=label_width(60), layout={"width": "360px"}
-        )
-        self._row = make_slider("Row", 0, PLACES - 1, row)
-        self._column = make_slider("Column", 0, PLACES - 1, column)
-        self._size = make_slider("Size", 1, PLACES, size)
-        self._picture, self._words = widgets.HTML(), widgets.HTML()
-        wrap = {"flex_flow": "row wrap", "align_items": "center"}
-        self.widget = widgets.VBox(
-            [
-                widgets.HBox([self._pair, self._layer], layout=wrap),
-                self._network,
-                widgets.HBox([self._row, self._column, self._size], layout=wrap),
-                self._picture,
-                self._words,
-            ],
-            layout={"max_width": "960px"},
-        )
-        for control in (self._pair, self._network, self._layer, self._row, self._column, self._size):
-            control.observe(self._refresh, "value")
-
-    def _refresh(self, change: object = None) -> None:
-        choice = PatchChoice(
-            self._pair.value,
-            self._network.value,
-            self._layer.value,
-            self._row.value,
-            self._column.value,
-            self._size.value,
-        )
-        self._show(draw_patch(choice))
-
-    def _show(self, view: PatchView) -> None:
-        """Put a view on the panel: the only place where the picture changes."""
-        self._view = view
-        self._picture.value = make_picture(Picture(png(view.sheet), view.alt))
-        self._words.value = make_paragraph(view.sentence)
+        controls = {
+            "pair": make_slider("Pair", 1, len(PAIRS), pair, width=300),
+            "layer": make_choice(widgets.SelectionSlider, "Layer", LAYERS, layer),
+            "network": make_choice(widgets.ToggleButtons, "Network", NETWORKS, network, width=90),
+            "row": make_slider("Row", 0, PLACES - 1, row, width=300),
+            "column": make_slider("Column", 0, PLACES - 1, column, width=300),
+            "size": make_slider("Size", 1, PLACES, size, width=300),
+        }
+        super().__init__(controls, [("pair", "layer"), "network", ("row", "column", "size")], width=960)

@@ -13,8 +13,10 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-from course_utils.hooks.record import find_layers
+from course_utils.hooks.record import find_layers, record
+from course_utils.root import CourseError
 from course_utils.scenes.scene import Scene, scene
 
 # Twins of pictures: two kinds, what is beside both, and the seed. The two pictures of a pair have the same background,
@@ -25,12 +27,7 @@ SWAPS = (
     ("cat", "dog", "boat", 13),
     ("dog", "cat", "house", 14),
     ("car", "cat", "tree", 20),
-    ("bird", "plane", "tree", 0),
-    ("bird", "plane", "tree", 4),
-    ("bird", "plane", "tree", 10),
-    ("bird", "plane", "tree", 27),
-    ("bird", "plane", "tree", 48),
-    ("bird", "plane", "tree", 50),
+    *(("bird", "plane", "tree", seed) for seed in (0, 4, 10, 27, 48, 50)),
 )
 
 
@@ -45,19 +42,17 @@ def cells_of(masks: Tensor, size: tuple[int, int]) -> Tensor:
     return F.adaptive_max_pool2d(masks[:, None].float(), size)[:, 0] > 0
 
 
-def _find(model: nn.Module, layer: str) -> nn.Module:
-    """The layer with that dotted name; `UnknownLayerError` names the nearest ones if there is none."""
-    (module,) = find_layers(model, layer).values()
-    return module
-
-
 @torch.no_grad()
 def output_of(model: nn.Module, layer: str, images: Tensor) -> Tensor:
     """Return what the layer with the dotted name `layer` gives for `images`: a copy, so that nothing can spoil it."""
-    kept = []
-    with _find(model, layer).register_forward_hook(lambda module, args, output: kept.append(output.clone())):
+    with record(model, layer) as seen:
         model(images)
-    return kept[0]
+    return seen[layer].output
+
+
+def _put_in(model: nn.Module, layer: str, there: Tensor, inside: Tensor) -> RemovableHandle:
+    (module,) = find_layers(model, layer).values()
+    return module.register_forward_hook(lambda module, args, output: torch.where(inside, there, output))
 
 
 @torch.no_grad()
@@ -66,21 +61,16 @@ def patch(model: nn.Module, layer: str, source: Tensor, target: Tensor, region: 
 
     source, target: (N, 3, H, W), as many of one as of the other. region: bool, (h, w) for all or (N, h, w), over the
     cells of the layer's output (N, C, h, w); None is everywhere. No hook is left, and no graph is made.
-    Raises ValueError for a region of another size, `UnknownLayerError` for a layer that there is not.
+    Raises `CourseError` for a region of another size, `UnknownLayerError` for a layer that there is not.
     """
     there = output_of(model, layer, source)
     inside = torch.ones(there.shape[2:], dtype=torch.bool) if region is None else region
     if inside.shape[-2:] != there.shape[2:]:
-        raise ValueError(
+        raise CourseError(
             f"{layer} has {there.shape[2]} x {there.shape[3]} cells, the region {tuple(inside.shape[-2:])}: "
             "cells_of(masks, size) makes one that fits"
         )
-    inside = inside.unsqueeze(-3)  # the same for all channels
-
-    def put_in(module: nn.Module, args: tuple, output: Tensor) -> Tensor:
-        return torch.where(inside, there, output)
-
-    with _find(model, layer).register_forward_hook(put_in):
+    with _put_in(model, layer, there, inside.unsqueeze(-3)):  # the same for all channels
         return model(target)
 
 
@@ -101,20 +91,9 @@ def scan(model: nn.Module, layer: str, source: Tensor, target: Tensor, kind: int
     """
     there = output_of(model, layer, source)
     height, width = there.shape[2:]
-    blocks = _blocks(height, width, reach)[:, None]
-
-    def put_in(module: nn.Module, args: tuple, output: Tensor) -> Tensor:
-        return torch.where(blocks, there, output)
-
+    cells = torch.eye(height * width).reshape(-1, 1, height, width)
+    blocks = F.max_pool2d(cells, 2 * reach + 1, stride=1, padding=reach) > 0
     before = model(target)[0, kind]
-    with _find(model, layer).register_forward_hook(put_in):
+    with _put_in(model, layer, there, blocks):
         after = model(target)[:, kind]
     return (after - before).reshape(height, width)
-
-
-def _blocks(height: int, width: int, reach: int) -> Tensor:
-    """(height · width, height, width) bool: for each cell, the block around it."""
-    rows, columns = torch.arange(height), torch.arange(width)
-    near_rows = (rows[:, None] - rows).abs() <= reach
-    near_columns = (columns[:, None] - columns).abs() <= reach
-    return (near_rows[:, None, :, None] & near_columns[None, :, None, :]).reshape(-1, height, width)

@@ -17,14 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from course_utils.lab import jupyter
-from course_utils.root import ROOT
+from course_utils.root import ROOT, CourseError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -34,13 +34,6 @@ BLANK = "about:blank"
 WIDE, NARROW = 1280, 800  # of a window, in pixels
 PATIENCE = 120  # seconds for anything that a slow machine may take its time for
 PICTURE = ROOT / "notebooks" / "images" / "explorer.png"
-
-# What JupyterLab writes in the place of a widget that it cannot show.
-WIDGET_TROUBLES = ("model not found", "Error displaying widget", "Error creating widget", "Loading widget")
-
-
-class BrowserError(RuntimeError):
-    """JupyterLab or the browser did not do what was asked; the message says what."""
 
 
 def find_chromium() -> str:
@@ -77,7 +70,7 @@ class Lab:
 def start_lab(folder: Path, notebooks: Path = jupyter.NOTEBOOKS) -> Iterator[Lab]:
     """Start JupyterLab as `make lab` does, on fresh copies of `notebooks` in the empty folder `folder`; then end it.
 
-    The learner's own `work/`, settings and progress are out of reach. Raises `BrowserError` if it does not start.
+    The learner's own `work/`, settings and progress are out of reach. Raises `CourseError` if it does not start.
     """
     lessons, home, log = folder / "work", folder / "home", folder / "lab.log"
     jupyter.configure_lab(home)
@@ -111,7 +104,7 @@ def _wait_for_token(server: subprocess.Popen, log: Path) -> str:
         if server.poll() is not None:
             break
         time.sleep(0.05)
-    raise BrowserError(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8')}")
+    raise CourseError(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8')}")
 
 
 # ---- the browser
@@ -119,9 +112,9 @@ def _wait_for_token(server: subprocess.Popen, log: Path) -> str:
 
 @contextmanager
 def start_browser() -> Iterator[Browser]:
-    """Start the system's Chromium without a window, and end it. Raises `BrowserError` where there is none."""
+    """Start the system's Chromium without a window, and end it. Raises `CourseError` where there is none."""
     if missing := say_what_is_missing():
-        raise BrowserError(missing)
+        raise CourseError(missing)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -219,10 +212,10 @@ class LabPage:
         self.wait_until_idle()
 
     def find_explorer(self) -> Locator:
-        """The explorer in the notebook in front, scrolled into view. Raises `BrowserError` where there is none."""
+        """The explorer in the notebook in front, scrolled into view. Raises `CourseError` where there is none."""
         tagged = [number for number, each in enumerate(self.read_cells()) if "explore" in each["tags"]]
         if not tagged:
-            raise BrowserError("no cell of this notebook is tagged explore")
+            raise CourseError("no cell of this notebook is tagged explore")
         panel = self.cell(tagged[0]).locator(".jp-OutputArea-output .widget-vbox").first
         panel.scroll_into_view_if_needed()
         return panel
@@ -237,7 +230,7 @@ class LabPage:
         handle.press(key)
         milliseconds = self.page.evaluate("() => window.courseMove")
         if milliseconds is None:
-            raise BrowserError(f"no new picture {PATIENCE} s after {key} on a slider")
+            raise CourseError(f"no new picture {PATIENCE} s after {key} on a slider")
         return milliseconds
 
     def wait_until_idle(self) -> None:
@@ -311,7 +304,7 @@ _START_WATCH = f"""handle => {{
 def slider_latencies(moves: int) -> dict[str, list[float]]:
     """Move the sliders of every explorer by key, in turns, and time each new picture: name -> `moves` milliseconds.
 
-    An explorer without a slider is left out. Raises `BrowserError` where there is no browser, or no new picture.
+    An explorer without a slider is left out. Raises `CourseError` where there is no browser, or no new picture.
     """
     with _open_window() as page:
         names = _write_explorers(page.lab.work / "explorers.ipynb")
@@ -332,18 +325,12 @@ def _open_window() -> Iterator[LabPage]:
         yield LabPage(browser, lab)
 
 
-def _write_explorers(path: Path) -> list[str]:
+def _write_explorers(path: Path) -> Sequence[str]:
     """Write a notebook with one cell for each explorer, and return their names."""
     import nbformat
 
-    from course_utils import explorers
+    from course_utils.explorers import __all__ as names
 
-    kinds = {name: getattr(explorers, name) for name in explorers.__all__}
-    names = [
-        name
-        for name, kind in kinds.items()
-        if isinstance(kind, type) and issubclass(kind, explorers.Explorer) and kind is not explorers.Explorer
-    ]
     cells = [nbformat.v4.new_code_cell(f"from course_utils.explorers import {name}\n\n{name}()") for name in names]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -383,5 +370,5 @@ def take_picture(path: Path = PICTURE) -> Path:
 if __name__ == "__main__":
     try:
         print(f"written: {take_picture()}")
-    except BrowserError as error:
+    except CourseError as error:
         sys.exit(str(error))
