@@ -22,8 +22,6 @@ from course_utils.explorers.life_of_a_call import (
 )
 from course_utils.hooks.call import HOOK_KINDS, life_of_a_call
 from course_utils.hooks.inventory import count_hooks
-from course_utils.hooks.record import UnknownLayerError
-from course_utils.root import CourseError
 from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
 HOOKS = [("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-hook", "global")]
@@ -295,18 +293,18 @@ def test_a_model_of_ones_own():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "error", "words"),
+    ("arguments", "options", "words"),
     [
-        (("leaky",), {}, CourseError, "no 'leaky' here; There are: plain, in place, raises an error"),
-        ((nn.ReLU(),), {}, CourseError, "needs inputs"),
-        ((nn.Sequential(*[nn.ReLU() for _ in range(8)]), torch.ones(1)), {}, CourseError, "9 modules; at most 8"),
-        ((), {"hooks": [("hook", "fc1")]}, ValueError, "no hook kind 'hook'"),
-        ((), {"hooks": [("forward hook", "fc9")]}, UnknownLayerError, "fc9"),
-        ((), {"step": 17}, CourseError, "no step 17: this call has the steps 1 to 16"),
-        ((), {"step": -17}, CourseError, "no step -17"),
-        ((), {"step": 0}, CourseError, "no step 0"),
+        (("leaky",), {}, "no 'leaky' here; There are: plain, in place, raises an error"),
+        ((nn.ReLU(),), {}, "needs inputs"),
+        ((nn.Sequential(*[nn.ReLU() for _ in range(8)]), torch.ones(1)), {}, "9 modules; at most 8"),
+        ((), {"hooks": [("hook", "fc1")]}, "no hook kind 'hook'"),
+        ((), {"hooks": [("forward hook", "fc9")]}, "fc9"),
+        ((), {"step": 17}, "no step 17: this call has the steps 1 to 16"),
+        ((), {"step": -17}, "no step -17"),
+        ((), {"step": 0}, "no step 0"),
     ],
 )
-def test_what_does_not_exist_is_refused(arguments, options, error, words):
-    with pytest.raises(error, match=words):
+def test_what_does_not_exist_is_refused(arguments, options, words):
+    with pytest.raises((ValueError, KeyError), match=words):
         LifeOfACall(*arguments, **options)

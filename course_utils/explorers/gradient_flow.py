@@ -27,37 +27,29 @@ class GradientFlow(Explorer):
 
     def __init__(self, graph: str = "two paths", *, hooks: TensorHooks = (), step: int = 0) -> None:
         own = "=" in graph
-        choice = make_choice(widgets.Dropdown, "Graph", [*EXAMPLES, OWN], OWN if own else graph, width=380)
+        drop, button = widgets.Dropdown, {"layout": {"width": "100px"}}
+        choice = make_choice(drop, "Graph", [*EXAMPLES, OWN], OWN if own else graph, width=380)
         self._graph = parse(graph if own else EXAMPLES.get(graph, OWN_TEXT))
         self._switches = [self._make_switch(*hook) for hook in read_hooks(self._graph, hooks)]
         stopped = Backward(self._graph, self._hooks, step)
+        text = graph.replace("; ", "\n") if own else OWN_TEXT
+        does = {each.code if name in each.code else f"{name}: {each.code}": name for name, each in ACTIONS.items()}
         controls = {
             "graph": choice,
             "step": make_slider("Step", 0, stopped.last_step, stopped.step, width=380),
             "lines": widgets.Textarea(
-                description="Lines",
-                value=graph.replace("; ", "\n") if own else OWN_TEXT,
-                continuous_update=False,
-                rows=5,
-                style=label_width(60),
-                layout={"width": "380px"},
+                text, description="Lines", continuous_update=False, rows=5, style=label_width(60)
             ),
             "draw": widgets.Button(description="Draw this graph", tooltip="Draw the graph of these lines"),
             "node": widgets.Dropdown(description="Hook on", style=label_width(60), layout={"width": "190px"}),
-            "action": make_choice(
-                widgets.Dropdown,
-                "that does",
-                {act.code if name in act.code else f"{name}: {act.code}": name for name, act in ACTIONS.items()},
-                "times 6",
-                width=330,
-                indent=70,
-            ),
-            "add": widgets.Button(description="Add hook", tooltip="Register this hook", layout={"width": "100px"}),
-            "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", layout={"width": "100px"}),
+            "action": make_choice(drop, "that does", does, "times 6", width=330, indent=70),
+            "add": widgets.Button(description="Add hook", tooltip="Register this hook", **button),
+            "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", **button),
             "hooks": widgets.HTML(),
             "numbers": widgets.Checkbox(description="All numbers as a table", indent=False),
             "table": widgets.HTML(),
         }
+        controls["lines"].layout.width = "380px"
         help_text = widgets.HTML(
             '<div style="line-height:1.4;margin:0 8px">Numbers first, such as <code>w = 2</code> or <code>x = [1, 2]'
             "</code>. Then operations. Backward starts from the last line.</div>"

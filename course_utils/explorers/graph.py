@@ -25,7 +25,6 @@ from torch.autograd.graph import get_gradient_edge
 from course_utils.root import CourseError, nearest
 
 MAX_NODES, MAX_ELEMENTS = 12, 8
-
 EXAMPLES = {
     "two paths": "w = 1; x = 2; a = w + x; b = w + 1; y = a * b",
     "dot product": "x = [0, 1, 2, 3]; y = [4, 5, 6, 7]; w = [1, 2, 3, 4]; z = x + y; o = w @ z",

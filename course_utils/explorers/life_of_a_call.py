@@ -23,8 +23,6 @@ from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 MAX_MODULES = 8
 MODEL, GLOBAL, NO_OTHER = "the model", "global", "no hook any more"
 
-CallHooks = Sequence[tuple[str, str]]  # (kind, place), in the order of registration
-
 
 # --- where the call stops, and what comes next ------------------------------------------------------------------------
 
@@ -135,7 +133,9 @@ LEGEND = "► now   ● has fired, or has run   ○ waits   - skipped"
 class CallPicture:
     """The picture of one moment of a call: the modules with their hooks, the parts of the call, the hooks so far."""
 
-    def __init__(self, moments: Sequence[Moment], place: int, model: nn.Module, hooks: CallHooks) -> None:
+    def __init__(
+        self, moments: Sequence[Moment], place: int, model: nn.Module, hooks: Sequence[tuple[str, str]]
+    ) -> None:
         self.past, self.moment, self.hooks = moments[: place + 1], moments[place], hooks
         self.names = [name for name, _ in model.named_modules()]
         if len(self.names) > MAX_MODULES:
@@ -257,7 +257,7 @@ class LifeOfACall(Explorer):
 
     The source of each part comes from the installed torch, and shows as soon as a control is used. By keyboard: Tab
     from control to control, arrow keys on the slider, Space for buttons and boxes. Raises `CourseError` for an unknown
-    model, kind or step, and `UnknownLayerError` for an unknown place.
+    model, kind, place or step.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class HookedRun:
     """
 
     x: Tensor
-    types: dict[str, str]
+    types: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, list[Tensor]] = field(default_factory=dict)
     gradients: dict[str, list[Tensor | None]] = field(default_factory=dict)
     fired: list[int] = field(default_factory=list)
@@ -91,7 +91,9 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         network, x = example.make(), torch.tensor([example.x], dtype=torch.float32, requires_grad=True)
-        run = HookedRun(x.detach(), {name: _type_of(module) for name, module in network.named_modules()})
+        run = HookedRun(x.detach())
+        for name, module in network.named_modules():
+            run.types[name] = type(module).__name__ + (", in place" if getattr(module, "inplace", False) else "")
         for number, placement in enumerate(placements):
             register = getattr(network.get_submodule(placement.module), KINDS[placement.kind])
             stack.enter_context(register(_make_hook(number, placement, run.fired)))
@@ -106,10 +108,6 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
             run.outputs[name] = layer.outputs
             run.gradients[name] = [call.gradient if call.has_gradient else None for call in layer.calls]
     return run
-
-
-def _type_of(module: nn.Module) -> str:
-    return type(module).__name__ + (", in place" if getattr(module, "inplace", False) else "")
 
 
 def _make_hook(number: int, placement: Placement, fired: list[int]) -> Callable[..., Any]:
