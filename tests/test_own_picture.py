@@ -8,7 +8,7 @@ from PIL import Image
 from torch import nn
 
 from course_utils.hooks.inventory import count_hooks
-from course_utils.hooks.record import UnknownLayerError
+from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, scene
 from course_utils.vision import own as own_module
 from course_utils.vision.networks import Classifier
@@ -19,7 +19,6 @@ from course_utils.vision.own import (
     show_strongest_maps,
 )
 from course_utils.vision.pictures import PictureError
-from course_utils.vision.saliency import SaliencyError
 
 DRAWERS = (show_strongest_maps, show_gradients, show_grad_cams)
 
@@ -74,9 +73,9 @@ def test_a_file_of_any_size_and_a_network_without_weights(tmp_path):
 def test_a_layer_of_ones_own():
     image = scene("cat", "dog", seed=6).image
     assert look_at("picture_net", image, "features.2").maps.shape == (24, 56, 56)
-    with pytest.raises(UnknownLayerError, match=r"features\.99"):
+    with pytest.raises(CourseError, match=r"features\.99"):
         look_at("picture_net", image, "features.99")
-    with pytest.raises(SaliencyError, match=r"layer 'classifier' of picture_net returns \(1, 10\), no maps"):
+    with pytest.raises(CourseError, match=r"layer 'classifier' of picture_net returns \(1, 10\), no maps"):
         look_at("picture_net", image, "classifier")
 
 
@@ -122,7 +121,7 @@ def use_model(monkeypatch):
 
 
 def test_a_network_that_has_maps_in_its_first_layer_only_is_refused(use_model):
-    with pytest.raises(SaliencyError, match="mine makes maps only in its first layer"):
+    with pytest.raises(CourseError, match="mine makes maps only in its first layer"):
         look_at("mine", use_model(Patches()))
 
 

@@ -170,7 +170,7 @@ class Runs:
         key = (network, hashlib.sha1(image.contiguous().numpy().tobytes()).digest(), layer)
         run = self._kept.pop(key, None)
         if run is None:
-            run = explain(_network(network), image[None], layer, class_names=KINDS)
+            run = explain(_network(network), image[None], layer)
             self.made += 1
         self._kept[key] = run  # the latest one is last
         while len(self._kept) > self._most:

@@ -42,7 +42,7 @@ class LifeOfACall(Explorer):
 
     The source of each part comes from the installed torch, and shows as soon as a control is used. By keyboard: Tab
     from control to control, arrow keys on the slider, Space for buttons and boxes. Raises
-    `ValueError` for an unknown model, kind or step, and `UnknownLayerError` for an unknown place.
+    `ValueError` for an unknown model, kind, place or step.
     """
 
     def __init__(

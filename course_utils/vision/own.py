@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from course_utils.hooks.record import find_layers, record
+from course_utils.hooks.record import find_layer, record
+from course_utils.root import CourseError
 from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.pictures import (
     Picture,
@@ -32,7 +33,6 @@ from course_utils.vision.pictures import (
     undo_colours,
 )
 from course_utils.vision.saliency import (
-    SaliencyError,
     explain,
     guided_backprop,
     input_gradient,
@@ -80,21 +80,19 @@ def look_at(network: str = "picture_net", image: str | os.PathLike | Tensor = ""
     network: a name that `load_classifier` takes; its weights are trained ones if they are in torch's cache.
     image: a picture's file, or (3, H, W) float in [0, 1].
     layer: a dotted name; empty takes the last layer that makes maps with more than one place.
-    Raises ValueError for an unknown network, `PictureError` for a file that is no picture, `UnknownLayerError` for an
-    unknown layer, `SaliencyError` for one without maps, and for a network whose only maps are those of its first layer.
+    Raises ValueError for an unknown network, `PictureError` for a file that is no picture, `CourseError` for an unknown
+    layer, for one without maps, and for a network whose only maps are those of its first layer.
     """
     found = load_classifier(network, pretrained="if cached")
     picture = image if isinstance(image, Tensor) else read_picture(image)
     batch = found.transform(picture)[None]
-    wanted = next(iter(find_layers(found.model, layer))) if layer else ""
+    wanted = find_layer(found.model, layer)[0] if layer else ""
     with torch.no_grad(), record(found.model, *([wanted] if wanted else [nn.Module])) as seen:
         logits = found.model(batch)[0]
     chosen = wanted or _find_last_maps(found, seen.calls)
     maps = seen[chosen].calls[-1].output
     if not _has_places(maps):
-        raise SaliencyError(
-            f"layer {chosen!r} of {network} returns {_shape(maps)}, no maps (1, C, h, w): choose another"
-        )
+        raise CourseError(f"layer {chosen!r} of {network} returns {_shape(maps)}, no maps (1, C, h, w): choose another")
     numbers = logits.argsort(descending=True)[:CLASSES].tolist()
     best = [(k, *answer) for k, answer in zip(numbers, found.best(logits, CLASSES), strict=True)]
     return OwnLook(found, undo_colours(found, batch[0]), batch, chosen, maps[0], tuple(best))
@@ -113,7 +111,7 @@ def _find_last_maps(found: Classifier, calls: Sequence) -> str:
         and not any(word in type(found.model.get_submodule(call.layer)).__name__ for word in ("Pool", "Dropout"))
     ]
     if len(makers) < 2:
-        raise SaliencyError(
+        raise CourseError(
             f"{found.name} makes maps only in its first layer, before it has looked at anything: choose a network of "
             "convolutions, such as resnet34"
         )
@@ -151,7 +149,7 @@ def show_gradients(own: OwnLook) -> Picture:
     for label, method in (("gradient", input_gradient), ("guided", guided_backprop)):
         try:
             strength = find_strength(method(own.network.model, own.batch, number))[0]
-        except SaliencyError:
+        except CourseError:
             title += f"; {own.network.name} has no ReLU, so there is no guided one"
             continue
         tiles.append(_small(scale_to_unit(strength.sqrt()).expand(3, -1, -1)))  # the root: weak ones are seen as well

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_utils.hooks.record import find_layers
+from course_utils.hooks.record import find_layer
 from course_utils.scenes.scene import Scene, scene
 
 # Twins of pictures: two kinds, what is beside both, and the seed. The two pictures of a pair have the same background,
@@ -45,17 +45,11 @@ def cells_of(masks: Tensor, size: tuple[int, int]) -> Tensor:
     return F.adaptive_max_pool2d(masks[:, None].float(), size)[:, 0] > 0
 
 
-def _find(model: nn.Module, layer: str) -> nn.Module:
-    """The layer with that dotted name; `UnknownLayerError` names the nearest ones if there is none."""
-    (module,) = find_layers(model, layer).values()
-    return module
-
-
 @torch.no_grad()
 def output_of(model: nn.Module, layer: str, images: Tensor) -> Tensor:
     """Return what the layer with the dotted name `layer` gives for `images`: a copy, so that nothing can spoil it."""
     kept = []
-    with _find(model, layer).register_forward_hook(lambda module, args, output: kept.append(output.clone())):
+    with find_layer(model, layer)[1].register_forward_hook(lambda module, args, output: kept.append(output.clone())):
         model(images)
     return kept[0]
 
@@ -66,7 +60,7 @@ def patch(model: nn.Module, layer: str, source: Tensor, target: Tensor, region: 
 
     source, target: (N, 3, H, W), as many of one as of the other. region: bool, (h, w) for all or (N, h, w), over the
     cells of the layer's output (N, C, h, w); None is everywhere. No hook is left, and no graph is made.
-    Raises ValueError for a region of another size, `UnknownLayerError` for a layer that there is not.
+    Raises ValueError for a region of another size, `CourseError` for a layer that there is not.
     """
     there = output_of(model, layer, source)
     inside = torch.ones(there.shape[2:], dtype=torch.bool) if region is None else region
@@ -80,7 +74,7 @@ def patch(model: nn.Module, layer: str, source: Tensor, target: Tensor, region: 
     def put_in(module: nn.Module, args: tuple, output: Tensor) -> Tensor:
         return torch.where(inside, there, output)
 
-    with _find(model, layer).register_forward_hook(put_in):
+    with find_layer(model, layer)[1].register_forward_hook(put_in):
         return model(target)
 
 
@@ -107,7 +101,7 @@ def scan(model: nn.Module, layer: str, source: Tensor, target: Tensor, kind: int
         return torch.where(blocks, there, output)
 
     before = model(target)[0, kind]
-    with _find(model, layer).register_forward_hook(put_in):
+    with find_layer(model, layer)[1].register_forward_hook(put_in):
         after = model(target)[:, kind]
     return (after - before).reshape(height, width)
 
