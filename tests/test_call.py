@@ -108,22 +108,10 @@ class Rewritten(nn.Module):
             raise
 
 
-class WithoutForwardHooks(Rewritten):
+class Bare(nn.Module):
     def _call_impl(self, *args, **kwargs):
         forward_call = self.forward
-        if not (self._forward_hooks or torch_module._global_forward_hooks):
-            return forward_call(*args, **kwargs)
-        if self._backward_pre_hooks:
-            self._get_backward_pre_hooks()
-        if self._backward_hooks:
-            self._get_backward_hooks()
-        if self._forward_pre_hooks:
-            for hook in torch_module._global_forward_pre_hooks.values():
-                hook(self, args)
-        if args:
-            torch.utils.hooks.BackwardHook(self, [], []).setup_input_hook(args)
-        result = forward_call(*args, **kwargs)
-        return result
+        return forward_call(*args, **kwargs)
 
 
 def test_parts_are_found_by_structure_not_by_name_or_line():
@@ -136,8 +124,8 @@ def test_parts_are_found_by_structure_not_by_name_or_line():
 
 def test_a_missing_part_method_or_source_is_named_with_the_release():
     with pytest.raises(CourseError) as raised:
-        read_parts(WithoutForwardHooks)
-    assert "part 'forward hooks' was not found in WithoutForwardHooks._call_impl" in str(raised.value)
+        read_parts(Bare)
+    assert "part 'fast path' was not found in Bare._call_impl" in str(raised.value)
     assert f"torch {torch.__version__}" in str(raised.value)
 
     class Other:
@@ -217,14 +205,9 @@ def test_all_kinds_fire_in_the_order_that_trace_reports():
     def spy(*args):
         return None
 
-    register = {
-        "forward pre-hook": "register_forward_pre_hook",
-        "forward hook": "register_forward_hook",
-        "full backward pre-hook": "register_full_backward_pre_hook",
-        "full backward hook": "register_full_backward_hook",
-    }
-    handles = [getattr(model.relu, name)(spy) for name in register.values()]
-    handles += [getattr(torch_module, name.replace("register_", "register_module_"))(spy) for name in register.values()]
+    names = [f"register_{kind.replace(' ', '_').replace('-', '_')}" for kind in kinds]
+    handles = [getattr(model.relu, name)(spy) for name in names]
+    handles += [getattr(torch_module, name.replace("register_", "register_module_"))(spy) for name in names]
     try:
         timeline = trace(model, x)
     finally:

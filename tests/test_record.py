@@ -44,7 +44,8 @@ def test_find_layers_by_name_module_and_type_in_the_models_order():
     assert list(find_layers(model, "1.1", model[0])) == ["0", "1.1"]
     assert list(find_layers(model, "", model[1], nn.ReLU)) == ["", "1", "1.0"]
     assert list(find_layers(Shared(), nn.Linear)) == ["first", "unused"]  # a shared module counts once
-    assert find_layer(shared := Shared(), "again") == ("first", shared.first)
+    assert find_layer(shared := Shared(), "again") == ("again", shared.first)
+    assert find_layer(shared, shared.again) == ("first", shared.first)
     with raises("Conv2d chooses 2 layers: name one of them, such as '1.1'"):
         find_layer(model, nn.Conv2d)
 

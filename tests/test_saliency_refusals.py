@@ -104,7 +104,7 @@ def test_logits_with_positions_need_a_function():
     [
         (5, CourseError, "class 5 is out of range: the model has 5 classes, 0 to 4"),
         (-1, CourseError, "class -1 is out of range"),
-        ([0, 9], CourseError, "class [0, 9] is out of range"),
+        ([0, 9], CourseError, "class 9 is out of range"),
         ([0, 1, 2], CourseError, "got 3 targets for a batch of 2: a sequence has one for each image"),
         (torch.tensor([[0, 1]]), CourseError, "got 1 targets for a batch of 2"),
         ("cat", TypeError, "a target is a class index, a sequence with one for each image"),
@@ -204,7 +204,7 @@ def test_tensors_made_in_inference_mode_can_be_explained(method):
     assert torch.equal(inside, wanted)
 
 
-class Boom(Exception):
+class Boom(RuntimeError):
     pass
 
 

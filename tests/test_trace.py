@@ -1,5 +1,6 @@
 """trace.py: one call as a timeline, in torch's own order, and nothing changed by watching."""
 
+import contextlib
 import functools
 import warnings
 
@@ -25,16 +26,11 @@ def test_a_trace_shows_all_hooks_in_torchs_order():
     def spy(*args):
         return None
 
-    with (
-        model.fc2.register_forward_hook(spy),
-        model.fc2.register_forward_pre_hook(spy),
-        model.fc2.register_full_backward_hook(spy),
-        model.fc2.register_full_backward_pre_hook(spy),
-        torch_module.register_module_forward_pre_hook(spy),
-        torch_module.register_module_forward_hook(spy),
-        torch_module.register_module_full_backward_hook(spy),
-        torch_module.register_module_full_backward_pre_hook(spy),
-    ):
+    kinds = ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook")
+    with contextlib.ExitStack() as stack:
+        for kind in kinds:
+            stack.enter_context(getattr(model.fc2, f"register_{kind}")(spy))
+            stack.enter_context(getattr(torch_module, f"register_module_{kind}")(spy))
         timeline = trace(model, torch.ones(1, 3, requires_grad=True))
     fc2 = [(kind, scope) for kind, module, scope, _ in timeline.order() if module == "fc2"]
     assert fc2 == [
@@ -105,6 +101,7 @@ def test_options_of_wrapped_hooks_stay_and_everything_is_put_back():
     model.fc1.register_forward_hook(spy, with_kwargs=True)
     model.fc1.register_forward_hook(functools.partial(spy, tag="p"), prepend=True)
     model.relu.forward = torch.relu
+    model.fc1.weight.register_hook(lambda grad: None)  # of no module: it runs, and is no line of the table
     before = dict(model.fc1._forward_hooks)
     timeline = trace(model, torch.ones(1, 3))
     assert seen == [3, 4]

@@ -22,7 +22,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -59,7 +59,13 @@ def find_layers(model: nn.Module, *layers: Layer) -> dict[str, nn.Module]:
 
 
 def find_layer(model: nn.Module, layer: Layer) -> tuple[str, nn.Module]:
-    """Return the name and the module of one layer; see `find_layers`. A type must choose one layer only."""
+    """Return the name, as it was given or the first one, and the module of one layer; see `find_layers`.
+
+    Raises `CourseError` as well for a type that chooses several layers.
+    """
+    if isinstance(layer, str):
+        with suppress(AttributeError):  # the quick way; a name inside a compiled model, and an error, take the other
+            return layer, model.get_submodule(layer)
     found = list(find_layers(model, layer).items())
     if len(found) > 1:
         raise CourseError(f"{layer.__name__} chooses {len(found)} layers: name one of them, such as {found[-1][0]!r}")

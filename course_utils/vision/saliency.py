@@ -194,9 +194,14 @@ def _undisturbed() -> Iterator[None]:
 
 def _make_stand_ins(model: nn.Module) -> dict[str, Tensor]:
     """Copies for tensors that a run must not use: made in inference mode (no graph), or updated in training mode."""
-    noisy = [(name, each) for name, each in model.named_modules() if each.training and isinstance(each, _NOISY)]
+    modules = list(model.modules())
+    noisy = [module for module in modules if module.training and isinstance(module, _NOISY)]
+    tables = [table for module in modules for table in (module._parameters, module._buffers)]  # quicker than by name
+    if not noisy and not any(tensor is not None and tensor.is_inference() for t in tables for tensor in t.values()):
+        return {}
     if noisy:
-        what = f"{type(noisy[0][1]).__name__} {noisy[0][0]!r} of {type(model).__name__} is in training mode"
+        name = next(name for name, module in model.named_modules() if module is noisy[0])
+        what = f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__} is in training mode"
         words = "maps depend on chance or on the other images of the batch. Call model.eval() first."
         warnings.warn(f"{what}: {words}", stacklevel=4)
     buffers = {name: each for name, each in model.named_buffers() if noisy or each.is_inference()}
@@ -406,9 +411,9 @@ def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
             "classes of the same images use .grad_cams([...]) or .gradients([...]) of explain(...)"
         )
     last = logits.shape[1] - 1
-    if ((classes < 0) | (classes > last)).any():
-        raise CourseError(f"class {target} is out of range: the model has {last + 1} classes, 0 to {last}")
-    return F.one_hot(classes.long().expand(len(logits)), last + 1).to(logits.dtype)
+    if outside := [each for each in classes.reshape(-1).tolist() if not 0 <= each <= last]:
+        raise CourseError(f"class {outside[0]} is out of range: the model has {last + 1} classes, 0 to {last}")
+    return torch.zeros_like(logits).scatter_(1, classes.long().expand(len(logits))[:, None], 1)
 
 
 def _differentiate(score: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
