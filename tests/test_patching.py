@@ -12,7 +12,6 @@ from torch import Tensor
 from course_utils.explorers.html import make_paragraph
 from course_utils.explorers.patching import PAIRS, Patching, draw_patch, find_block
 from course_utils.hooks.inventory import count_hooks
-from course_utils.hooks.record import UnknownLayerError
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS
 from course_utils.vision.networks import PictureNet, load_picture_net
@@ -101,7 +100,7 @@ def test_a_layer_that_there_is_not_is_named_with_the_nearest():
         lambda: patch(network(), "features.61", *pair()),
         lambda: output_of(network(), "features.61", pair()[0]),
     ):
-        with pytest.raises(UnknownLayerError, match=r"'features.61' is not in PictureNet \(nearest: .*features.6"):
+        with pytest.raises(CourseError, match=r"'features.61' is not in PictureNet \(nearest: .*features.6"):
             call()
 
 

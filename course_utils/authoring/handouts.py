@@ -109,14 +109,12 @@ def _fetch_network(name: str) -> str:
 
 def _try_first(network: str, picture: Path | None, layer: str) -> None:
     """Look once, which takes seconds, before the lesson is run, which takes a minute."""
-    from course_utils.hooks.record import UnknownLayerError
     from course_utils.scenes.scene import scene
     from course_utils.vision.own import look_at
-    from course_utils.vision.saliency import SaliencyError
 
     try:
         look_at(network or "picture_net", picture or scene("cat", seed=1).image, layer)
-    except (CourseError, SaliencyError, UnknownLayerError) as error:
+    except CourseError as error:
         raise CourseError(f"NETWORK={network or 'picture_net'}: {error}.") from None
 
 

@@ -1,4 +1,8 @@
-"""TODO."""
+"""Find the hooks that PyTorch keeps on a model or a tensor: list them, count them, see to it that none stays behind.
+
+with no_hooks_left(model):      # fails if the block forgets a handle
+    count_hooks(model)["forward hook"]
+"""
 
 import dataclasses
 import functools
@@ -10,18 +14,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from course_utils.hooks.record import _enumerate
-
-
-class HooksLeftError(RuntimeError):
-    """A block left hooks behind; `left` lists them."""
-
-    def __init__(self, message: str, left: "list[FoundHook]") -> None:
-        super().__init__(message)
-        self.left = left
-
-
-# -- Counting ---------------------------------------------------------------------------------------------------------
+from course_utils.hooks.record import join_names
+from course_utils.root import CourseError
 
 _TABLES = {  # kind: where a module keeps such hooks; `_global` in front of the name gives the table of the global ones
     "forward pre-hook": "_forward_pre_hooks",
@@ -33,8 +27,8 @@ _TABLES = {  # kind: where a module keeps such hooks; `_global` in front of the 
     "load-state-dict pre-hook": "_load_state_dict_pre_hooks",
     "load-state-dict post-hook": "_load_state_dict_post_hooks",
 }
-_CALL_KINDS = tuple(_TABLES)[:4]  # the kinds that a call runs, and the only ones that can be global
-_REGISTRATION_TABLES = {
+CALL_KINDS = tuple(_TABLES)[:4]  # the kinds that a call runs; of a module's kinds only these can be global
+_GLOBAL_TABLES = {kind: f"_global{_TABLES[kind]}" for kind in CALL_KINDS} | {
     "buffer registration hook": "_global_buffer_registration_hooks",
     "module registration hook": "_global_module_registration_hooks",
     "parameter registration hook": "_global_parameter_registration_hooks",
@@ -55,6 +49,14 @@ class FoundHook:
     key: int = dataclasses.field(repr=False)
 
 
+class HooksLeftError(CourseError):
+    """A block left hooks behind; `left` lists them."""
+
+    def __init__(self, message: str, left: list[FoundHook]) -> None:
+        super().__init__(message)
+        self.left = left
+
+
 def list_hooks(owner: nn.Module | Tensor) -> list[FoundHook]:
     """Return every hook that PyTorch keeps on a model or a tensor, the global ones first.
 
@@ -65,8 +67,7 @@ def list_hooks(owner: nn.Module | Tensor) -> list[FoundHook]:
         return _hooks_in("", "local", owner, _TENSOR_TABLES)
     if not isinstance(owner, nn.Module):
         raise TypeError(f"hooks are listed for an nn.Module or a Tensor, got {type(owner).__name__}")
-    tables = {kind: f"_global{_TABLES[kind]}" for kind in _CALL_KINDS} | _REGISTRATION_TABLES
-    found = _hooks_in("", "global", torch_module, tables)
+    found = _hooks_in("", "global", torch_module, _GLOBAL_TABLES)
     for name, module in owner.named_modules():
         found += _hooks_in(name, "local", module, _TABLES)
     for name, tensor in (*owner.named_parameters(), *owner.named_buffers()):
@@ -79,14 +80,11 @@ def _hooks_in(owner: str, scope: str, holder: Any, tables: dict[str, str]) -> li
     found = []
     for kind, attribute in tables.items():
         kind = "legacy backward hook" if kind == "full backward hook" and full is False else kind
-        table = getattr(holder, attribute) or {}
-        found += [FoundHook(kind, owner, scope, _name_of(hook), table, key) for key, hook in table.items()]
+        for key, hook in (table := getattr(holder, attribute) or {}).items():
+            function = hook.func if isinstance(hook, functools.partial) else hook
+            name = getattr(function, "__name__", type(function).__name__)
+            found.append(FoundHook(kind, owner, scope, name, table, key))
     return found
-
-
-def _name_of(hook: Callable) -> str:
-    hook = hook.func if isinstance(hook, functools.partial) else hook
-    return getattr(hook, "__name__", type(hook).__name__)
 
 
 def count_hooks(owner: nn.Module | Tensor) -> Counter[str]:
@@ -98,27 +96,25 @@ def count_hooks(owner: nn.Module | Tensor) -> Counter[str]:
 
 
 @contextmanager
-def no_hooks_left(*owners: nn.Module | Tensor) -> Iterator[None]:
+def no_hooks_left(owner: nn.Module | Tensor, *others: nn.Module | Tensor) -> Iterator[None]:
     """Raise `HooksLeftError` at the end of the block if it left hooks on a model or a tensor, or global ones.
 
     Hooks from before the block may stay. The hooks left are named and listed in the error's `left`, and not removed.
     When the block raises, its own exception goes on instead.
     """
-    if not owners:
-        raise TypeError("no_hooks_left(...) needs at least one model or tensor to watch")
-    before = {(id(hook.table), hook.key) for owner in owners for hook in list_hooks(owner)}
+
+    def look() -> dict[tuple[int, int], FoundHook]:
+        return {(id(hook.table), hook.key): hook for each in (owner, *others) for hook in list_hooks(each)}
+
+    before = look()
     yield
-    found = {(id(hook.table), hook.key): hook for owner in owners for hook in list_hooks(owner)}
-    left = [hook for place, hook in found.items() if place not in before]
-    if left:
-        words = [_where(hook, type(owners[0]).__name__) for hook in left]
+    if left := [hook for place, hook in look().items() if place not in before]:
+        words = [f"{hook.kind} {hook.name} on {hook.owner or type(owner).__name__}" for hook in left]
+        for place, hook in enumerate(left):
+            if hook.scope == "global":
+                words[place] = f"global {hook.kind} {hook.name} for all modules"
         raise HooksLeftError(
-            f"the block left {len(left)} hook{'s'[: len(left) > 1]} behind: {_enumerate(words)}. Call .remove() on the "
+            f"the block left {len(left)} hook{'s'[: len(left) > 1]} behind: {join_names(words)}. Call .remove() on the "
             "handle that registering returned, or use the handle as a context manager.",
             left,
         )
-
-
-def _where(hook: FoundHook, title: str) -> str:
-    where = "for all modules" if hook.scope == "global" else f"on {hook.owner or title}"
-    return f"{'global ' * (hook.scope == 'global')}{hook.kind} {hook.name} {where}"

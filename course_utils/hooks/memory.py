@@ -11,7 +11,7 @@ its last tensor is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,21 +34,11 @@ class Memory:
     @property
     def live(self) -> int:
         """Bytes that are alive now."""
-        gone = [key for key, (reference, _) in self._sizes.items() if reference.expired()]
-        for key in gone:
-            del self._sizes[key]
+        self._sizes = {key: (storage, size) for key, (storage, size) in self._sizes.items() if not storage.expired()}
         return sum(size for _, size in self._sizes.values())
 
     def __repr__(self) -> str:
         return f"{self.live} bytes live, {self.peak} bytes at the peak"
-
-    def _note(self, tensors: Sequence[torch.Tensor]) -> None:
-        for tensor in tensors:
-            storage = tensor.untyped_storage()
-            # The weak reference keeps the address from being used again, so it can serve as the key.
-            reference = StorageWeakRef(storage)
-            self._sizes[reference.cdata] = (reference, storage.nbytes())
-        self.peak = max(self.peak, self.live)
 
 
 class _Watch(TorchDispatchMode):
@@ -63,17 +53,21 @@ class _Watch(TorchDispatchMode):
         return False  # nothing here is compiled, and True makes the first operation import torch's compiler: 2 s
 
     def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        result = func(*args, **(kwargs or {}))
         # A view or the result of an in-place operation lives in the storage of an argument: nothing new.
-        old = {tensor.untyped_storage()._cdata for tensor in _with_storage((args, kwargs))}
-        new = [tensor for tensor in _with_storage(result) if tensor.untyped_storage()._cdata not in old]
-        self._memory._note(new)
+        old = {storage._cdata for storage in _storages((args, kwargs))}
+        for storage in _storages(result):
+            if storage._cdata not in old:
+                # The weak reference keeps the address from being used again, so it can serve as the key.
+                reference = StorageWeakRef(storage)
+                self._memory._sizes[reference.cdata] = (reference, storage.nbytes())
+        self._memory.peak = max(self._memory.peak, self._memory.live)
         return result
 
 
-def _with_storage(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
+def _storages(value: Any) -> list[torch.UntypedStorage]:
+    tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
+    return [tensor.untyped_storage() for tensor in tensors]
 
 
 @contextmanager

@@ -1,18 +1,13 @@
-"""Record what layers compute and which gradients reach them, trace a call, count hooks.
+"""Record what layers compute and which gradients reach them.
 
     with record(model, "features.0", nn.Linear, gradients=True) as seen:
         model(x).sum().backward()
     seen["features.0"].output       # what the layer returned: a detached clone
     seen["features.0"].gradient     # the gradient of that output, same shape
 
-    print(trace(model, x))          # one call as a timeline, your own hooks included
-    with no_hooks_left(model):      # fails if the block forgets a handle
-        ...
+Hooks are registered inside the block only, and removed on every way out of it. What happens with odd modules:
 
-Hooks are registered inside context managers only, and removed on every way out of them. What happens with odd modules:
-
-- It runs several times: one `Call` each, in order, in `.calls`, `.outputs` and `.gradients`.
-- It never runs: `.outputs` is empty, and `.output` raises a sentence with the possible reasons.
+- It runs several times: one `Call` each, in order. It never runs: `.output` raises a sentence with possible reasons.
 - It has two names: one record, reachable under both.
 - It returns tuples, lists, dicts, named tuples or dataclasses: the record has the same structure; what is not a tensor
   stays as it is, and has the gradient None.
@@ -23,30 +18,29 @@ Hooks are registered inside context managers only, and removed on every way out 
 
 import copy
 import dataclasses
-import difflib
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from course_utils.root import CourseError, nearest
+
 Layer = str | nn.Module | type[nn.Module]
 
-
-class UnknownLayerError(KeyError):
-    """A layer that is not in the model, or not in the recording."""
-
-    def __str__(self) -> str:  # KeyError shows its message in quotes
-        return self.args[0]
-
-
-class NothingRecordedError(RuntimeError):
-    """An output or a gradient that was asked for and does not exist; the message says why."""
-
+_NEVER_RAN = (
+    "it never ran in this block. Call the model (not `model.forward`) inside it. A layer's hooks do not run if its "
+    "parent uses its weights without calling it (nn.MultiheadAttention and its out_proj), or in a function that was "
+    "compiled before"
+)
+_SKIPPED = (
+    "the model ran compiled, and code compiled before the block does not see hooks added later; "
+    "record the model inside (compiled._orig_mod), or call torch.compiler.reset() first"
+)
 
 # -- Layers by name, by module, by type -------------------------------------------------------------------------------
 
@@ -56,61 +50,65 @@ def find_layers(model: nn.Module, *layers: Layer) -> dict[str, nn.Module]:
 
     A layer is a dotted name (`"features.0"`; `""` is the model itself), a module of the model, or a type (`nn.Conv2d`),
     which chooses every module of that type or a subclass. For a model from `torch.compile`, names count from the model
-    inside. Raises `UnknownLayerError` for a name, module or type that the model lacks, with what it has instead.
+    inside. Raises `CourseError` for a name, module or type that the model lacks, with what it has instead.
     """
-    model = _inside(model)
+    model = uncompiled(model)
     named = dict(model.named_modules(remove_duplicate=False))
-    chosen = {id(module) for layer in layers for module in _modules_that_match(model, named, layer)}
+    chosen = {id(module) for layer in layers for module in _matches(type(model).__name__, named, layer)}
     return {name: module for name, module in model.named_modules() if id(module) in chosen}
 
 
-def _modules_that_match(model: nn.Module, named: dict[str, nn.Module], layer: Layer) -> list[nn.Module]:
-    title = type(model).__name__
+def find_layer(model: nn.Module, layer: Layer) -> tuple[str, nn.Module]:
+    """Return the name, as it was given or the first one, and the module of one layer; see `find_layers`.
+
+    Raises `CourseError` as well for a type that chooses several layers.
+    """
     if isinstance(layer, str):
-        if layer.removeprefix("_orig_mod.") in named:
-            return [named[layer.removeprefix("_orig_mod.")]]
-        raise UnknownLayerError(
-            f"layer {layer!r} is not in {title}{_nearest(layer, named)}; {_what_fits(layer, named)}"
+        with suppress(AttributeError):  # the quick way; a name inside a compiled model, and an error, take the other
+            return layer, model.get_submodule(layer)
+    found = list(find_layers(model, layer).items())
+    if len(found) > 1:
+        raise CourseError(f"{layer.__name__} chooses {len(found)} layers: name one of them, such as {found[-1][0]!r}")
+    return found[0]
+
+
+def _matches(title: str, named: dict[str, nn.Module], layer: Layer) -> list[nn.Module]:
+    if isinstance(layer, str):
+        name = parent = layer.removeprefix("_orig_mod.")
+        while parent not in named:
+            parent = parent.rpartition(".")[0]
+        if name == parent:
+            return [named[name]]
+        near = f" (nearest: {', '.join(names)})" if (names := nearest(name, filter(None, named))) else ""
+        has = join_names([f"{parent}.{child}".strip(".") for child in named[parent]._modules]) or "no layers inside"
+        raise CourseError(
+            f"layer {layer!r} is not in {title}{near}; {repr(parent) if parent else 'the model'} has {has}"
         )
     if isinstance(layer, nn.Module):
-        if any(module is _inside(layer) for module in named.values()):
-            return [_inside(layer)]
+        if found := [module for module in named.values() if module is uncompiled(layer)]:
+            return found
+        kind = type(layer).__name__
         same = [name for name, module in named.items() if type(module) is type(layer)]
-        has = f"its {type(layer).__name__} layers are {_enumerate(same)}" if same else "it has no layer of that type"
-        raise UnknownLayerError(
-            f"the {type(layer).__name__} you gave is not a module of {title}; {has}. "
+        raise CourseError(
+            f"the {kind} you gave is not a module of {title}; its {kind} layers are {join_names(same) or 'none'}. "
             "Give a module of this very model (a copy is another module), or its dotted name."
         )
-    if isinstance(layer, type) and issubclass(layer, nn.Module):
-        if found := [module for module in named.values() if isinstance(module, layer)]:
-            return found
-        types = sorted({type(module).__name__ for module in named.values()})
-        raise UnknownLayerError(f"{title} has no {layer.__name__}; its modules are of type {_enumerate(types)}")
-    raise TypeError(
-        f"a layer is a dotted name, a module or a module type such as nn.Conv2d; got {type(layer).__name__} {layer!r}"
-    )
+    if not isinstance(layer, type) or not issubclass(layer, nn.Module):
+        got = f"{type(layer).__name__} {layer!r}"
+        raise TypeError(f"a layer is a dotted name, a module or a module type such as nn.Conv2d; got {got}")
+    if found := [module for module in named.values() if isinstance(module, layer)]:
+        return found
+    types = sorted({type(module).__name__ for module in named.values()})
+    raise CourseError(f"{title} has no {layer.__name__}; its modules are of type {join_names(types)}")
 
 
-def _nearest(name: str, names: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, [known for known in names if known], n=3, cutoff=0.5)
-    return f" (nearest: {_enumerate(near)})" if near else ""
+def join_names(names: Sequence[str], most: int = 12) -> str:
+    """Return the names in a row, of a long list the first ones and how many there are."""
+    shown = ", ".join(name or '"" (the model)' for name in names[:most])
+    return shown if len(names) <= most else f"{shown}, … ({len(names)} in all)"
 
 
-def _what_fits(name: str, named: dict[str, nn.Module]) -> str:
-    parent = name
-    while parent not in named:
-        parent = parent.rpartition(".")[0]
-    children = [f"{parent}.{child}".strip(".") for child in named[parent]._modules]
-    where = repr(parent) if parent else "the model"
-    return f"{where} has {_enumerate(children)}" if children else f"{where} has no layers inside"
-
-
-def _enumerate(words: list[str], most: int = 12) -> str:
-    shown = ", ".join(word or '"" (the model)' for word in words[:most])
-    return shown if len(words) <= most else f"{shown}, … ({len(words)} in all)"
-
-
-def _inside(model: nn.Module) -> nn.Module:
+def uncompiled(model: nn.Module) -> nn.Module:
     """Return the module that `torch.compile` wrapped; any other module as it is."""
     return model._orig_mod if "_orig_mod" in model._modules else model
 
@@ -118,11 +116,7 @@ def _inside(model: nn.Module) -> nn.Module:
 # -- Tensors in nested structures -------------------------------------------------------------------------------------
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-def map_tensors(change: Callable[[Tensor], Any], value: Any, other: Callable[[Any], Any] = _unchanged) -> Any:
+def map_tensors(change: Callable[[Tensor], Any], value: Any, other: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
     """Return `value` with `change(tensor)` in the place of each tensor and `other(leaf)` in that of any other leaf.
 
     Tuples, named tuples, lists, dicts and dataclasses are rebuilt with their own type; everything else is a leaf.
@@ -138,7 +132,7 @@ def map_tensors(change: Callable[[Tensor], Any], value: Any, other: Callable[[An
             twin[key] = map_tensors(change, item, other)
         return twin
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        twin = copy.copy(value)  # not `replace`: it would run __post_init__ again
+        twin = copy.copy(value)  # not `dataclasses.replace`: it would run __post_init__ again
         for field in dataclasses.fields(value):
             object.__setattr__(twin, field.name, map_tensors(change, getattr(value, field.name), other))
         return twin
@@ -155,7 +149,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 def shapes_in(value: Any) -> Any:
     """Return `value` with the shape of each tensor, as a tuple, in its place, and the type's name for other leaves."""
     return map_tensors(
-        lambda tensor: tuple(tensor.shape), value, lambda leaf: None if leaf is None else type(leaf).__name__
+        lambda each: tuple(each.shape), value, lambda leaf: leaf if leaf is None else type(leaf).__name__
     )
 
 
@@ -190,6 +184,20 @@ def watch_gradient(stack: ExitStack, tensor: Tensor, receive: Callable[[Tensor],
         stack.enter_context(base.register_hook(from_base))
 
 
+def why_no_gradient(output: Any) -> str:
+    """Say why no gradient can reach `output`, or has reached it so far, as the rest of a sentence."""
+    if torch.is_inference_mode_enabled():
+        return "it ran under torch.inference_mode(), which builds no graph"
+    if not torch.is_grad_enabled():
+        return "it ran under torch.no_grad(), which builds no graph"
+    tensors = tensors_in(output)
+    if not tensors:
+        return "its output holds no tensor"
+    if any(tensor.requires_grad for tensor in tensors):
+        return "no backward pass reached it inside the block; call .backward() there, on a value computed from it"
+    return "nothing before it requires a gradient (frozen parameters?); give the model x.requires_grad_() as its input"
+
+
 # -- Recording --------------------------------------------------------------------------------------------------------
 
 
@@ -197,8 +205,7 @@ class Call:
     """One run of one layer: `layer` (its first name), `output`, and `gradient`, the gradient of the output."""
 
     def __init__(self, layer: str, output: Any, obstacle: str) -> None:
-        self.layer = layer
-        self.output = output
+        self.layer, self.output = layer, output
         self._obstacle = obstacle  # why there is no gradient (yet), as the rest of a sentence
         self._gradients: list[Tensor | None] = [None] * len(tensors_in(output))
 
@@ -211,7 +218,7 @@ class Call:
     def gradient(self) -> Any:
         """The gradient, in the structure of `output` (None beside what got none); several backward passes add up."""
         if not self.has_gradient:
-            raise NothingRecordedError(f"layer {self.layer!r} has no gradient: {self._obstacle}")
+            raise CourseError(f"layer {self.layer!r} has no gradient: {self._obstacle}")
         gradients = iter(self._gradients)
         return map_tensors(lambda _: next(gradients), self.output, lambda _: None)
 
@@ -222,23 +229,17 @@ class Call:
 class LayerRecord:
     """What one layer did inside a `record` block: `names` (all it has in the model) and `calls`, in order."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
-        self.calls: list[Call] = []
-        self._obstacle = (
-            "it never ran in this block. Call the model (not `model.forward`) inside it. A layer's hooks do not run if "
-            "its parent uses its weights without calling it (nn.MultiheadAttention and its out_proj), or in a function "
-            "that was compiled before"
-        )
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names, self.calls, self._obstacle = tuple(names), [], _NEVER_RAN
 
     @property
     def output(self) -> Any:
-        """The output of the only call. Raises `NothingRecordedError` unless the layer ran exactly once."""
+        """The output of the only call. Raises `CourseError` unless the layer ran exactly once."""
         return self._only_call("outputs").output
 
     @property
     def gradient(self) -> Any:
-        """The gradient of the output of the only call. Raises `NothingRecordedError` when there is none."""
+        """The gradient of the output of the only call. Raises `CourseError` when there is none."""
         return self._only_call("gradients").gradient
 
     @property
@@ -248,66 +249,42 @@ class LayerRecord:
 
     @property
     def gradients(self) -> list[Any]:
-        """The gradient of each call's output, None for a call that no gradient reached.
-
-        Raises `NothingRecordedError` when there were calls and none of them got a gradient.
-        """
+        """The gradient of each call's output, None where none reached it; `CourseError` if none reached any of them."""
         if self.calls and not any(call.has_gradient for call in self.calls):
-            return [call.gradient for call in self.calls]  # raises, and says why
+            return [self.calls[0].gradient]  # raises, and says why
         return [call.gradient if call.has_gradient else None for call in self.calls]
 
     def _only_call(self, plural: str) -> Call:
         if not self.calls:
-            raise NothingRecordedError(f"layer {self.names[0]!r} has no output: {self._obstacle}")
+            raise CourseError(f"layer {self.names[0]!r} has no output: {self._obstacle}")
         if len(self.calls) > 1:
-            raise NothingRecordedError(
-                f"layer {self.names[0]!r} ran {len(self.calls)} times in this block: choose one of `.{plural}`"
-            )
+            times = f"ran {len(self.calls)} times in this block"
+            raise CourseError(f"layer {self.names[0]!r} {times}: choose one of `.{plural}`")
         return self.calls[0]
 
     def __repr__(self) -> str:
-        ran = f"ran {len(self.calls)} times" if len(self.calls) != 1 else "ran once"
-        return f"{' = '.join(name or 'the model' for name in self.names)}: {ran}" + "".join(
-            f"; {str(call).removeprefix(f'{call.layer}: ')}" for call in self.calls
-        )
+        ran = "ran once" if len(self.calls) == 1 else f"ran {len(self.calls)} times"
+        names = " = ".join(name or "the model" for name in self.names)
+        return "; ".join([f"{names}: {ran}", *(repr(call).partition(": ")[2] for call in self.calls)])
 
 
-class Recording(Mapping[str, LayerRecord]):
-    """The records of a `record` block: index it with a name or a module, loop over it by first name in model order.
+class Recording(dict[str, LayerRecord]):
+    """The records of a `record` block by first name, in model order; another name and the module are an index as well.
 
     `calls` lists the calls of all recorded layers in the order in which they returned.
     """
 
-    def __init__(self, records: dict[str, LayerRecord], modules: dict[str, nn.Module]) -> None:
+    def __init__(self, model: nn.Module, names: dict[str, Sequence[str]]) -> None:
+        super().__init__({first: LayerRecord(all_names) for first, all_names in names.items()})
         self.calls: list[Call] = []
-        self._records = records
-        self._modules = modules
-        self._aliases = {name: record for record in records.values() for name in record.names}
-        self._open = True
+        self._model, self._open = model, True
 
-    def _close(self) -> None:
-        self._open = False
-
-    def __getitem__(self, layer: str | nn.Module) -> LayerRecord:
-        if isinstance(layer, str):
-            if layer.removeprefix("_orig_mod.") in self._aliases:
-                return self._aliases[layer.removeprefix("_orig_mod.")]
-            near, asked = _nearest(layer, self._aliases), repr(layer)
-        else:
-            for name, module in self._modules.items():
-                if isinstance(layer, nn.Module) and module is _inside(layer):
-                    return self._records[name]
-            near, asked = "", f"{layer.__name__}, a type," if isinstance(layer, type) else type(layer).__name__
-        raise UnknownLayerError(
-            f"layer {asked} was not recorded{near}; recorded: {_enumerate(list(self._aliases))}. "
-            "Index with a name or a module, or loop over .items()."
-        )
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
+    def __missing__(self, layer: Layer) -> LayerRecord:
+        found = list(find_layers(self._model, layer))
+        if len(found) == 1 and found[0] in self:
+            return self[found[0]]
+        words = f"layer {join_names(found)} was not recorded; recorded: {join_names(list(self))}"
+        raise CourseError(f"{words}. Index with a name or a module, or loop over .items().")
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.values()))
@@ -326,85 +303,51 @@ def record(model: nn.Module, *layers: Layer, gradients: bool = False, detach: bo
     autograd may add gradients in another order (the last bits differ).
 
     A forward hook registered inside the block runs after the recording; a backward pass must run inside the block.
-    Raises `UnknownLayerError` (see `find_layers`), `TypeError` without layers. Warns at the end of the block when a
-    layer never ran because the model had been compiled before: compiled code does not see hooks that come later.
+    Raises `CourseError` for an unknown layer (see `find_layers`) and without layers. Warns at the end of the block when
+    a layer never ran because the model had been compiled before: compiled code does not see hooks that come later.
     """
     if not layers:
-        raise TypeError(
-            "record(model, ...) needs at least one layer: a dotted name, a module or a type such as nn.Conv2d"
-        )
+        raise CourseError("record(model, ...) needs a layer: a dotted name, a module or a type such as nn.Conv2d")
     modules = find_layers(model, *layers)
     names: dict[int, list[str]] = {}
-    for name, module in _inside(model).named_modules(remove_duplicate=False):
+    for name, module in uncompiled(model).named_modules(remove_duplicate=False):
         names.setdefault(id(module), []).append(name)
-    records = {name: LayerRecord(tuple(names[id(module)])) for name, module in modules.items()}
-    seen = Recording(records, modules)
+    seen = Recording(model, {name: names[id(module)] for name, module in modules.items()})
     with ExitStack() as stack:
-        stack.callback(seen._close)
+        stack.callback(setattr, seen, "_open", False)
         for name, module in modules.items():
-            hook = _recording_hook(seen, name, stack, gradients=gradients, detach=detach)
+            hook = _recording_hook(seen, name, stack, gradients, detach)
             stack.enter_context(module.register_forward_hook(hook))
-        ran_compiled = _watch_compiled(model, stack)
         yield seen
-        _explain_skipped(records, ran_compiled)
+        _explain_skipped(seen, model)
 
 
-def _recording_hook(
-    seen: Recording, name: str, stack: ExitStack, *, gradients: bool, detach: bool
-) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
+def _recording_hook(seen: Recording, name: str, stack: ExitStack, gradients: bool, detach: bool) -> Callable:
     def keep_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         if not seen._open:  # a copy of the model, made inside the block, keeps this hook: it must do nothing later
             return None
         kept = map_tensors(_copy_detached if detach else torch.clone, output)
-        call = Call(name, kept, _why_no_gradient(output) if gradients else "record(..., gradients=True) records them")
-        seen._records[name].calls.append(call)
+        call = Call(name, kept, why_no_gradient(output) if gradients else "record(..., gradients=True) records them")
+        seen[name].calls.append(call)
         seen.calls.append(call)
-        if gradients:
-            for index, tensor in enumerate(tensors_in(output if detach else kept)):
-                if tensor.requires_grad:
-                    watch_gradient(stack, tensor, functools.partial(keep_gradient, call, index))
+        for place, tensor in enumerate(tensors_in(output if detach else kept)):
+            if gradients and tensor.requires_grad:
+                watch_gradient(stack, tensor, functools.partial(keep_gradient, call._gradients, place))
         return None if detach else map_tensors(torch.clone, kept)
 
-    def keep_gradient(call: Call, index: int, gradient: Tensor) -> None:
+    def keep_gradient(gradients: list[Tensor | None], place: int, gradient: Tensor) -> None:
         gradient = _copy_detached(gradient) if detach else gradient
-        earlier = call._gradients[index]
-        call._gradients[index] = gradient if earlier is None else earlier + gradient
+        gradients[place] = gradient if gradients[place] is None else gradients[place] + gradient
 
     # The compiler must call this hook, not trace it. It is asked only where it is loaded: importing it takes seconds.
     return torch.compiler.disable(keep_output) if "torch._dynamo" in sys.modules else keep_output
 
 
-def _why_no_gradient(output: Any) -> str:
-    if torch.is_inference_mode_enabled():
-        return "it ran under torch.inference_mode(), which builds no graph"
-    if not torch.is_grad_enabled():
-        return "it ran under torch.no_grad(), which builds no graph"
-    if any(tensor.requires_grad for tensor in tensors_in(output)):
-        return (
-            "no backward pass reached it inside the block; call .backward() there, on a value computed from its output"
-        )
-    if not tensors_in(output):
-        return "its output holds no tensor"
-    return "nothing before it requires a gradient (frozen parameters?); give the model x.requires_grad_() as its input"
-
-
-def _watch_compiled(model: nn.Module, stack: ExitStack) -> list[str]:
-    """Return a list that gets the name of each compiled part of the model (`""` is all of it) that runs."""
-    ran: list[str] = []
-    for name, module in model.named_modules():
-        if _inside(module) is not module:  # hooks on the wrapper itself run outside the compiled code
-            stack.enter_context(module.register_forward_pre_hook(lambda *_, name=name: ran.append(name)))
-    return ran
-
-
-def _explain_skipped(records: dict[str, LayerRecord], ran_compiled: list[str]) -> None:
-    skipped = []
-    for record_ in records.values():
-        if not record_.calls and any(name.startswith(part) for part in ran_compiled for name in record_.names):
-            skipped.append(record_.names[0])
-            record_._obstacle = (
-                "the model ran compiled, and code compiled before the block does not see hooks added later; "
-                "record the model inside (compiled._orig_mod), or call torch.compiler.reset() first"
-            )
+def _explain_skipped(seen: Recording, model: nn.Module) -> None:
+    """Warn of layers of a compiled model that did not run, or that ran where no hook is seen."""
+    parts = tuple(name for name, module in model.named_modules() if uncompiled(module) is not module)
+    skipped = [name for name, layer in seen.items() if not layer.calls and name.startswith(parts)]
+    for name in skipped:
+        seen[name]._obstacle = _SKIPPED
     if skipped:
-        warnings.warn(f"nothing was recorded for {_enumerate(skipped)}: {records[skipped[0]]._obstacle}", stacklevel=4)
+        warnings.warn(f"nothing was recorded for {join_names(skipped)}: {_SKIPPED}", stacklevel=4)

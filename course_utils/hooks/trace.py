@@ -1,4 +1,10 @@
-"""TODO."""
+"""Show one call of a model as a timeline: forward and backward, module by module, with every hook that runs.
+
+print(trace(model, x))
+with tracing(model) as timeline:        # a loss and a backward pass of your own
+    loss(model(x)).backward()
+timeline.order("forward hook")
+"""
 
 import dataclasses
 import functools
@@ -9,10 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_utils.hooks.inventory import _CALL_KINDS, FoundHook, list_hooks
-from course_utils.hooks.record import _inside, _why_no_gradient, shapes_in, tensors_in, watch_gradient
-
-# -- Tracing ----------------------------------------------------------------------------------------------------------
+from course_utils.hooks.inventory import CALL_KINDS, FoundHook, list_hooks
+from course_utils.hooks.record import shapes_in, tensors_in, uncompiled, watch_gradient, why_no_gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +41,11 @@ class Event:
 class Timeline:
     """The `events` of a trace, in the order in which they happened. `print` shows them as an indented table."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.events: list[Event] = []
         self.note = ""  # why there was no backward pass
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._depth, self._depths, self._open = 0, {}, True
 
     def order(self, *kinds: str) -> list[tuple[str, str, str, str]]:
         """Return (kind, module, scope, hook) of each event, of these kinds only if any are named: made to compare."""
@@ -47,23 +53,18 @@ class Timeline:
 
     def __repr__(self) -> str:
         rows = [("", "what", "module", "hook", "sees")]
-        for number, event in enumerate(self.events, 1):
-            gives = "" if event.gives is None else f" -> {event.gives}"
-            rows.append(
-                (
-                    str(number),
-                    "  " * event.depth + event.kind,
-                    event.module or event.type,
-                    f"{event.scope} {event.hook}".strip(),
-                    f"{'' if event.sees is None else event.sees}{gives}",
-                )
-            )
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        lines = [
-            "  ".join((row[0].rjust(widths[0]), *(row[i].ljust(widths[i]) for i in (1, 2, 3)), row[4])).rstrip()
-            for row in rows
-        ]
-        return "\n".join([*lines, self.note] if self.note else lines)
+        for number, e in enumerate(self.events, 1):
+            seen = " -> ".join(str(shapes) for shapes in (e.sees, e.gives) if shapes is not None)
+            rows.append((str(number), "  " * e.depth + e.kind, e.module or e.type, f"{e.scope} {e.hook}".strip(), seen))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [[row[0].rjust(widths[0]), *map(str.ljust, row[1:], widths[1:])] for row in rows]
+        return "\n".join(["  ".join(line).rstrip() for line in lines] + [self.note] * bool(self.note))
+
+    def _write(self, kind: str, module: nn.Module, sees: Any, **more: str) -> None:
+        if self._open:
+            depth = self._depths.get(id(module), 0) if "backward" in kind else self._depth
+            name = self._names.get(id(module), f"({type(module).__name__}, not in the model)")
+            self.events.append(Event(kind, name, type(module).__name__, shapes_in(sees), depth=depth, **more))
 
 
 @contextmanager
@@ -75,49 +76,28 @@ def tracing(model: nn.Module) -> Iterator[Timeline]:
     shows what any `__call__` does with the hooks, also one that you wrote yourself, and a model without hooks keeps
     PyTorch's fast path. Gradients are seen by Tensor hooks. Hooks registered inside the block are not shown.
     """
-    model = _inside(model)
-    timeline = Timeline()
-    scribe = _Scribe(timeline, {id(module): name for name, module in model.named_modules()})
+    model = uncompiled(model)
+    timeline = Timeline(model)
     with ExitStack() as stack:
-        stack.callback(scribe.stop)
+        stack.callback(setattr, timeline, "_open", False)
         for module in model.modules():
-            _shadow_forward(stack, module, scribe)
+            _shadow_forward(stack, module, timeline)
         for found in list_hooks(model):
-            if found.kind in (*_CALL_KINDS, "legacy backward hook"):
-                _wrap_hook(stack, found, scribe)
+            if found.kind in (*CALL_KINDS, "legacy backward hook"):
+                _wrap_hook(stack, found, timeline)
         yield timeline
 
 
-class _Scribe:
-    """Writes events while a trace is open, and knows the names and the depth of the modules."""
-
-    def __init__(self, timeline: Timeline, names: dict[int, str]) -> None:
-        self.timeline, self.names = timeline, names
-        self.depth, self.depths, self.open = 0, {}, True
-
-    def stop(self) -> None:
-        self.open = False
-
-    def write(self, kind: str, module: nn.Module, sees: Any, **more: str) -> int:
-        """Append an event if the trace is open; return its index, for what it gives."""
-        if self.open:
-            depth = self.depths.get(id(module), 0) if "backward" in kind else self.depth
-            name = self.names.get(id(module), f"({type(module).__name__}, not in the model)")
-            event = Event(kind, name, type(module).__name__, shapes_in(sees), depth=depth, **more)
-            self.timeline.events.append(event)
-        return len(self.timeline.events) - 1
-
-
-def _wrap_hook(stack: ExitStack, found: FoundHook, scribe: _Scribe) -> None:
+def _wrap_hook(stack: ExitStack, found: FoundHook, timeline: Timeline) -> None:
     hook = found.table[found.key]
 
     @functools.wraps(hook, updated=())
     def traced(module: nn.Module, *seen: Any) -> Any:
-        index = scribe.write(found.kind, module, seen, scope=found.scope, hook=found.name)
+        place = len(timeline.events)
+        timeline._write(found.kind, module, seen, scope=found.scope, hook=found.name)
         given = hook(module, *seen)
-        if given is not None and scribe.open:
-            events = scribe.timeline.events
-            events[index] = dataclasses.replace(events[index], gives=shapes_in(given))
+        if given is not None and timeline._open:
+            timeline.events[place] = dataclasses.replace(timeline.events[place], gives=shapes_in(given))
         return given
 
     def put_back() -> None:
@@ -128,35 +108,32 @@ def _wrap_hook(stack: ExitStack, found: FoundHook, scribe: _Scribe) -> None:
     found.table[found.key] = traced
 
 
-def _shadow_forward(stack: ExitStack, module: nn.Module, scribe: _Scribe) -> None:
-    own, forward = vars(module).get("forward"), module.forward
+def _shadow_forward(stack: ExitStack, module: nn.Module, timeline: Timeline) -> None:
+    forward, attributes = module.forward, vars(module)
 
     @functools.wraps(forward, updated=())
     def traced(*args: Any, **kwargs: Any) -> Any:
-        scribe.write("forward", module, (*args, kwargs) if kwargs else args)
-        scribe.depths[id(module)] = scribe.depth
-        scribe.depth += 1
+        timeline._write("forward", module, (*args, kwargs) if kwargs else args)
+        timeline._depths[id(module)] = timeline._depth
+        timeline._depth += 1
         try:
             output = forward(*args, **kwargs)
         except BaseException as error:
-            scribe.depth -= 1
-            scribe.write("raises", module, error)
+            timeline._depth -= 1
+            timeline._write("raises", module, error)
             raise
-        scribe.depth -= 1
-        scribe.write("returns", module, output)
+        timeline._depth -= 1
+        timeline._write("returns", module, output)
         for tensor in tensors_in(output):
-            if tensor.requires_grad and scribe.open:
-                watch_gradient(stack, tensor, functools.partial(scribe.write, "backward", module))
+            if tensor.requires_grad and timeline._open:
+                watch_gradient(stack, tensor, functools.partial(timeline._write, "backward", module))
         return output
 
-    def put_back() -> None:
-        if own is None:
-            vars(module).pop("forward", None)
-        else:
-            vars(module)["forward"] = own
-
-    stack.callback(put_back)
-    vars(module)["forward"] = traced
+    if "forward" in attributes:  # an instance's own one goes back to its place
+        stack.callback(attributes.update, forward=forward)
+    else:
+        stack.callback(attributes.pop, "forward", None)
+    attributes["forward"] = traced
 
 
 def trace(model: nn.Module, *args: Any, backward: bool = True, **kwargs: Any) -> Timeline:
@@ -167,11 +144,11 @@ def trace(model: nn.Module, *args: Any, backward: bool = True, **kwargs: Any) ->
     goes on to you; `tracing` keeps the timeline then, and takes a loss of your own. Of a compiled model, the model
     inside is called.
     """
-    model = _inside(model)
+    model = uncompiled(model)
     with tracing(model) as timeline:
         output = model(*args, **kwargs)
         if backward and not go_backward(output):
-            timeline.note = f"No backward pass through {type(model).__name__}: {_why_no_gradient(output)}."
+            timeline.note = f"No backward pass through {type(model).__name__}: {why_no_gradient(output)}."
     return timeline
 
 
@@ -182,19 +159,18 @@ def go_backward(output: Any) -> bool:
         return False
     # A scalar needs no `grad_outputs`; for them, torch 2.15 would import sympy first (0.5 s).
     sums = [(root.real if root.is_complex() else root).sum() for root in roots]
-    torch.autograd.grad(sums, _leaves(roots), allow_unused=True)
+    torch.autograd.grad(sums, _leaves(sums), allow_unused=True)
     return True
 
 
 def _leaves(roots: list[Tensor]) -> list[Tensor]:
     """Return the leaf tensors of a graph: the ends of a backward pass."""
-    leaves = {id(root): root for root in roots if root.grad_fn is None}
-    nodes, met = [root.grad_fn for root in roots if root.grad_fn is not None], set()
+    leaves, nodes, met = {}, [root.grad_fn for root in roots], set()
     while nodes:
         node = nodes.pop()
-        if node not in met:
+        if node is not None and node not in met:
             met.add(node)
-            nodes += [parent for parent, _ in node.next_functions if parent is not None]
+            nodes += [parent for parent, _ in node.next_functions]
             if hasattr(node, "variable"):
                 leaves[id(node.variable)] = node.variable
     return list(leaves.values())

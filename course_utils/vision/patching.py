@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from course_utils.hooks.record import find_layers, record
+from course_utils.hooks.record import find_layer, record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import Scene, scene
 
@@ -51,7 +51,7 @@ def output_of(model: nn.Module, layer: str, images: Tensor) -> Tensor:
 
 
 def _put_in(model: nn.Module, layer: str, there: Tensor, inside: Tensor) -> RemovableHandle:
-    (module,) = find_layers(model, layer).values()
+    module = find_layer(model, layer)[1]
     return module.register_forward_hook(lambda module, args, output: torch.where(inside, there, output))
 
 
@@ -61,7 +61,7 @@ def patch(model: nn.Module, layer: str, source: Tensor, target: Tensor, region: 
 
     source, target: (N, 3, H, W), as many of one as of the other. region: bool, (h, w) for all or (N, h, w), over the
     cells of the layer's output (N, C, h, w); None is everywhere. No hook is left, and no graph is made.
-    Raises `CourseError` for a region of another size, `UnknownLayerError` for a layer that there is not.
+    Raises `CourseError` for a region of another size, or for a layer that there is not.
     """
     there = output_of(model, layer, source)
     inside = torch.ones(there.shape[2:], dtype=torch.bool) if region is None else region

@@ -3,27 +3,25 @@
     heat = grad_cam(model, images, "features.10", target=3)                     # raw, (N, h, w)
     picture = scale_to_unit(upsample(relu(heat), images.shape[-2:]))
 
-    with explain(model, images, "features.10", class_names=names) as run:       # the network runs once
-        cat = run.grad_cam("cat")                                               # a class: one short backward pass
+    with explain(model, images, "features.10") as run:                          # the network runs once
+        one = run.grad_cam(3)                                                   # a class: one short backward pass
         both = run.grad_cams([3, lambda logits: logits[:, 3] - logits[:, 5]])   # (2, N, h, w), in one pass
 
 What holds for all of it:
 
 - Images are (N, C, H, W), a layer's output is (N, K, h, w) (channels last is not told apart), logits are (N, classes).
 - Maps are raw: from the logit, before any ReLU, resizing or scaling. Each step to a picture is a function of its own.
-- A target is a class index; a class name, with `class_names`; a sequence of N of these, one for each image; a function
-  of the logits that returns scores, (N,) or one number; or None: the class with the largest logit, for each image.
+- A target is a class index; a sequence of N of these, one for each image; a function of the logits that returns scores,
+  (N,) or one number; or None: the class with the largest logit, for each image.
 - Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, also when something raises. It works on
   frozen models, under `no_grad` and `inference_mode`, on any device. Compiled models run uncompiled, hooks and all.
-- What cannot be explained raises `SaliencyError` with the reason; an unknown layer raises `UnknownLayerError`.
+- What cannot be explained raises `CourseError` with the reason; so does a layer or a class that is not there.
 """
 
-import difflib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from itertools import chain
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -31,19 +29,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from course_utils.hooks.record import Layer, find_layers, shapes_in
+from course_utils.hooks.record import Layer, find_layer, shapes_in
+from course_utils.root import CourseError
 
-Target = int | str | Sequence[int | str] | Tensor | Callable[[Tensor], Tensor] | None
-Names = Sequence[str] | None
+Target = int | Sequence[int] | Tensor | Callable[[Tensor], Tensor] | None
 ReluRule = Literal["plain", "guided", "deconvnet"]
 
 _NOISY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)  # where training mode spoils a map
 _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradient that many times
-
-
-class SaliencyError(ValueError):
-    """The model, the images or the target cannot be explained; the message says why, and what to do."""
-
 
 # -- Run once, explain many -------------------------------------------------------------------------------------------
 
@@ -51,9 +44,8 @@ class SaliencyError(ValueError):
 class Run:
     """What `explain` keeps of one run: the logits, the output of `layer` ("" is the input), the graph between them."""
 
-    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, names: Names, relus: "_WatchRelus | None") -> None:
-        self.layer = layer
-        self._logits, self._leaf, self._names, self._relus, self._open = logits, leaf, names, relus, True
+    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, relus: "_WatchRelus | None") -> None:
+        self.layer, self._logits, self._leaf, self._relus, self._open = layer, logits, leaf, relus, True
 
     @property
     def logits(self) -> Tensor:
@@ -72,46 +64,49 @@ class Run:
         "guided", R where f > 0 and R > 0 (Springenberg et al. 2015, section 3.4); "deconvnet", R where R > 0 (Zeiler
         and Fergus 2014, section 2.1). It covers `nn.ReLU`, `nn.ReLU6` and the functions and methods `relu`, `relu_`
         and `relu6`, in-place and reused ones too; all else, also `x.clamp(min=0)`, keeps its own gradient.
-        Raises `SaliencyError` for a target that does not exist, for a rule without watched ReLUs or without any ReLU
-        after the layer, and for a gradient that is not finite.
+        Raises `CourseError` for an unknown target, a rule without watched ReLUs or without any ReLU after the layer,
+        and a gradient that is not finite.
         """
         return self.gradients([target], relu_rule=relu_rule)[0]
 
     def gradients(self, targets: Sequence[Target], *, relu_rule: ReluRule = "plain") -> Tensor:
         """Return the gradient for each of T targets, (T, N, K, h, w), in batched backward passes; see `gradient`."""
         if not self._open:
-            raise SaliencyError("this run is closed, its graph is gone: ask inside the `with` block, or explain again")
-        if isinstance(targets, str) or not len(targets):
-            raise SaliencyError(f"expected a sequence of targets, such as [3, 5], got {targets!r}")
-        self._choose_rule(relu_rule)
+            raise CourseError("this run is closed, its graph is gone: ask inside the `with` block, or explain again")
+        if not len(targets):
+            raise CourseError("expected at least one target, such as [3, 5], got none")
+        if relu_rule not in ("plain", "guided", "deconvnet"):
+            raise CourseError(f'relu_rule is "plain", "guided" or "deconvnet", got {relu_rule!r}')
+        if relu_rule != "plain" and self._relus is None:
+            raise CourseError(
+                f"the {relu_rule} rule needs a run that watched the ReLUs: explain(..., watch_relus=True)"
+            )
+        if self._relus:
+            self._relus.rule, self._relus.met = relu_rule, False
         with torch.inference_mode(False):
-            rows = [_weigh_logits(self._logits, target, self._names) for target in targets]
-            pieces = [self._go_backward(rows[i : i + _MOST_AT_ONCE]) for i in range(0, len(rows), _MOST_AT_ONCE)]
-            gradients = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-            if relu_rule != "plain" and not self._relus.met:
-                raise SaliencyError(
-                    f"no ReLU lies between {_place(self.layer)} and the logits, the {relu_rule} rule is idle: nn.ReLU, "
-                    "nn.ReLU6 and the functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not"
-                )
-            if not gradients.sum().isfinite() and not gradients.isfinite().all():  # the sum is a quick first look
-                where = f"the gradient at {_place(self.layer)} has NaN or infinite values, the logits have no NaN"
-                raise SaliencyError(
-                    f"{where}: an overflow in half precision, or a slope such as that of the root of 0?"
-                )
-            return gradients
+            gradients = self._go_backward([_weigh_logits(self._logits, each) for each in targets])
+        if relu_rule != "plain" and not self._relus.met:
+            raise CourseError(
+                f"no ReLU lies between {_place(self.layer)} and the logits, the {relu_rule} rule is idle: nn.ReLU, "
+                "nn.ReLU6 and the functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not"
+            )
+        if not gradients.sum().isfinite() and not gradients.isfinite().all():  # the sum is a quick first look
+            where = f"the gradient at {_place(self.layer)} has NaN or infinite values, the logits have no NaN"
+            raise CourseError(f"{where}: an overflow in half precision, or a slope such as that of the root of 0?")
+        return gradients
 
     def grad_cam(self, target: Target = None) -> Tensor:
         """Return the raw Grad-CAM map, (N, h, w): the layer's maps, weighted by the means of their gradients.
 
         Selvaraju et al. 2017, eq. 1 and 2, without the ReLU of eq. 2. All zeros is an answer as well: the score does
-        not move, as behind the last ReLU of SqueezeNet. Raises `SaliencyError` as `gradient` does.
+        not move, as behind the last ReLU of SqueezeNet. Raises `CourseError` as `gradient` does.
         """
         return self.grad_cams([target])[0]
 
     def grad_cams(self, targets: Sequence[Target]) -> Tensor:
         """Return the raw Grad-CAM map for each of T targets, (T, N, h, w), in batched backward passes."""
         if not self.layer:
-            raise SaliencyError("Grad-CAM needs a layer: explain(model, images, layer), often the last convolution")
+            raise CourseError("Grad-CAM needs a layer: explain(model, images, layer), often the last convolution")
         with torch.inference_mode(False):
             return (self.gradients(targets).mean((-2, -1), keepdim=True) * self._leaf.detach()).sum(2)
 
@@ -125,51 +120,34 @@ class Run:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def _choose_rule(self, rule: ReluRule) -> None:
-        if rule not in ("plain", "guided", "deconvnet"):
-            raise SaliencyError(f'relu_rule is "plain", "guided" or "deconvnet", got {rule!r}')
-        if rule != "plain" and self._relus is None:
-            raise SaliencyError(f"the {rule} rule needs a run that watched the ReLUs: explain(..., watch_relus=True)")
-        if self._relus is not None:
-            self._relus.rule, self._relus.met = rule, False
-
     def _go_backward(self, rows: list[Tensor]) -> Tensor:
         """Return one vector-Jacobian product for each of T rows of the logits' shape, (T, N, K, h, w)."""
 
-        def pull_back(row: Tensor) -> Tensor | None:
-            return torch.autograd.grad(self._logits, self._leaf, row, retain_graph=True, allow_unused=True)[0]
+        def pull_back(outputs: Tensor, row: Tensor | None = None) -> Tensor | None:
+            return torch.autograd.grad(outputs, self._leaf, row, retain_graph=True, allow_unused=True)[0]
 
         if len(rows) > 2:  # a batch of two is no faster than one after the other
             try:
-                return torch.vmap(pull_back)(torch.stack(rows))
+                batched = torch.vmap(lambda row: pull_back(self._logits, row), chunk_size=_MOST_AT_ONCE)
+                return batched(torch.stack(rows))
             except (RuntimeError, ValueError):  # an operation that cannot be batched, or one of the reasons below
                 pass
         try:
-            # The product has the gradient `row`; given as `grad_outputs`, torch 2.15 would import sympy first (0.5 s).
-            gradients = [
-                torch.autograd.grad((self._logits * row).sum(), self._leaf, retain_graph=True, allow_unused=True)[0]
-                for row in rows
-            ]
+            # The product has the gradient `row`; given as it is, torch 2.15 would import sympy first (0.5 s).
+            gradients = [pull_back((self._logits * row).sum()) for row in rows]
         except RuntimeError as error:
             if "modified by an inplace operation" not in str(error):
                 raise
             where = (
                 "weights after the run (explain again), or a value inside the model (it could not be trained either)"
             )
-            raise SaliencyError(f"what the backward pass needs was changed in place: {where}") from error
+            raise CourseError(f"what the backward pass needs was changed in place: {where}") from error
         if gradients[0] is None:
-            raise SaliencyError(_why_independent(self.layer))
+            raise CourseError(_why_independent(self.layer))
         return torch.stack(gradients)
 
 
-def explain(
-    model: nn.Module,
-    images: Tensor,
-    layer: Layer | None = None,
-    *,
-    class_names: Names = None,
-    watch_relus: bool = False,
-) -> Run:
+def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, watch_relus: bool = False) -> Run:
     """Run the network once and keep what explanations need, for a `with` block, or until `.close()`.
 
     There is no graph before `layer` (a dotted name or a module; None is the input itself): its output becomes a leaf,
@@ -177,36 +155,40 @@ def explain(
     in-place operation after it cannot spoil what was kept. `watch_relus=True` is for the rules of `Run.gradient`.
 
     A model whose `forward` turns gradients off around the layer runs a second time, with gradients on from the start.
-    Warns of batch-norm and dropout in training mode: a map then depends on the other images, or on chance.
-    Raises `SaliencyError` for images that are not (N, C, H, W), not floating, or on another device than the model; a
-    layer that never ran, ran several times, or has no positions (N, K, h, w); an output that is not one tensor with a
-    row for each image, that has NaN, or that does not depend on the layer. Raises `UnknownLayerError`.
+    Warns of batch-norm and dropout in training mode: a map then depends on the other images, or on chance. Raises
+    `CourseError` for images that are not (N, C, H, W) and floating; a layer that is not there, never ran, ran several
+    times, or has no positions (N, K, h, w); an output that is not one tensor with a row for each image, that has NaN,
+    or that does not depend on the layer.
     """
-    _check_images(model, images)
-    name, module = ("", None) if layer is None else _find_one_layer(model, layer)
+    _check_images(images)
+    name, module = ("", None) if layer is None else find_layer(model, layer)
     relus = _WatchRelus() if watch_relus else None
     with _undisturbed():
         stand_ins = _make_stand_ins(model)
         for graph_before in (False, True):  # the second time only for a forward that turns gradients off
             with relus or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
                 logits, leaves = _run_from(model, stand_ins, images, name, module)
-            if len(leaves) != 1:
-                raise SaliencyError(_why_not_once(name, len(leaves)))
+            if len(leaves) > 1:
+                raise CourseError(
+                    f"layer {name!r} ran {len(leaves)} times in one call of the model: choose another one"
+                )
+            if not leaves:
+                raise CourseError(
+                    f"layer {name!r} never ran when the model was called: its forward leaves it out (a head for "
+                    "training only?), uses its weights without calling it, or calls its .forward, which skips hooks"
+                )
             _check_logits(model, images, logits)
             if logits.requires_grad:
-                return Run(logits, leaves[0], name, class_names, relus)
-    raise SaliencyError(_why_independent(name))
+                return Run(logits, leaves[0], name, relus)
+    raise CourseError(_why_independent(name))
 
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """No graph unless one is asked for, no inference tensors, and no compiled code, which would skip the hook."""
     compiler = "torch._dynamo" in sys.modules  # else nothing is compiled, and importing it would take seconds
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        torch.compiler.set_stance("force_eager") if compiler else nullcontext(),
-    ):
+    eager = torch.compiler.set_stance("force_eager") if compiler else nullcontext()
+    with torch.inference_mode(False), torch.no_grad(), eager:
         yield
 
 
@@ -219,14 +201,12 @@ def _make_stand_ins(model: nn.Module) -> dict[str, Tensor]:
         return {}
     if noisy:
         name = next(name for name, module in model.named_modules() if module is noisy[0])
-        warnings.warn(
-            f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__} is in training mode: maps depend on chance "
-            "or on the other images of the batch. Call model.eval() first.",
-            stacklevel=4,
-        )
-    chosen = {name: parameter for name, parameter in model.named_parameters() if parameter.is_inference()}
-    chosen |= {name: buffer for name, buffer in model.named_buffers() if noisy or buffer.is_inference()}
-    return {name: tensor.detach().clone() for name, tensor in chosen.items()}
+        what = f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__} is in training mode"
+        words = "maps depend on chance or on the other images of the batch. Call model.eval() first."
+        warnings.warn(f"{what}: {words}", stacklevel=4)
+    buffers = {name: each for name, each in model.named_buffers() if noisy or each.is_inference()}
+    parameters = {name: each for name, each in model.named_parameters() if each.is_inference()}
+    return {name: tensor.detach().clone() for name, tensor in (buffers | parameters).items()}
 
 
 def _run_from(
@@ -300,58 +280,53 @@ class _Rectify(torch.autograd.Function):
 # -- One call, one explanation ----------------------------------------------------------------------------------------
 
 
-def input_gradient(model: nn.Module, images: Tensor, target: Target = None, *, class_names: Names = None) -> Tensor:
+def input_gradient(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
     """Return the gradient of the target's logit at the images, (N, C, H, W): Simonyan et al. 2014, section 3.
 
-    Raises `SaliencyError` as `explain` and `Run.gradient` do; so do the functions below.
+    Raises `CourseError` as `explain` and `Run.gradient` do; so do the functions below.
     """
-    with explain(model, images, class_names=class_names) as run:
+    with explain(model, images) as run:
         return run.gradient(target)
 
 
-def guided_backprop(model: nn.Module, images: Tensor, target: Target = None, *, class_names: Names = None) -> Tensor:
+def guided_backprop(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
     """Return the Guided Backprop gradient at the images, (N, C, H, W): see `Run.gradient`. Needs a ReLU somewhere."""
-    with explain(model, images, class_names=class_names, watch_relus=True) as run:
+    with explain(model, images, watch_relus=True) as run:
         return run.gradient(target, relu_rule="guided")
 
 
-def deconvnet(model: nn.Module, images: Tensor, target: Target = None, *, class_names: Names = None) -> Tensor:
+def deconvnet(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
     """Return the deconvnet signal at the images, (N, C, H, W): see `Run.gradient`. Needs a ReLU somewhere."""
-    with explain(model, images, class_names=class_names, watch_relus=True) as run:
+    with explain(model, images, watch_relus=True) as run:
         return run.gradient(target, relu_rule="deconvnet")
 
 
-def grad_cam(
-    model: nn.Module, images: Tensor, layer: Layer, target: Target = None, *, class_names: Names = None
-) -> Tensor:
+def grad_cam(model: nn.Module, images: Tensor, layer: Layer, target: Target = None) -> Tensor:
     """Return the raw Grad-CAM map at `layer`, (N, h, w), before the ReLU: see `Run.grad_cam`."""
-    with explain(model, images, layer, class_names=class_names) as run:
+    with explain(model, images, layer) as run:
         return run.grad_cam(target)
 
 
-def guided_grad_cam(
-    model: nn.Module, images: Tensor, layer: Layer, target: Target = None, *, class_names: Names = None
-) -> Tensor:
+def guided_grad_cam(model: nn.Module, images: Tensor, layer: Layer, target: Target = None) -> Tensor:
     """Return Guided Backprop times the upsampled positive part of Grad-CAM, (N, C, H, W).
 
     Selvaraju et al. 2017, section 3.2. The network runs once for each of the two.
     """
-    with torch.inference_mode(False), explain(model, images, layer, class_names=class_names) as run:
+    with torch.inference_mode(False), explain(model, images, layer) as run:
         heat = upsample(relu(run.grad_cam(target)), images.shape[-2:])
         target = run.logits.argmax(1) if target is None else target
-        return guided_backprop(model, images, target, class_names=class_names) * heat[:, None]
+        return guided_backprop(model, images, target) * heat[:, None]
 
 
-def cam(model: nn.Module, images: Tensor, target: Target = None, *, class_names: Names = None) -> Tensor:
+def cam(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
     """Return the class activation map, (N, h, w), raw: Zhou et al. 2016, eq. 2. See `class_maps` for the models.
 
     Its mean over all positions is the target's logit, without the bias. A function as target is taken as linear, with
-    the slope that it has at the logits. Raises `SaliencyError` as `class_maps` does, and for an unknown target.
+    the slope that it has at the logits. Raises `CourseError` as `class_maps` does, and for an unknown target.
     """
     logits, weights, maps = _find_head(model, images)
     with torch.inference_mode(False):
-        row = _weigh_logits(logits, target, class_names)
-        return torch.einsum("nk,nkhw->nhw", row if weights is None else row @ weights, maps)
+        return torch.einsum("nk,nkhw->nhw", _weigh_logits(logits, target) @ weights, maps)
 
 
 def class_maps(model: nn.Module, images: Tensor) -> Tensor:
@@ -359,11 +334,11 @@ def class_maps(model: nn.Module, images: Tensor) -> Tensor:
 
     The model must average its last maps over all positions (a module or a function) and hand the means to one linear
     layer that returns the logits, or return the means themselves, as SqueezeNet does. This is checked on the values of
-    the run. Raises `SaliencyError` for any other model, and as `explain` does.
+    the run. Raises `CourseError` for any other model, and as `explain` does.
     """
     _, weights, maps = _find_head(model, images)
     with torch.inference_mode(False):
-        return maps.clone() if weights is None else torch.einsum("ck,nkhw->nchw", weights, maps)
+        return torch.einsum("ck,nkhw->nchw", weights, maps)
 
 
 class _WatchHead(TorchFunctionMode):
@@ -385,28 +360,30 @@ class _WatchHead(TorchFunctionMode):
         return output
 
 
-def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return the logits, the head's weights (classes, K), None where the means are the logits, and its maps."""
-    _check_images(model, images)
+def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the logits, the weights of the linear head (classes, K), and the maps that it reads the means of."""
+    _check_images(images)
     with _undisturbed(), _WatchHead() as head:
         logits = _call(model, _make_stand_ins(model), images.detach())
     with _undisturbed():
         _check_logits(model, images, logits)
         linears = [linear for linear in head.linears if torch.equal(linear[2], logits)]
-        means, weights = linears[-1][:2] if linears else (logits, None)
+        if not linears:  # perhaps the means are the logits
+            linears.append((logits, torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device), logits))
+        means, weights, _ = linears[-1]
         for maps, pooled in head.poolings:
-            if _are_means(maps, pooled, means):
-                return logits.detach(), None if weights is None else weights.detach().clone(), maps.detach()
-    head_reads = f"(its last layer reads {tuple(means.shape)}, no means of maps)" if linears else "(it ends otherwise)"
-    raise SaliencyError(
+            if torch.equal(pooled.flatten(1), means) and _are_means(maps, means):
+                return logits.detach(), weights.detach().clone(), maps.detach()
+    head_reads = (
+        "it ends otherwise" if means is logits else f"its last layer reads {tuple(means.shape)}, no means of maps"
+    )
+    raise CourseError(
         "CAM needs a model that averages its last maps over all of two or more positions and hands the means to one "
-        f"linear layer that returns the logits; {type(model).__name__} does not {head_reads}. Use grad_cam."
+        f"linear layer that returns the logits; {type(model).__name__} does not ({head_reads}). Use grad_cam."
     )
 
 
-def _are_means(maps: Tensor, pooled: Tensor, means: Tensor) -> bool:
-    if not torch.equal(pooled.flatten(1), means):
-        return False
+def _are_means(maps: Tensor, means: Tensor) -> bool:
     exact, size = maps.double().mean((2, 3)), maps.double().abs().mean((2, 3))
     return bool(((exact - means).abs() <= 32 * torch.finfo(means.dtype).eps * size).all())
 
@@ -414,24 +391,29 @@ def _are_means(maps: Tensor, pooled: Tensor, means: Tensor) -> bool:
 # -- Targets ----------------------------------------------------------------------------------------------------------
 
 
-def _weigh_logits(logits: Tensor, target: Target, names: Names) -> Tensor:
+def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     """Return the gradient of the target's score at the logits, of their shape: one-hot rows for classes."""
     if callable(target):
         return _differentiate(target, logits)
     if logits.dim() != 2:
         given = f"a class needs logits (N, classes), the model returned {tuple(logits.shape)}"
-        raise SaliencyError(f"{given}: give a function of them, such as lambda logits: logits[:, 3].mean((1, 2))")
-    target = logits.argmax(1) if target is None else target
-    target = target.tolist() if hasattr(target, "tolist") else target  # a tensor, an array, a NumPy number
-    if not isinstance(target, (list, tuple, range)):
-        target = [target] * len(logits)
-    if len(target) != len(logits):
-        raise SaliencyError(
-            f"got {len(target)} targets for a batch of {len(logits)}: a sequence has one for each image; for several "
+        raise CourseError(f"{given}: give a function of them, such as lambda logits: logits[:, 3].mean((1, 2))")
+    try:
+        classes = logits.argmax(1) if target is None else torch.as_tensor(target, device=logits.device)
+    except (TypeError, ValueError, RuntimeError):
+        classes = torch.empty(())
+    if classes.dtype is torch.bool or classes.is_floating_point() or classes.is_complex():
+        wanted = "a class index, a sequence with one for each image, a function of the logits or None"
+        raise TypeError(f"a target is {wanted}; got {type(target).__name__} {target!r}")
+    if classes.dim() and classes.shape != logits.shape[:1]:
+        raise CourseError(
+            f"got {len(classes)} targets for a batch of {len(logits)}: a sequence has one for each image; for several "
             "classes of the same images use .grad_cams([...]) or .gradients([...]) of explain(...)"
         )
-    indices = [_find_class(each, logits.shape[1], names) for each in target]
-    return torch.zeros_like(logits).scatter_(1, torch.tensor(indices, device=logits.device)[:, None], 1)
+    last = logits.shape[1] - 1
+    if outside := [each for each in classes.reshape(-1).tolist() if not 0 <= each <= last]:
+        raise CourseError(f"class {outside[0]} is out of range: the model has {last + 1} classes, 0 to {last}")
+    return torch.zeros_like(logits).scatter_(1, classes.long().expand(len(logits))[:, None], 1)
 
 
 def _differentiate(score: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
@@ -439,38 +421,11 @@ def _differentiate(score: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
         logits = logits.detach().clone().requires_grad_()
         scores = score(logits.clone())  # a clone: the function may change it in place
         if not isinstance(scores, Tensor) or scores.shape not in ((), logits.shape[:1]) or not scores.requires_grad:
-            raise SaliencyError(
-                f"a target function returns a score for each image, shape ({len(logits)},), or one number, computed "
-                f"from the logits with PyTorch; got {shapes_in(scores)}"
+            wanted = (
+                f"a score for each image, shape ({len(logits)},), or one number, computed from the logits with PyTorch"
             )
+            raise CourseError(f"a target function returns {wanted}; got {shapes_in(scores)}")
         return torch.autograd.grad(scores.sum(), logits)[0]
-
-
-def _find_class(target: Any, classes: int, names: Names) -> int:
-    if isinstance(target, str):
-        return _find_name(target, classes, names)
-    if not isinstance(target, int) or isinstance(target, bool):
-        raise TypeError(
-            "a target is a class index, a class name, a sequence with one of them for each image, a function of the "
-            f"logits or None; got {type(target).__name__} {target!r}"
-        )
-    if not 0 <= target < classes:
-        raise SaliencyError(f"class {target} is out of range: the model has {classes} classes, 0 to {classes - 1}")
-    return target
-
-
-def _find_name(name: str, classes: int, names: Names) -> int:
-    if names is None or len(names) != classes:
-        given = "class_names was not given" if names is None else f"class_names has {len(names)} names"
-        raise SaliencyError(f"no index for the class name {name!r}: {given}, the model has {classes} classes")
-    found = [index for index, known in enumerate(names) if known == name]
-    if len(found) > 1:
-        raise SaliencyError(f"{len(found)} classes have the name {name!r}: give the index, one of {found}")
-    if not found:
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-        hint = f"nearest: {', '.join(near)}" if near else f"the first are {', '.join(names[:5])}"
-        raise SaliencyError(f"no class has the name {name!r} ({hint})")
-    return found[0]
 
 
 # -- What cannot be explained -----------------------------------------------------------------------------------------
@@ -487,62 +442,39 @@ def _why_independent(layer: str) -> str:
     )
 
 
-def _why_not_once(layer: str, times: int) -> str:
-    if times:
-        hint = f", perhaps {layer.rpartition('.')[0]!r}" if "." in layer else ""
-        return f"layer {layer!r} ran {times} times in one call of the model: choose a layer that runs once{hint}"
-    return (
-        f"layer {layer!r} never ran when the model was called: its forward leaves it out (a head for training only?), "
-        "uses its weights without calling it, or calls its .forward, which skips hooks"
-    )
-
-
-def _check_images(model: nn.Module, images: Tensor) -> None:
-    if not isinstance(images, Tensor):
-        raise TypeError(f"images are a tensor (N, C, H, W), got {type(images).__name__}")
-    if images.dim() != 4 or not images.numel():
-        fix = ": add the batch dimension with images[None]" if images.dim() == 3 else ""
-        raise SaliencyError(f"images are (N, C, H, W) and not empty, got shape {tuple(images.shape)}{fix}")
-    if not images.is_floating_point():
-        raise SaliencyError(f"images are floating-point numbers, as the model was trained on; got {images.dtype}")
-    first = next(chain(model.parameters(), model.buffers()), images)
-    if images.device != first.device and all(images.device != parameter.device for parameter in model.parameters()):
-        raise SaliencyError(f"the images are on {images.device}, the model on {first.device}: move one with .to(...)")
-
-
-def _find_one_layer(model: nn.Module, layer: Layer) -> tuple[str, nn.Module]:
-    if isinstance(layer, str):
-        with suppress(AttributeError):  # the quick way; what it does not find may be in a compiled model, or an error
-            return layer, model.get_submodule(layer)
-    found = list(find_layers(model, layer).items())
-    if len(found) > 1:
-        raise SaliencyError(f"{layer.__name__} chooses {len(found)} layers: name one of them, such as {found[-1][0]!r}")
-    return found[0]
+def _check_images(images: Tensor) -> None:
+    given = f"{tuple(images.shape)} {images.dtype}" if isinstance(images, Tensor) else type(images).__name__
+    if not isinstance(images, Tensor) or images.dim() != 4 or not images.numel() or not images.is_floating_point():
+        fix = (
+            "images[None] adds the batch dimension"
+            if getattr(images, "ndim", 4) == 3
+            else "prepare them as in training"
+        )
+        raise CourseError(f"images are floating-point numbers (N, C, H, W), at least one of them; got {given}: {fix}")
 
 
 def _check_map(model: nn.Module, layer: str, output: Any, images: int) -> None:
     if isinstance(output, Tensor) and output.dim() == 4 and len(output) == images and output.is_floating_point():
         return
-    last = [name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)][-1:]
-    raise SaliencyError(
-        f"layer {layer!r} returns {shapes_in(output)}: a map needs positions, one floating-point tensor "
-        f"({images}, K, h, w){f'; the last convolution is {last[0]!r}' if last else ''}"
-    )
+    last = [
+        f"; the last convolution is {name!r}" for name, each in model.named_modules() if isinstance(each, nn.Conv2d)
+    ]
+    wanted = f"a map needs positions, one floating-point tensor ({images}, K, h, w)"
+    raise CourseError(f"layer {layer!r} returns {shapes_in(output)}: {wanted}{''.join(last[-1:])}")
 
 
 def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
     title = type(model).__name__
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != images.shape[:1]:
-        got = shapes_in(logits) if isinstance(logits, Tensor) else f"{type(logits).__name__} {shapes_in(logits)}"
-        raise SaliencyError(
-            f"{title} returned {got}, expected one floating-point tensor of logits ({len(images)}, classes): call "
-            "model.eval() if this is what it returns in training, or wrap it in a module that returns the logits"
+        raise CourseError(
+            f"{title} returned {type(logits).__name__} {shapes_in(logits)}, expected one floating-point tensor of "
+            f"logits ({len(images)}, classes): call model.eval() if this is what it returns in training, or wrap it in "
+            "a module that returns the logits"
         )
     if logits.isnan().any():
-        tensors = chain(model.named_parameters(), model.named_buffers(), [("images", images)])
-        bad = [name for name, tensor in tensors if not tensor.isfinite().all()]
-        cause = f"{bad[0]!r} has NaN or infinite values" if bad else "weights and images are finite (an overflow?)"
-        raise SaliencyError(f"the logits of {title} have NaN values: {cause}")
+        tensors = {"images": images, **model.state_dict()}
+        bad = [repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()]
+        raise CourseError(f"the logits of {title} have NaN values; before the run: {bad[0] if bad else 'none'}")
 
 
 # -- From a raw map to a picture --------------------------------------------------------------------------------------

@@ -673,7 +673,7 @@ print("they hold the graph:", last.requires_grad, "  hooks left:", count_hooks(r
 # %% [markdown]
 # ## What you would use every day
 #
-# All of this is in the package of this course, in one file that you can read: `course_utils/hooks.py`. `record`
+# All of this is in the package of this course, in one folder that you can read: `course_utils/hooks/`. `record`
 # keeps outputs and gradients of the layers you name: by dotted name, by module, or by type. They are detached copies, one
 # for each call, and the hooks are gone after the block.
 
@@ -690,7 +690,7 @@ print("the gradient of head.0's output has the shape", tuple(seen["head.0"].grad
 try:
     with record(mixed, "head.1.2"):
         pass
-except KeyError as error:
+except ValueError as error:
     print(error)
 
 # %% [markdown]

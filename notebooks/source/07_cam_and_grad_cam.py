@@ -102,7 +102,6 @@ from course_utils.vision.pictures import (
     show,
 )
 from course_utils.vision.saliency import (
-    SaliencyError,
     cam,
     class_maps,
     explain,
@@ -246,7 +245,7 @@ flat_head = nn.Linear(96 * 14 * 14, len(KINDS))
 flat = nn.Sequential(net.features, nn.Flatten(), flat_head).eval()
 try:
     cam(flat, image, cat)
-except SaliencyError as error:
+except ValueError as error:
     print(error)
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-"""calls.py: the parts of `__call__` in the installed torch, and the life of one call."""
+"""call.py: the parts of `__call__` in the installed torch, and the life of one call."""
 
 import functools
 import inspect
@@ -7,49 +7,22 @@ import sys
 
 import pytest
 import torch
+from hook_nets import global_hooks_checked
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from course_utils.hooks.call import (
-    HOOK_KINDS,
-    PartNotFoundError,
-    hooks_fired,
-    life_of_a_call,
-    read_parts,
-    show_values,
-)
+from course_utils.hooks.call import HOOK_KINDS, life_of_a_call, read_parts, show_values
 from course_utils.hooks.inventory import count_hooks, no_hooks_left
-from course_utils.hooks.record import UnknownLayerError
 from course_utils.hooks.trace import trace
+from course_utils.root import CourseError
 
-NAMES = [
-    "dispatch",
-    "choose forward",
-    "fast path",
-    "collect backward pre-hooks",
-    "collect backward hooks",
-    "sort backward hooks",
-    "forward pre-hooks",
-    "wrap inputs",
-    "forward",
-    "forward hooks",
-    "wrap outputs",
-    "legacy backward hooks",
-    "return",
-    "after an exception",
-    "make views",
-    "backward pre-hooks",
-    "full backward hooks",
-]
+ONES = torch.ones(1, 3)
 
 
 @pytest.fixture(autouse=True)
 def _clean_global_hooks(monkeypatch):
-    # As after a learner's own global hook, long removed: torch remembers its kind.
-    monkeypatch.setattr(torch_module, "_global_is_full_backward_hook", True)
-    yield
-    assert count_hooks(nn.Identity()).total() == 0, "a test left a global hook"
-    assert torch_module._global_is_full_backward_hook is True, "a test left the global flag"
+    with global_hooks_checked(monkeypatch, True):  # as after a learner's own global hook, long removed
+        yield
 
 
 def pencil():
@@ -62,56 +35,43 @@ def pencil():
     return model
 
 
-ONES = torch.ones(1, 3)
-
-
 # -- Parts --
 
 
-def test_every_part_of_the_installed_torch_is_found():
-    assert [part.name for part in read_parts()] == NAMES
+PARTS = [  # in the order in which they run: what stands in the source, and what does not
+    ("dispatch", ["_compiled_call_impl", "_call_impl"], []),
+    ("choose forward", ["self.forward", "="], ["if not"]),
+    ("fast path", ["_global_forward_pre_hooks", "return forward_call"], ["result"]),
+    ("collect backward pre-hooks", ["_get_backward_pre_hooks()"], ["_get_backward_hooks()"]),
+    ("collect backward hooks", ["_get_backward_hooks()"], ["_get_backward_pre_hooks()"]),
+    ("sort backward hooks", ["_global_is_full_backward_hook is True", "non_full_backward_hooks"], []),
+    ("forward pre-hooks", ["_forward_pre_hooks_with_kwargs", "args = args_result"], ["BackwardHook"]),
+    ("wrap inputs", ["BackwardHook(", "setup_input_hook"], ["forward_call"]),
+    ("forward", ["= forward_call("], ["return"]),
+    ("forward hooks", ["_forward_hooks_always_called", "result = hook_result"], ["except"]),
+    ("wrap outputs", ["setup_output_hook"], ["grad_fn"]),
+    ("legacy backward hooks", ["grad_fn.register_hook"], ["setup_output_hook"]),
+    ("return", ["return result"], ["("]),
+    ("after an exception", ["except Exception", "always_call", "raise"], ["forward_call"]),
+    ("make views", ["BackwardHookFunction.apply"], ["def setup_output_hook"]),
+    ("backward pre-hooks", ["def setup_output_hook", "user_pre_hooks"], []),
+    ("full backward hooks", ["def _set_user_hook", "for hook in self.user_hooks"], ["user_pre_hooks"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "words", "not_words"),
-    [
-        ("dispatch", ["_compiled_call_impl", "_call_impl"], []),
-        ("choose forward", ["self.forward", "="], ["if not"]),
-        ("fast path", ["_global_forward_pre_hooks", "return forward_call"], ["result"]),
-        ("collect backward pre-hooks", ["_get_backward_pre_hooks()"], ["_get_backward_hooks()"]),
-        ("collect backward hooks", ["_get_backward_hooks()"], ["_get_backward_pre_hooks()"]),
-        ("sort backward hooks", ["_global_is_full_backward_hook is True", "non_full_backward_hooks"], []),
-        ("forward pre-hooks", ["_forward_pre_hooks_with_kwargs", "args = args_result"], ["BackwardHook"]),
-        ("wrap inputs", ["BackwardHook(", "setup_input_hook"], ["forward_call"]),
-        ("forward", ["= forward_call("], ["return"]),
-        ("forward hooks", ["_forward_hooks_always_called", "result = hook_result"], ["except"]),
-        ("wrap outputs", ["setup_output_hook"], ["grad_fn"]),
-        ("legacy backward hooks", ["grad_fn.register_hook"], ["setup_output_hook"]),
-        ("return", ["return result"], ["("]),
-        ("after an exception", ["except Exception", "always_call", "raise"], ["forward_call"]),
-        ("make views", ["BackwardHookFunction.apply"], ["def setup_output_hook"]),
-        ("backward pre-hooks", ["def setup_output_hook", "user_pre_hooks"], []),
-        ("full backward hooks", ["def _set_user_hook", "for hook in self.user_hooks"], ["user_pre_hooks"]),
-    ],
-)
-def test_each_part_is_the_right_piece_of_source(name, words, not_words):
-    (part,) = [part for part in read_parts() if part.name == name]
-    assert all(word in part.source for word in words), part.source
-    assert not any(word in part.source for word in not_words), part.source
-    assert part.does.endswith(".")
-
-
-def test_lines_are_those_of_the_file():
-    for part in read_parts():
+def test_each_part_of_the_installed_torch_is_the_right_piece_of_source():
+    parts = read_parts()
+    assert [part.name for part in parts] == [name for name, _, _ in PARTS]
+    for part, (_, words, not_words) in zip(parts, PARTS, strict=True):
+        assert all(word in part.source for word in words), part.source
+        assert not any(word in part.source for word in not_words), part.source
+        assert part.does.endswith(".")
         owner = nn.Module if part.function.startswith("Module.") else torch.utils.hooks.BackwardHook
         lines = inspect.getsource(sys.modules[owner.__module__]).splitlines()[part.first - 1 : part.last]
         assert [line.strip() for line in lines] == [line.strip() for line in part.source.splitlines()]
         assert part.first <= part.body <= part.last
-
-
-def test_the_parts_of_call_impl_run_down_the_page_and_do_not_overlap():
-    parts = [part for part in read_parts() if part.function == "Module._call_impl"]
-    assert all(earlier.last < later.first for earlier, later in itertools.pairwise(parts))
+    called = [part for part in parts if part.function == "Module._call_impl"]
+    assert all(earlier.last < later.first for earlier, later in itertools.pairwise(called))
 
 
 class Rewritten(nn.Module):
@@ -148,53 +108,43 @@ class Rewritten(nn.Module):
             raise
 
 
-class WithoutForwardHooks(Rewritten):
+class Bare(nn.Module):
     def _call_impl(self, *args, **kwargs):
         forward_call = self.forward
-        if not (self._forward_hooks or torch_module._global_forward_hooks):
-            return forward_call(*args, **kwargs)
-        if self._backward_pre_hooks:
-            self._get_backward_pre_hooks()
-        if self._backward_hooks:
-            self._get_backward_hooks()
-        if self._forward_pre_hooks:
-            for hook in torch_module._global_forward_pre_hooks.values():
-                hook(self, args)
-        if args:
-            torch.utils.hooks.BackwardHook(self, [], []).setup_input_hook(args)
-        result = forward_call(*args, **kwargs)
-        return result
+        return forward_call(*args, **kwargs)
 
 
 def test_parts_are_found_by_structure_not_by_name_or_line():
     parts = {part.name: part for part in read_parts(Rewritten)}
-    assert list(parts) == NAMES
+    assert list(parts) == [name for name, _, _ in PARTS]
     assert parts["forward"].source == "value = run(*arguments, **options)\n"
     assert parts["return"].source == "return value\n"
     assert parts["fast path"].first > parts["collect backward hooks"].last
 
 
-def test_a_missing_part_is_named_with_the_release():
-    with pytest.raises(PartNotFoundError) as raised:
-        read_parts(WithoutForwardHooks)
-    assert "part 'forward hooks' was not found in WithoutForwardHooks._call_impl" in str(raised.value)
+def test_a_missing_part_method_or_source_is_named_with_the_release():
+    with pytest.raises(CourseError) as raised:
+        read_parts(Bare)
+    assert "part 'fast path' was not found in Bare._call_impl" in str(raised.value)
     assert f"torch {torch.__version__}" in str(raised.value)
 
-
-def test_a_release_without_the_method_or_its_source_is_named():
     class Other:
         def __call__(self):
             return None
 
-    with pytest.raises(PartNotFoundError, match=r"has no Other\._call_impl"):
+    with pytest.raises(CourseError, match=r"without the source of Other\._call_impl"):
         read_parts(Other)
     Other.__call__ = functools.partial(print)
     Other.__call__.__qualname__ = "Other.__call__"
-    with pytest.raises(PartNotFoundError, match=r"without the source of Other\.__call__"):
+    with pytest.raises(CourseError, match=r"without the source of Other\.__call__"):
         read_parts(Other)
 
 
 # -- The life of a call --
+
+
+def fired_in(moments):
+    return [moment.hook for moment in moments if moment.what == "hook"]
 
 
 def parts_of(moments, module, taken=None):
@@ -225,11 +175,16 @@ def test_a_hook_on_one_module_takes_only_that_module_off_the_fast_path():
     assert fired.fired == ("fc1: forward hook",)
 
 
-def test_values_turn_from_input_to_output_at_forward():
+def test_values_turn_from_input_to_output_at_forward_and_a_part_not_entered_says_so():
     moments = life_of_a_call(pencil(), ONES, [("forward hook", "fc1")])
-    shown = {m.part.name: m.values for m in moments if m.module == "fc1" and m.what == "part"}
-    assert shown["forward"] == "([[1, 1, 1]],)"
-    assert shown["forward hooks"] == shown["return"] == "[[7, -13]]"
+    steps = {m.part.name: m for m in moments if m.module == "fc1" and m.what == "part"}
+    assert steps["forward"].values == "([[1, 1, 1]],)"
+    assert steps["forward hooks"].values == steps["return"].values == "[[7, -13]]"
+    assert steps["forward hooks"].sentence == f"fc1: {steps['forward hooks'].part.does}"
+    assert not steps["wrap inputs"].taken
+    assert steps["wrap inputs"].sentence == f"fc1: no, its condition does not hold. ({steps['wrap inputs'].part.does})"
+    again = life_of_a_call(pencil(), ONES, [("forward hook", "fc1")])
+    assert [m.sentence for m in again] == [m.sentence for m in moments], "the same call is the same text"
 
 
 def test_lines_lie_in_their_parts():
@@ -237,13 +192,6 @@ def test_lines_lie_in_their_parts():
     with_parts = [moment for moment in moments if moment.part]
     assert len(with_parts) > 20
     assert all(moment.part.first <= moment.line <= moment.part.last for moment in with_parts)
-
-
-def test_a_part_that_is_looked_at_and_not_entered_says_so():
-    moments = life_of_a_call(pencil(), ONES, [("forward hook", "fc1")])
-    (moment,) = [m for m in moments if m.module == "fc1" and m.part and m.part.name == "wrap inputs"]
-    assert not moment.taken
-    assert moment.sentence.startswith("fc1: no, its condition does not hold.")
 
 
 def test_all_kinds_fire_in_the_order_that_trace_reports():
@@ -257,14 +205,9 @@ def test_all_kinds_fire_in_the_order_that_trace_reports():
     def spy(*args):
         return None
 
-    register = {
-        "forward pre-hook": "register_forward_pre_hook",
-        "forward hook": "register_forward_hook",
-        "full backward pre-hook": "register_full_backward_pre_hook",
-        "full backward hook": "register_full_backward_hook",
-    }
-    handles = [getattr(model.relu, name)(spy) for name in register.values()]
-    handles += [getattr(torch_module, name.replace("register_", "register_module_"))(spy) for name in register.values()]
+    names = [f"register_{kind.replace(' ', '_').replace('-', '_')}" for kind in kinds]
+    handles = [getattr(model.relu, name)(spy) for name in names]
+    handles += [getattr(torch_module, name.replace("register_", "register_module_"))(spy) for name in names]
     try:
         timeline = trace(model, x)
     finally:
@@ -291,14 +234,14 @@ def test_an_input_without_gradient_shows_torchs_warning():
     moments = life_of_a_call(pencil(), ONES, [("full backward hook", "fc1")])
     (warning,) = [moment for moment in moments if moment.what == "warning"]
     assert warning.sentence.startswith("UserWarning: Full backward hook is firing")
-    assert hooks_fired(moments) == ["fc1: full backward hook"]
+    assert fired_in(moments) == ["fc1: full backward hook"]
 
 
 def test_legacy_hooks_and_toggling_between_legacy_and_full():
     model = pencil()
     for kind in ("legacy backward hook", "full backward hook", "legacy backward hook"):
         for place in ("fc1", "global"):
-            assert hooks_fired(life_of_a_call(model, ONES, [(kind, place)]))
+            assert fired_in(life_of_a_call(model, ONES, [(kind, place)]))
     assert "_is_full_backward_hook" not in model.fc1.__dict__ or model.fc1._is_full_backward_hook is None
     moments = life_of_a_call(model, ONES, [("legacy backward hook", "relu")])
     assert "legacy backward hooks" in parts_of(moments, "relu", taken=True)
@@ -309,7 +252,7 @@ def test_always_called_hooks_run_after_an_exception():
     model = pencil()
     with no_hooks_left(model):
         moments = life_of_a_call(model, torch.ones(1, 5), chosen)
-    assert hooks_fired(moments) == [
+    assert fired_in(moments) == [
         "global: always-called forward hook",
         "fc1: always-called forward hook",
         "global: always-called forward hook",
@@ -323,7 +266,7 @@ def test_always_called_hooks_run_after_an_exception():
 def test_a_frozen_model_has_no_backward_and_says_so():
     moments = life_of_a_call(pencil().requires_grad_(False), ONES, [("full backward hook", "fc1")])
     assert moments[-1].sentence == "There is no backward pass: the output has no graph."
-    assert not hooks_fired(moments)
+    assert not fired_in(moments)
     assert not [m for m in life_of_a_call(pencil(), ONES, backward=False) if m.phase == "backward"]
 
 
@@ -346,11 +289,6 @@ def test_nothing_changes_and_a_trace_function_is_put_back():
     assert torch.equal(x, ONES)
 
 
-def test_the_same_call_is_the_same_text():
-    lives = [[m.sentence for m in life_of_a_call(pencil(), ONES, [("forward hook", "")])] for _ in range(2)]
-    assert lives[0] == lives[1]
-
-
 def test_a_keyboard_interrupt_goes_on_and_leaves_nothing():
     model, before = pencil(), sys.gettrace()
 
@@ -366,9 +304,9 @@ def test_a_keyboard_interrupt_goes_on_and_leaves_nothing():
 
 
 def test_wrong_kinds_and_places():
-    with pytest.raises(ValueError, match="no hook kind 'backward'; choose from forward pre-hook, "):
+    with pytest.raises(CourseError, match="no hook kind 'backward'; choose from forward pre-hook, "):
         life_of_a_call(pencil(), ONES, [("backward", "fc1")])
-    with pytest.raises(UnknownLayerError, match="'fc9' is not in Sequential"):
+    with pytest.raises(CourseError, match="'fc9' is not in Sequential"):
         life_of_a_call(pencil(), ONES, [("forward hook", "fc9")])
 
 

@@ -1,0 +1,115 @@
+"""Networks, pictures and measures that the tests of saliency maps share: float64, seeded, alive on both sides of 0."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Small(nn.Module):
+    """Two convolutions, global average pooling, a linear head: all that the methods need, and CAM exists."""
+
+    def __init__(self, classes=5):
+        super().__init__()
+        self.first, self.bn, self.second = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 6, 3)
+        self.head = nn.Linear(6, classes)
+        self.runs = 0
+
+    def forward(self, x):
+        self.runs += 1
+        x = F.relu(self.bn(self.first(x)))
+        return self.head(F.relu(self.second(x)).mean((2, 3)))
+
+
+class Deep(nn.Module):
+    """A head with a hidden layer, so that the gradients differ from place to place: Grad-CAM without CAM."""
+
+    def __init__(self, classes=5, inplace=True):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.ReLU(inplace), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.ReLU(inplace)
+        )
+        self.head = nn.Sequential(nn.Flatten(), nn.Linear(6 * 9, 8), nn.ReLU(inplace), nn.Linear(8, classes))
+
+    def forward(self, x):
+        return self.head(self.features(x))
+
+
+class PreActivation(nn.Module):
+    """norm, ReLU in place, convolution, and the sum with what came in, in place: the stem's output is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm, self.conv = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
+        self.head = nn.Linear(4 * 100, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        out = self.conv(F.relu(self.norm(x), inplace=True))
+        out += x
+        return self.head(F.relu(out).flatten(1))
+
+
+class InPlaceAfterwards(PreActivation):
+    """Operations in place follow the layer `stem`, on all of it and on views, and the layer `norm`."""
+
+    def forward(self, x):
+        x = self.stem(x)
+        x.mul_(1.5).add_(0.1)
+        x.view(len(x), -1)[:, ::3].mul_(-1)
+        x[:, 1:3].relu_()
+        x = torch.relu_(self.norm(x))
+        return self.head(x.flatten(1))
+
+
+def seeded(model, seed=0):
+    """`model` in float64 and eval mode, with weights and statistics that leave activations alive on both sides of 0."""
+    rng = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1, generator=rng)
+            module.running_var.uniform_(0.5, 2, generator=rng)
+        elif isinstance(module, (nn.Conv2d, nn.Linear)):
+            nn.init.normal_(module.weight, 0, (2 / module.weight[0].numel()) ** 0.5, generator=rng)
+            if module.bias is not None:
+                nn.init.normal_(module.bias, 0, 0.1, generator=rng)
+    return model.double().eval()
+
+
+def noise(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def images(count=2, size=12, seed=1):
+    return noise(count, 3, size, size, seed=seed)
+
+
+def relative(got, wanted, scale=None):
+    """The largest difference, relative to the largest value of `scale`, which is `wanted` if it is not given."""
+    assert got.shape == wanted.shape
+    scale = wanted if scale is None else scale
+    assert scale.abs().max() > 0
+    return ((got - wanted).abs().max() / scale.abs().max()).item()
+
+
+class GuidedByHand(torch.autograd.Function):
+    """ReLU with the rule of Guided Backprop, or of the deconvnet, in another way than saliency.py has it."""
+
+    @staticmethod
+    def forward(ctx, x, deconvnet):
+        ctx.deconvnet = deconvnet
+        ctx.save_for_backward(x)
+        return torch.where(x > 0, x, 0)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient * (gradient > 0)
+        return gradient if ctx.deconvnet else gradient * (ctx.saved_tensors[0] > 0), None
+
+
+def by_patching(model, x, target, monkeypatch, deconvnet=False):
+    """The rules with `F.relu` exchanged in torch itself, never in place: nn.ReLU and networks find it there."""
+    x = x.clone().requires_grad_()
+    with monkeypatch.context() as patch:
+        patch.setattr(F, "relu", lambda x, inplace=False: GuidedByHand.apply(x, deconvnet))
+        logits = model(x)
+    return torch.autograd.grad(logits[:, target].sum(), x)[0]
