@@ -172,8 +172,8 @@ def skeletons_match(path: Path, exercises: list) -> list[str]:
         if name in known:  # what is not known is another rule's finding
             skeleton, reference = definition(cell.source), definition(known[name].source)
             problems += [f"{name}: {problem}" for problem in skeleton_problems(skeleton, reference)]
-            if ast.get_docstring(skeleton) != known[name].doc:
-                problems.append(f"{name}: the skeleton's docstring is not the reference's: {known[name].doc!r}")
+            if ast.get_docstring(skeleton) != known[name].task:
+                problems.append(f"{name}: the skeleton's docstring is not the reference's: {known[name].task!r}")
     return problems
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from course_utils.show import card
+from course_utils.show import Told
 
 
 class Stage(str, Enum):
@@ -30,8 +30,8 @@ class Stage(str, Enum):
     __str__ = str.__str__
 
 
-@dataclass(frozen=True)
-class Outcome:
+@dataclass(frozen=True, repr=False)
+class Outcome(Told):
     """The outcome of one exercise.
 
     `sentence` says what was seen (for which input, what came, what was expected); `cause` is the declared mistake that
@@ -80,22 +80,9 @@ class Outcome:
     @property
     def lines(self) -> list[str]:
         """What follows the headline, a line each."""
-        found = [self.sentence] if self.sentence else []
-        if self.cause:
-            found.append(f"Likely cause: {self.cause}")
-        if self.note:
-            found.append(self.note)
-        if self.hints and not self.passed and self.stage not in (Stage.NOT_AN_EXERCISE, Stage.NOT_ATTEMPTED):
-            found.append(f"Stuck? hint({self.exercise})")
-        return found
-
-    def __str__(self) -> str:
-        return "\n".join([self.headline, *(f"  {line}" for line in self.lines)])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return card(self.symbol, self.headline, self.lines, self.tone)
+        cause = f"Likely cause: {self.cause}" if self.cause else ""
+        stuck = f"Stuck? hint({self.exercise})" if self.hints and self.symbol == "✗" else ""
+        return [line for line in (self.sentence, cause, self.note, stuck) if line]
 
     @property
     def symbol(self) -> str:
