@@ -242,14 +242,13 @@ def test_what_is_left_on_a_module_is_told(answer, words, declare):
 
 
 def test_a_change_that_the_task_asks_for_must_come_out_right(declare):
-    declared = declare(
-        lambda x, model: (x.add_(1), model.eval()) and None,
-        lambda rng: {"x": torch.ones(2), "model": nn.Dropout()},
-    )
-    assert declared.check(lambda x, model: (x.add_(1), model.eval()) and None, 0).passed
-    found = declared.check(lambda x, model: (x.add_(2), model.eval()) and None, 0)
-    assert "afterwards `x` was [3., 3.]; expected [2., 2.]" in found.sentence
-    found = declared.check(lambda x, model: x.add_(1) is None or None, 0)
+    def change(by, evaluate=True):
+        return lambda x, model: [x.add_(by), model.train(not evaluate)].clear()
+
+    declared = declare(change(1), lambda rng: {"x": torch.ones(2), "model": nn.Dropout()})
+    assert declared.check(change(1), 0).passed
+    assert "afterwards `x` was [3., 3.]; expected [2., 2.]" in declared.check(change(2), 0).sentence
+    found = declared.check(change(1, evaluate=False), 0)
     assert "`model` did not end in the state (training) it should" in found.sentence
 
 

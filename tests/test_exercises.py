@@ -91,6 +91,19 @@ def test_predictions_explain_every_option():
         assert all(len(reply) > 15 for reply in each.options.values()), each.name
 
 
+def test_predictions_come_out_as_their_cells_do():
+    """The numbers that the tests of each lesson derive."""
+    assert {lesson: [each.answer for each in predictions_of(lesson)] for lesson in range(2, 9)} == {
+        2: ["[20, 40, 60, 80]", "1", "[2, 4, 6, 8]", "2", "17", "4096"],
+        3: ["1", "fc2", "3", "an error in forward", "6", "yes"],
+        4: ["only that of fc1"] * 2 + ["the global one", "that of net", "None", "a view of x"],
+        5: ["1", "11", "exactly 0", "no", "the maps of nearly all layers"],
+        6: ["4", "2", "the plain gradient", "the same picture", "guided", "0.9"],
+        7: ["-8", "196", "below 0", "at the first layer", "on the buoy", "fewer than 20", "as bright as any other"],
+        8: ["share", "4", "0", "nan", "24", "any of them", "more than 25", "nothing, None"],
+    }
+
+
 def names_of(code):
     """The names that a piece of code reads, and those that it binds itself."""
     nodes = list(ast.walk(ast.parse(code)))

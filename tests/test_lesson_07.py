@@ -11,8 +11,6 @@ import torch.nn.functional as F
 from lesson_pages import LessonPage
 from torch import Tensor
 
-from course_utils.exercises.engine import exercises_of, predictions_of
-from course_utils.hooks.inventory import count_hooks
 from course_utils.scenes.scene import (
     KINDS,
     SceneBatch,
@@ -259,38 +257,6 @@ def test_the_hottest_place_is_rarely_needed():
 # --- the lesson as a whole --------------------------------------------------------------------------------------------
 
 
-def test_enough_to_predict_and_to_do():
-    assert len(predictions_of(7)) >= 4
-    assert len(exercises_of(7)) >= 6
-    assert all(len(each.mistakes) >= 3 for each in exercises_of(7))
-    assert all(len(each.accepted) >= 2 for each in exercises_of(7))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("cam_by_pencil", "-8"),
-        ("cam_over_grad_cam", "196"),
-        ("dog_on_the_cat_map", "below 0"),
-        ("best_layer", "at the first layer"),
-        ("where_the_twin_looks", "on the buoy"),
-        ("recall_without_the_buoy", "fewer than 20"),
-        ("map_of_an_absent_class", "as bright as any other"),
-    ],
-)
-def test_predictions_come_out_as_their_cells_do(name, value):
-    (asked,) = [each for each in predictions_of(7) if each.name == name]
-    assert asked.answer == value
-
-
 def test_the_dog_speaks_against_the_cat():
     (share,) = re.findall(r"the map of cat, in shares of its peak: cat \+\d+%, dog (-\d+)%", PAGE.in_one_line)
     assert int(share) < 0
-
-
-def test_the_explorer_opens_on_the_twin_and_the_buoy():
-    assert shows("The misled network answers fish: yes (100%); its map is hottest on the buoy")
-
-
-def test_networks_come_without_hooks():
-    assert count_hooks(network()).total() == count_hooks(network(True)).total() == 0
