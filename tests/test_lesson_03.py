@@ -262,6 +262,7 @@ def test_copies_and_no_grad():
     assert printed_by("with forward_hook, backward_hook, torch.no_grad()") == "forward hook\nrequires_grad: False\n"
 
 
+@pytest.mark.slow
 def test_hooks_registered_after_the_first_compiled_call():
     calls, model = [], small_net()
     try:

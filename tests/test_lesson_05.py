@@ -149,6 +149,7 @@ def measured():
     return rows
 
 
+@pytest.mark.slow
 def test_the_table_of_layers():
     for name, (zeros, dead, on) in measured().items():
         row = next(line for line in PAGE.printed.splitlines() if re.match(rf"{name} +\(", line))
@@ -157,6 +158,7 @@ def test_the_table_of_layers():
         assert [shown[0], shown[2]] == pytest.approx([100 * zeros, 100 * on], abs=1)
 
 
+@pytest.mark.slow
 def test_what_the_words_say_about_the_layers_is_so():
     on = [row[2] for row in measured().values()]
     assert on[:4] == sorted(on[:4]), "closer and closer, up to the fourth"

@@ -97,6 +97,7 @@ def relu_outputs(model: PictureNet, images: Tensor) -> dict[str, Tensor]:
     return found
 
 
+@pytest.mark.slow
 def test_zeros_and_dead_units_of_the_healthy_and_the_sick_network():
     images = scenes(50, seed=907).images / 255
     for name, maps in relu_outputs(load_picture_net(), images).items():
@@ -230,6 +231,7 @@ def test_the_cat_and_the_dog():
         assert shows(f"{layer} cat: yes, dog: no cat: no, dog: yes cat: no, dog: yes")
 
 
+@pytest.mark.slow
 def test_ten_pairs_at_one_layer():
     turned = [0, 0]
     for number, (kind, *_) in enumerate(SWAPS):
@@ -244,6 +246,7 @@ def test_ten_pairs_at_one_layer():
     assert shows("features.6, patched all the rest: the answer turned in 0 of 10 pairs")
 
 
+@pytest.mark.slow
 def test_the_buoy():
     source, target = (scenes(40, seed=901, kinds=NO_FISH, cue=cue) for cue in ("buoy", None))
     images = source.images / 255, target.images / 255

@@ -25,6 +25,7 @@ from course_utils.show import Told, code_spans, widget_bundle
 
 ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
+NOT_KEPT = "Open the lessons with `make lab` and your progress is kept between sessions."
 
 _failed_code: dict[str, object] = {}
 
@@ -43,9 +44,6 @@ class Note(Told):
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + (f"<pre><code>{html.escape(self.code)}</code></pre>" if self.code else "")
-
-
-# ------------------------------------------------------------------------------------------------------- exercises
 
 
 def check(answer: object) -> Outcome:
@@ -150,9 +148,6 @@ def solution(answer: object, now: bool = False) -> Note:
         line = f"It shows after {left} more {'attempt' if left == 1 else 'attempts'}, after a pass, or with now=True."
         return Note(f"solution({found.name}): not yet", (line,))
     return Note(f"One answer to {found.name}", symbol="→", code=found.source.rstrip())
-
-
-# ----------------------------------------------------------------------------------------------------- predictions
 
 
 @dataclass(repr=False)
@@ -263,9 +258,6 @@ def why(name: str) -> Note:
     return Note(f"You said {choice}; it is {asked.answer}.", (asked.options[choice], asked.options[asked.answer]), "✗")
 
 
-# ------------------------------------------------------------------------------------------------------ the dashboard
-
-
 @dataclass(frozen=True, repr=False)
 class Progress:
     """The dashboard: a row a lesson with exercises passed and predictions made."""
@@ -277,10 +269,7 @@ class Progress:
         lines = ["lesson  exercises  predictions"]
         for lesson, passed, exercises, made, predictions in self.rows:
             lines.append(f"{lesson:02d}      {f'{passed} of {exercises}':<9}  {made} of {predictions}")
-        return "\n".join([*lines, *self._advice()])
-
-    def _advice(self) -> list[str]:
-        return [] if self.kept else ["Open the lessons with `make lab` and your progress is kept between sessions."]
+        return "\n".join(lines if self.kept else [*lines, NOT_KEPT])
 
     def _repr_html_(self) -> str:
         columns = ("Lesson", "Exercises passed", "Predictions made")
@@ -290,7 +279,7 @@ class Progress:
             f"<td>{_meter(passed, exercises)}</td><td>{_meter(made, predictions)}</td></tr>"
             for lesson, passed, exercises, made, predictions in self.rows
         )
-        advice = "".join(f"<p>{code_spans(line)}</p>" for line in self._advice())
+        advice = "" if self.kept else f"<p>{code_spans(NOT_KEPT)}</p>"
         return f"<table><caption>Your progress</caption><tr>{head}</tr>{body}</table>{advice}"
 
 

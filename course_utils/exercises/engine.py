@@ -169,36 +169,34 @@ def import_lessons() -> None:
 
 def exercises_of(lesson: int | None = None) -> list[Exercise]:
     """The exercises of a lesson, or of all of them, in the order of their declaration."""
-    import_lessons()
     return _of_lesson(lesson, _exercises)
 
 
 def predictions_of(lesson: int | None = None) -> list[Prediction]:
     """The predictions of a lesson, or of all of them."""
-    import_lessons()
     return _of_lesson(lesson, _predictions)
 
 
 def _of_lesson(lesson: int | None, table: Mapping[str, Declared]) -> list[Declared]:
+    import_lessons()
     found = sorted(table.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
     return [each for each in found if lesson is None or each.lesson == lesson]
 
 
 def find(name: str) -> Exercise:
     """The exercise called `name`; `CourseError` with the nearest names if there is none."""
-    import_lessons()
     return _lookup(name, _exercises, "an exercise")
 
 
 def find_prediction(name: str) -> Prediction:
     """The prediction called `name`; `CourseError` with the nearest names if there is none."""
-    import_lessons()
     return _lookup(name, _predictions, "a prediction")
 
 
 def _lookup(name: str, table: Mapping[str, Declared], kind: str) -> Declared:
     if not isinstance(name, str):
         raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
+    import_lessons()
     if name in table:
         return table[name]
     near = nearest(name, table)

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
 RELATIVE = 1e-5
 ABSOLUTE = 1e-6
-SEQUENCES = {"list", "tuple"}
 NOTHING: Plain = {"type": "None"}
 STAGES = {"state": Stage.WRONG_VALUE, "side effect": Stage.SIDE_EFFECT}  # of the aspects that have one only
-
-
-# ------------------------------------------------------------------------------------------------------ what counts
 
 
 class Fact(NamedTuple):
@@ -41,7 +37,7 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
 
     The aspects are "raised", "returned", "seen", "gradient", "side effect", "input" and "state".
     """
-    yield Fact("raised", "raised", _state(_error_type(got)), _state(_error_type(expected)))
+    yield Fact("raised", "raised", *(_state(case["raised"] and case["raised"]["type"]) for case in (got, expected)))
     yield Fact("returned", "your function returned", got["returned"], expected["returned"])
     for label, reference in expected["seen"].items():
         yield Fact("seen", f"{label} was", got["seen"].get(label, NOTHING), reference)
@@ -78,10 +74,6 @@ def _side_effect(words: str) -> Fact:
     return Fact("side effect", words, _state(True), _state(False))
 
 
-def _error_type(case: Evidence) -> str | None:
-    return case["raised"] and case["raised"]["type"]
-
-
 def _gradients(mine: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Fact]:
     """The gradients of tensors, and those of the parameters of modules."""
     for name, reference in expected.items():
@@ -104,9 +96,6 @@ def _intended_changes(mine: Mapping[str, Any], expected: Evidence) -> Iterator[F
             if aspect in changed:
                 words = f"`{name}` did not end in the state ({aspect}) it should"
                 yield Fact("state", words, _state(mine[name].get(aspect)), _state(reference[aspect]))
-
-
-# ------------------------------------------------------------------------------------------------ what is the same
 
 
 class Part(NamedTuple):
@@ -141,7 +130,7 @@ def _differing_part(got: Plain, expected: Plain, path: str) -> Part | None:
 
 def _same_kind(mine: str, reference: str) -> bool:
     """A tuple may stand for a list, and 3 for 3.0; a bool is not a number."""
-    return {mine, reference} <= SEQUENCES or {mine, reference} <= {"int", "float"}
+    return {mine, reference} <= {"list", "tuple"} or {mine, reference} <= {"int", "float"}
 
 
 def _tensor_stage(got: Plain, expected: Plain) -> Stage | None:
@@ -180,9 +169,6 @@ def _close(a: Any, b: Any) -> bool:
     if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
         return type(a) is type(b) and a == b
     return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
-
-
-# ---------------------------------------------------------------------------------------------- differences in words
 
 
 class Difference(NamedTuple):
@@ -270,9 +256,6 @@ def _place(index: int, shape: list[int]) -> list[int]:
         index, last = divmod(index, size)
         place.insert(0, last)
     return place
-
-
-# ------------------------------------------------------------------------------------------------------- the verdict
 
 
 def find_cause(got: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]) -> str:

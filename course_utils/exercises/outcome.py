@@ -1,12 +1,12 @@
-"""What came of a check: one value with three faces.
+"""What came of a check: one value with two faces.
 
 `str(outcome)` is plain text that depends on nothing but the outcome (what nbval compares), `_repr_html_` is what a
-notebook shows, and `record()` is what a grader stores. Words and a symbol carry the meaning, never colour alone.
+notebook shows. Words and a symbol carry the meaning, never colour alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from course_utils.show import Told
@@ -59,12 +59,6 @@ class Outcome(Told):
     def with_note(self, note: str) -> Outcome:
         """The same outcome with another `note`."""
         return replace(self, note=note)
-
-    def record(self) -> dict[str, object]:
-        """The outcome as plain data for a grader's table: strings and whole numbers only."""
-        fields = asdict(self) | {"stage": str(self.stage), "points": self.points}
-        del fields["hints"]
-        return fields
 
     @property
     def headline(self) -> str:
