@@ -4,37 +4,17 @@ import ast
 import copy
 import warnings
 
-import nbformat
 import pytest
 import torch
 import torch.nn.functional as F
+from lesson_pages import LessonPage, small_net
 from torch import nn
 
 from course_utils.authoring import source
 from course_utils.exercises.engine import predictions_of
 
-NOTEBOOK = nbformat.read(source.FOLDER / "03_module_hooks.ipynb", as_version=4)
-CODE = [cell for cell in NOTEBOOK.cells if cell.cell_type == "code"]
-PROSE = " ".join(" ".join(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown").split())
-
-
-def printed_by(part: str) -> str:
-    """What the one code cell whose source contains `part` printed."""
-    (cell,) = [cell for cell in CODE if part in cell.source]
-    assert all(output.get("name") != "stderr" for output in cell.outputs), "a warning was not caught"
-    return "".join(output.get("text", "") for output in cell.outputs)
-
-
-def small_net() -> nn.Sequential:
-    """The network with weights for a pencil, built without the lesson's own code."""
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
-    weights = [[1.0, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]], [[1.0, 2, 3, 4]]
-    biases = [1.0, 2, 3, 4], [1.0]
-    with torch.no_grad():
-        for layer, weight, bias in zip((net[0], net[2]), weights, biases, strict=True):
-            layer.weight.copy_(torch.tensor(weight))
-            layer.bias.copy_(torch.tensor(bias))
-    return net
+PAGE = LessonPage("03_module_hooks")
+printed_by = PAGE.printed_by
 
 
 def tiny_net() -> nn.Sequential:
@@ -179,8 +159,8 @@ def test_recursive_registration_and_what_it_misses():
     assert lines[:2] == ["6 in the dict; relu: (1, 5)", "7 in the list:"]
     assert [line.split()[0] for line in lines[2:]] == ["Conv2d", "ReLU", "Linear", "ReLU", "Linear", "Tanh", "Linear"]
     assert lines[3].split(maxsplit=1)[1] == "(1, 10, 4, 4)"
-    assert "A function is no module" in PROSE
-    assert "A module may run more than once" in PROSE
+    assert "A function is no module" in PAGE.prose
+    assert "A module may run more than once" in PAGE.prose
 
 
 def test_the_36_convolutions_of_resnet34():
@@ -217,7 +197,7 @@ def test_inplace_relu_raises_in_forward(place):
 
 # ------------------------------------------------------------------------------------------------- the interface: M15
 
-CALLS = [node for cell in CODE for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
+CALLS = [node for cell in PAGE.code for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
 CALLED = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in CALLS}
 KEYWORDS = {keyword.arg for call in CALLS for keyword in call.keywords}
 MODULE_METHODS = sorted(name for name in dir(nn.Module) if name.startswith("register_") and name.endswith("hook"))
@@ -225,7 +205,7 @@ MODULE_METHODS = sorted(name for name in dir(nn.Module) if name.startswith("regi
 
 @pytest.mark.parametrize("method", MODULE_METHODS)
 def test_every_hook_method_of_a_module_is_named(method):
-    assert method in CALLED or f"`{method}`" in PROSE
+    assert method in CALLED or f"`{method}`" in PAGE.prose
 
 
 def test_what_is_run_and_what_is_only_named():
@@ -235,7 +215,7 @@ def test_what_is_run_and_what_is_only_named():
     assert run <= CALLED
     assert {"with_kwargs", "always_call", "prepend"} <= KEYWORDS
     named = ["register_post_accumulate_grad_hook", "register_multi_grad_hook", "register_step_post_hook"]
-    assert all(f"`{name}`" in PROSE for name in [*named, "nn.DataParallel", "DistributedDataParallel"])
+    assert all(f"`{name}`" in PAGE.prose for name in [*named, "nn.DataParallel", "DistributedDataParallel"])
 
 
 def test_optimizer_and_state_dict_hooks():
@@ -288,6 +268,6 @@ def test_hooks_registered_after_the_first_compiled_call():
 @pytest.mark.parametrize("name", [prediction.name for prediction in predictions_of(3)])
 def test_a_prediction_comes_before_the_cell_that_answers_it(name):
     """No text and no output stands between the question and the cell that answers it: at most definitions do."""
-    (place,) = [index for index, cell in enumerate(NOTEBOOK.cells) if f'predict("{name}")' in cell.source]
-    following = [cell for cell in NOTEBOOK.cells[place + 1 :] if "setup" not in source.tags_of(cell)]
+    (place,) = [index for index, cell in enumerate(PAGE.cells) if f'predict("{name}")' in cell.source]
+    following = [cell for cell in PAGE.cells[place + 1 :] if "setup" not in source.tags_of(cell)]
     assert following[0].cell_type == "code"

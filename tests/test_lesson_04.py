@@ -13,10 +13,10 @@ import torch
 from exercise_keys import outcome_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lesson_pages import LessonPage
+from lesson_pages import LessonPage, small_net
 from torch import nn
 from torch.nn.modules import module as torch_module
-from torch.utils.hooks import BackwardHook
+from torch.utils.hooks import RemovableHandle
 
 from course_utils.exercises.outcome import Stage
 from course_utils.hooks.call import read_parts
@@ -35,20 +35,6 @@ from course_utils.lessons.torch_steps import TorchSteps
 PAGE = LessonPage("04_inside_call")
 shows = PAGE.shows
 KINDS = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc1, self.relu, self.fc2 = nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)
-        with torch.no_grad():
-            self.fc1.weight.copy_(torch.tensor([[1.0, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]]))
-            self.fc1.bias.copy_(torch.tensor([1.0, 2, 3, 4]))
-            self.fc2.weight.copy_(torch.tensor([[1.0, 2, 3, 4]]))
-            self.fc2.bias.fill_(1)
-
-    def forward(self, x):
-        return self.fc2(self.relu(self.fc1(x)))
 
 
 @pytest.fixture
@@ -108,11 +94,11 @@ def test_the_fast_path_runs_nothing_but_forward(x):
 
 
 def test_a_local_hook_takes_one_module_off_the_fast_path_and_a_global_one_all(x):
-    net = Net()
+    net = small_net()
     net.fc1.register_forward_hook(lambda *_: None)
     assert functions_run(lambda: net(x)).count("inner") == 1
     with torch_module.register_module_forward_hook(lambda *_: None):
-        assert functions_run(lambda: Net()(x)).count("inner") == 4
+        assert functions_run(lambda: small_net()(x)).count("inner") == 4
     fast, slow = "dispatch, choose forward, fast path", "dispatch, choose forward, forward, forward hooks, return"
     assert shows(f"net: {fast} fc1: {fast} relu: {fast} fc2: {fast}")
     assert shows(f"net: {fast} fc1: {slow} relu: {fast} fc2: {fast}")
@@ -123,7 +109,7 @@ def test_a_local_hook_takes_one_module_off_the_fast_path_and_a_global_one_all(x)
 
 
 def test_forward_directly_skips_the_modules_own_hooks(x):
-    net, fired = Net(), []
+    net, fired = small_net(), []
     net.register_forward_hook(lambda *_: fired.append("net"))
     net.fc1.register_forward_hook(lambda *_: fired.append("fc1"))
     assert torch.equal(net(x), net.forward(x))
@@ -145,7 +131,7 @@ def words(kind: str) -> str:
 
 
 def test_the_order_of_everything_in_one_layer(x):
-    layer, fired = Net().fc1, []
+    layer, fired = small_net().fc1, []
     note_all(fired, layer, "local")
     notes = {kind: lambda *_, kind=kind: fired.append(("global", kind.replace("_", " "))) for kind in KINDS}
     with global_hooks(**notes):
@@ -161,7 +147,7 @@ def test_the_order_of_everything_in_one_layer(x):
 
 
 def test_hooks_of_a_network_nest_forward_and_backward(x):
-    net, fired = Net(), []
+    net, fired = small_net(), []
     for name, module in (("net", net), ("fc1", net.fc1), ("fc2", net.fc2)):
         note_all(fired, module, name)
     net(x).sum().backward()
@@ -422,32 +408,11 @@ def test_other_wrong_answers_fail_with_a_sentence(name, answer):
 
 
 def test_an_answer_that_uses_torchs_own_handle_is_told_what_was_expected():
-    from torch.utils.hooks import RemovableHandle
-
     class Handle(RemovableHandle):
         def __init__(self, table):
             super().__init__(table)
 
     assert "expected a context manager" in outcome_of("Handle", Handle).sentence
-
-
-def test_registering_directly_in_a_backward_hook_object_is_accepted(x):
-    """The reference uses torch's BackwardHook; it behaves as registering on the module does."""
-    seen = []
-
-    def run(registered):
-        layer, leaf = Twice(), x.detach().clone().requires_grad_()
-        look = [lambda m, into, out: seen.append((into, out)), lambda m, out: seen.append(out)]
-        if registered:
-            layer.register_full_backward_hook(look[0])
-            layer.register_full_backward_pre_hook(look[1])
-            layer(leaf).sum().backward()
-        else:
-            nodes = BackwardHook(layer, look[:1], look[1:])
-            nodes.setup_output_hook(layer.forward(*nodes.setup_input_hook((leaf,)))).sum().backward()
-        return repr(seen), seen.clear()
-
-    assert run(True) == run(False)
 
 
 @pytest.mark.parametrize("name", ["run_pre_hooks", "run_forward_hooks", "run_always_called"])
