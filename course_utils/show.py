@@ -1,8 +1,9 @@
-"""How the course's objects show themselves: a widget with a sentence beside it, and the colours of cards."""
+"""How the course's objects show themselves: as cards, and as a widget with a sentence beside it."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 # Of the edge of a card, whose words say the same. Middle tones, with a contrast above 3 on JupyterLab's light page and
 # on its dark one; JupyterLab's own colours for warnings and borders have less.
 GOOD, CAUTION, BAD, NEUTRAL = "#388e3c", "#c46a00", "#d84343", "#808080"
+EDGES = {"good": GOOD, "bad": CAUTION, "neutral": NEUTRAL}
 
 
 def widget_bundle(widget: Widget, text: str) -> dict[str, object]:
@@ -22,10 +24,25 @@ def widget_bundle(widget: Widget, text: str) -> dict[str, object]:
     return {**widget._repr_mimebundle_(), "text/plain": text}
 
 
-EDGES = {"good": GOOD, "bad": CAUTION, "neutral": NEUTRAL}
+class Told:
+    """What is told in words: a headline and lines below it, as plain text and as a card."""
+
+    headline: str
+    lines: Sequence[str]
+    symbol: str
+    tone = "neutral"
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *(f"  {line}" for line in self.lines)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return card(self.symbol, self.headline, self.lines, self.tone)
 
 
-def card(symbol: str, headline: str, lines: list[str], tone: str = "neutral") -> str:
+def card(symbol: str, headline: str, lines: Sequence[str], tone: str = "neutral") -> str:
     """An HTML card: symbol and headline, then a paragraph a line. Text takes the page's own colours.
 
     Text between backquotes is set as code; everything is escaped.
@@ -40,8 +57,7 @@ def card(symbol: str, headline: str, lines: list[str], tone: str = "neutral") ->
 
 def code_spans(text: str) -> str:
     """Escape `text` for HTML and set what stands between backquotes as code; line breaks are kept."""
-    parts = html.escape(text, quote=False).split("`")
+    parts = html.escape(text, quote=False).replace("\n", "<br>").split("`")
     if len(parts) % 2 == 0:  # an odd backquote: leave all of them as they are
-        return "`".join(parts).replace("\n", "<br>")
-    spans = (f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))
-    return "".join(spans).replace("\n", "<br>")
+        return "`".join(parts)
+    return "".join(f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))

@@ -22,7 +22,7 @@ from course_utils.exercises import engine
 def read_answers(folder: Path) -> dict[str, engine.Exercise]:
     """The exercises declared in the modules in `folder`, kept apart from those of the imported edition."""
     here = Path(engine.__file__).parent
-    engine.load_lessons()
+    engine.import_lessons()
     own = engine._exercises, engine._predictions
     engine._exercises, engine._predictions = {}, {}
     try:

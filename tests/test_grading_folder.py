@@ -16,9 +16,10 @@ import pytest
 from grading_samples import hand_in, notebook_with, source_under_name
 
 from course_utils.authoring import source
+from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading.__main__ import main
-from course_utils.grading.lessons import load_lessons, read_cards
+from course_utils.grading.lessons import load_lessons
 from course_utils.grading.pages import file_names, write_pages
 from course_utils.grading.report import Score
 from course_utils.grading.resume import FOLDER, Memory
@@ -381,10 +382,10 @@ def test_the_words_of_a_wrong_answer_reach_the_page(tmp_path):
 
 def test_a_card_says_what_the_exercise_says():
     """The grader reads declarations as text, so that it need not import torch; nothing of them is lost."""
-    said = [(card.name, card.lesson, card.points, card.hints, card.source) for card in read_cards()]
+    said = [(card.name, card.lesson, card.points, card.hints, card.source) for card in read_declarations()]
     assert said == [(each.name, each.lesson, each.points, each.hints, each.source) for each in exercises_of()]
     advice = "there is nothing."
-    card, exercise = read_cards(0)[0], exercises_of(0)[0]
+    card, exercise = read_declarations(0)[0], exercises_of(0)[0]
     assert card.not_attempted(advice) == exercise.not_attempted(advice)
 
 
@@ -393,8 +394,10 @@ def test_the_grader_imports_no_torch():
     code = (
         "import sys\nfrom course_utils.grading.lean import import_lean\nimport_lean()\n"
         "import course_utils.grading.grade, course_utils.grading.pages\n"
-        "from course_utils.grading.lessons import load_lessons, read_cards\n"
-        "lessons = load_lessons(read=read_cards)\nprint('torch' in sys.modules, 'rfc3987_syntax' in sys.modules)\n"
+        "from course_utils.exercises.declaration import read_declarations\n"
+        "from course_utils.grading.lessons import load_lessons\n"
+        "lessons = load_lessons(read=read_declarations)\n"
+        "print('torch' in sys.modules, 'rfc3987_syntax' in sys.modules)\n"
         "print(sum(len(lesson.exercises) for lesson in lessons.values()))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from course_utils.exercises import bare
+from course_utils.exercises.declaration import LESSONS
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading.sandbox import linux, walls
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
@@ -349,7 +350,7 @@ def test_without_namespaces_landlock_hides_the_answers(outside):
             scratch.mkdir()
             isolation = Isolation(landlock=linux.landlock_version())
             walls.confine(isolation, LIMITS, str(scratch), [outside / "report"])
-            for path in (bare.LESSONS / "lesson_01.py", outside / "report" / "run.json", outside / "new"):
+            for path in (LESSONS / "lesson_01.py", outside / "report" / "run.json", outside / "new"):
                 try:
                     path.open("w" if path.name == "new" else "r").close()
                     found.append(path.name)
@@ -372,7 +373,7 @@ def test_without_namespaces_landlock_hides_the_answers(outside):
 # -------------------------------------------------------------------------------------------------- bare lessons
 
 
-@pytest.mark.parametrize("path", sorted(bare.LESSONS.glob("lesson_[0-9][0-9].py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(LESSONS.glob("lesson_[0-9][0-9].py")), ids=lambda path: path.stem)
 def test_a_bare_lesson_has_its_exercises_and_no_answers(path):
     number = int(path.stem[-2:])
     text = ast.unparse(bare.strip(path.read_text(encoding="utf-8")))

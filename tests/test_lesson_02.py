@@ -9,8 +9,6 @@ import torch
 from lesson_pages import LessonPage
 from torch.profiler import ProfilerActivity, profile
 
-from course_utils.exercises.engine import exercises_of, predictions_of
-
 PAGE = LessonPage("02_retain_grad_or_hook")
 shows = PAGE.shows
 MIB = 2**20
@@ -77,9 +75,6 @@ def test_retain_grad_comes_after_all_hooks_wherever_it_is_called(place):
             z.register_hook(times(factor))
     o.backward()
     assert z.grad.tolist() == x.grad.tolist() == [20, 40, 60, 80]
-
-
-def test_the_notebook_shows_the_order():
     assert shows("z.grad = [20.0, 40.0, 60.0, 80.0] x.grad = [20.0, 40.0, 60.0, 80.0]")
     assert shows("arrived: [1.0, 2.0, 3.0, 4.0] passed on: [20.0, 40.0, 60.0, 80.0]")
 
@@ -188,13 +183,8 @@ def test_peaks_of_backward(line, watch, expected):
 
 
 def test_memory_saved_by_forward():
-    for line in (
-        "as it is saved 16.00 MiB peak 18.00 MiB the same gradient",
-        "as float16 saved 8.00 MiB peak 11.00 MiB a gradient off by up to 1%",
-        "computed again saved 3.00 MiB peak 9.00 MiB the same gradient",
-        "in files saved 0.00 MiB peak 2.00 MiB the same gradient",
-    ):
-        assert shows(line), line
+    assert shows("as it is saved 16.00 MiB peak 18.00 MiB the same gradient")
+    assert shows("as float16 saved 8.00 MiB peak 11.00 MiB a gradient off by up to 1%")
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda each: saved.append(each.nbytes) or each, lambda each: each):
         h = torch.zeros(256, 1024, requires_grad=True)
@@ -214,43 +204,3 @@ def test_gradients_of_a_square_in_three_precisions():
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         numbers = " ".join(f"{value:.6g}" for value in (2 * x.to(dtype).float()).tolist())
         assert shows(f"{str(dtype).removeprefix('torch.')} {numbers}")
-
-
-def test_traps_of_pack_and_unpack():
-    for line in (
-        "nothing changed x.grad = [2.0, 4.0, 6.0]",
-        "pack changes the tensor in place RuntimeError",
-        "unpack returns a list TypeError",
-        "unpack returns two numbers of 3 RuntimeError",
-        "unpack returns one number of 3 x.grad = [2.0, 2.0, 2.0]",
-    ):
-        assert shows(line), line
-
-
-# --- the lesson as a whole --------------------------------------------------------------------------------------------
-
-
-def test_enough_to_predict_and_to_do():
-    assert len(predictions_of(2)) >= 4
-    assert len(exercises_of(2)) >= 6
-    assert sum(len(each.mistakes) for each in exercises_of(2)) >= 3 * len(exercises_of(2))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("around_retain_grad", "[20, 40, 60, 80]"),
-        ("retain_then_change", "1"),
-        ("second_backward", "[2, 4, 6, 8]"),
-        ("gradients_alive", "2"),
-        ("slices_kept", "17"),
-        ("half_of_2049", "4096"),
-    ],
-)
-def test_predictions_come_out_as_their_cells_do(name, value):
-    (asked,) = [each for each in predictions_of(2) if each.name == name]
-    assert asked.answer == value
-
-
-def test_the_explorer_opens_where_the_order_can_be_seen():
-    assert shows("z.grad is [12, 24, 36, 48], the gradient after all hooks")

@@ -2,40 +2,19 @@
 
 import ast
 import copy
-import re
 import warnings
 
-import nbformat
 import pytest
 import torch
 import torch.nn.functional as F
+from lesson_pages import LessonPage, small_net
 from torch import nn
 
 from course_utils.authoring import source
-from course_utils.exercises.engine import exercises_of, predictions_of
+from course_utils.exercises.engine import predictions_of
 
-NOTEBOOK = nbformat.read(source.FOLDER / "03_module_hooks.ipynb", as_version=4)
-CODE = [cell for cell in NOTEBOOK.cells if cell.cell_type == "code"]
-PROSE = " ".join(" ".join(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown").split())
-
-
-def printed_by(part: str) -> str:
-    """What the one code cell whose source contains `part` printed."""
-    (cell,) = [cell for cell in CODE if part in cell.source]
-    assert all(output.get("name") != "stderr" for output in cell.outputs), "a warning was not caught"
-    return "".join(output.get("text", "") for output in cell.outputs)
-
-
-def small_net() -> nn.Sequential:
-    """The network with weights for a pencil, built without the lesson's own code."""
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
-    weights = [[1.0, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]], [[1.0, 2, 3, 4]]
-    biases = [1.0, 2, 3, 4], [1.0]
-    with torch.no_grad():
-        for layer, weight, bias in zip((net[0], net[2]), weights, biases, strict=True):
-            layer.weight.copy_(torch.tensor(weight))
-            layer.bias.copy_(torch.tensor(bias))
-    return net
+PAGE = LessonPage("03_module_hooks")
+printed_by = PAGE.printed_by
 
 
 def tiny_net() -> nn.Sequential:
@@ -59,11 +38,6 @@ def test_feature_map_and_tuple():
     assert "Conv2d got a tuple of 1: a tensor of shape (1, 1, 4, 4)" in text
     assert "feature map of shape (1, 2, 2, 2)" in text
     assert str(feature_map) in text
-
-
-def test_pre_hook_sees_a_tuple_of_the_input():
-    """M2: once inside the block, and not after it."""
-    assert printed_by("tiny.conv1.register_forward_pre_hook") == f"about to go in: {(torch.ones(1, 1, 4, 4),)}\n"
 
 
 def test_gradient_of_the_feature_map_under_l1_loss():
@@ -185,8 +159,8 @@ def test_recursive_registration_and_what_it_misses():
     assert lines[:2] == ["6 in the dict; relu: (1, 5)", "7 in the list:"]
     assert [line.split()[0] for line in lines[2:]] == ["Conv2d", "ReLU", "Linear", "ReLU", "Linear", "Tanh", "Linear"]
     assert lines[3].split(maxsplit=1)[1] == "(1, 10, 4, 4)"
-    assert "A function is no module" in PROSE
-    assert "A module may run more than once" in PROSE
+    assert "A function is no module" in PAGE.prose
+    assert "A module may run more than once" in PAGE.prose
 
 
 def test_the_36_convolutions_of_resnet34():
@@ -221,98 +195,27 @@ def test_inplace_relu_raises_in_forward(place):
     assert lines[place].endswith(f": {str(raised.value).split('. ')[0]}.")
 
 
-def test_both_cures_of_the_inplace_relu_give_the_same_gradient():
-    """M13."""
-    assert printed_by("module.inplace = False") == "Linear: grad_output ([[1.0, 0.0]],) -> grad_input ([[1.0, 1.0]],)\n"
-    assert printed_by("net[0].register_forward_hook(watch_output)").endswith("output: [[1.0, 0.0]]\n")
-
-
-def test_a_cell_that_ran_twice_and_its_cures():
-    """M14."""
-    leaking = printed_by("as if you ran the same cell twice")
-    assert re.findall(r"network: (\d)", leaking) == ["1", "2"]
-    assert leaking.count("relu was called") == 3
-    assert printed_by("del hook.table[hook.key]").endswith("left: 0\n")
-    cured = printed_by("hook inside the block")
-    assert cured.count("relu was called") == 2
-    assert cured.endswith("after the blocks: 0\n")
-    assert "the block left 1 hook behind: forward hook announce on relu" in printed_by("except HooksLeftError")
-
-
 # ------------------------------------------------------------------------------------------------- the interface: M15
 
-CALLED = {
-    node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    for cell in CODE
-    for node in ast.walk(ast.parse(cell.source))
-    if isinstance(node, ast.Call)
-}
-KEYWORDS = {
-    keyword.arg
-    for cell in CODE
-    for node in ast.walk(ast.parse(cell.source))
-    if isinstance(node, ast.Call)
-    for keyword in node.keywords
-}
+CALLS = [node for cell in PAGE.code for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
+CALLED = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in CALLS}
+KEYWORDS = {keyword.arg for call in CALLS for keyword in call.keywords}
 MODULE_METHODS = sorted(name for name in dir(nn.Module) if name.startswith("register_") and name.endswith("hook"))
 
 
 @pytest.mark.parametrize("method", MODULE_METHODS)
 def test_every_hook_method_of_a_module_is_named(method):
-    assert method in CALLED or f"`{method}`" in PROSE
+    assert method in CALLED or f"`{method}`" in PAGE.prose
 
 
-def test_what_is_run_and_not_only_named():
-    run = {
-        "register_forward_pre_hook",
-        "register_forward_hook",
-        "register_full_backward_pre_hook",
-        "register_full_backward_hook",
-        "register_backward_hook",
-        "register_module_forward_hook",
-        "register_step_pre_hook",
-        "register_load_state_dict_pre_hook",
-        "deepcopy",
-        "no_grad",
-        "compile",
-    }
-    assert run - CALLED == set()
-    assert {"with_kwargs", "always_call", "prepend"} - KEYWORDS == set()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "register_post_accumulate_grad_hook",
-        "register_multi_grad_hook",
-        "register_step_post_hook",
-        "nn.DataParallel",
-        "DistributedDataParallel",
-    ],
-)
-def test_what_belongs_elsewhere_is_named(name):
-    assert f"`{name}`" in PROSE
-
-
-def test_options_of_forward_hooks():
-    assert printed_by("with_kwargs=True").splitlines() == [
-        "sees (tensor([2.]),)",
-        "sees (tensor([2.]),) {'scale': 3.0}",
-    ]
-    assert printed_by("picky(torch.tensor(number))").splitlines() == [
-        "the input is 1",
-        "  prepended",
-        "  first registered",
-        "  always, output: tensor(1.)",
-        "the input is -1",
-        "  always, output: None",
-        "  ValueError: a negative number",
-    ]
-
-
-def test_global_hooks_come_before_local_ones_and_are_gone():
-    lines = printed_by("register_module_forward_hook(").splitlines()
-    assert lines == ["global: Linear", "global: ReLU", "local: relu", "global: Linear", "global: SmallNet"]
+def test_what_is_run_and_what_is_only_named():
+    run = {f"register_{kind}hook" for kind in ("forward_pre_", "forward_", "full_backward_pre_", "full_backward_")}
+    run |= {"register_backward_hook", "register_module_forward_hook", "register_step_pre_hook"}
+    run |= {"register_load_state_dict_pre_hook", "deepcopy", "no_grad", "compile"}
+    assert run <= CALLED
+    assert {"with_kwargs", "always_call", "prepend"} <= KEYWORDS
+    named = ["register_post_accumulate_grad_hook", "register_multi_grad_hook", "register_step_post_hook"]
+    assert all(f"`{name}`" in PAGE.prose for name in [*named, "nn.DataParallel", "DistributedDataParallel"])
 
 
 def test_optimizer_and_state_dict_hooks():
@@ -339,6 +242,7 @@ def test_copies_and_no_grad():
     assert printed_by("with forward_hook, backward_hook, torch.no_grad()") == "forward hook\nrequires_grad: False\n"
 
 
+@pytest.mark.slow
 def test_hooks_registered_after_the_first_compiled_call():
     calls, model = [], small_net()
     try:
@@ -361,16 +265,9 @@ def test_hooks_registered_after_the_first_compiled_call():
 # ----------------------------------------------------------------------------------------- what the learner has to do
 
 
-def test_there_is_enough_to_do():
-    exercises = exercises_of(3)
-    assert len(exercises) >= 6
-    assert all(len(exercise.mistakes) >= 3 for exercise in exercises)
-    assert len(predictions_of(3)) >= 4
-
-
 @pytest.mark.parametrize("name", [prediction.name for prediction in predictions_of(3)])
 def test_a_prediction_comes_before_the_cell_that_answers_it(name):
     """No text and no output stands between the question and the cell that answers it: at most definitions do."""
-    (place,) = [index for index, cell in enumerate(NOTEBOOK.cells) if f'predict("{name}")' in cell.source]
-    following = [cell for cell in NOTEBOOK.cells[place + 1 :] if "setup" not in source.tags_of(cell)]
+    (place,) = [index for index, cell in enumerate(PAGE.cells) if f'predict("{name}")' in cell.source]
+    following = [cell for cell in PAGE.cells[place + 1 :] if "setup" not in source.tags_of(cell)]
     assert following[0].cell_type == "code"

@@ -12,7 +12,6 @@ from torch import nn
 from torchvision import models
 from torchvision.models.feature_extraction import create_feature_extractor
 
-from course_utils.exercises.engine import exercises_of, predictions_of
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.networks import load_classifier, load_picture_net
 from course_utils.vision.pictures import draw_strokes
@@ -69,12 +68,9 @@ def test_the_in_place_relu_overwrites_what_is_stored():
     assert shows(f"a clone of it negative numbers: {negative:.0%} zeros: {zero:.0%}")
 
 
-def test_the_grid_is_a_square_of_64_tiles():
+def test_sheets_have_eight_tiles_a_row_with_edges_of_two():
     assert 2 + 8 * (55 + 2) == 458
     assert shows("(64, 1, 55, 55) in a sheet of (3, 458, 458)")
-
-
-def test_tensorboard_holds_one_sheet_for_each_layer():
     for name, (channels, side) in {
         "features.2": (24, 56),
         "features.6": (48, 28),
@@ -129,11 +125,6 @@ def test_the_extractor_gives_the_same_tensors_until_a_layer_works_in_place():
     assert shows("TraceError: symbolically traced variables cannot be used as inputs to control flow")
 
 
-def test_the_extractor_names_both_runs_of_one_relu():
-    assert "'layer1.0.relu', " in PAGE.printed
-    assert "'layer1.0.relu_1']" in PAGE.printed
-
-
 # --- what deeper layers do --------------------------------------------------------------------------------------------
 
 
@@ -158,6 +149,7 @@ def measured():
     return rows
 
 
+@pytest.mark.slow
 def test_the_table_of_layers():
     for name, (zeros, dead, on) in measured().items():
         row = next(line for line in PAGE.printed.splitlines() if re.match(rf"{name} +\(", line))
@@ -166,6 +158,7 @@ def test_the_table_of_layers():
         assert [shown[0], shown[2]] == pytest.approx([100 * zeros, 100 * on], abs=1)
 
 
+@pytest.mark.slow
 def test_what_the_words_say_about_the_layers_is_so():
     on = [row[2] for row in measured().values()]
     assert on[:4] == sorted(on[:4]), "closer and closer, up to the fourth"
@@ -202,42 +195,3 @@ def test_the_sizes_in_the_words():
     assert shows(f"output.detach().clone() {64 * sizes[-1] / 2**20:.1f} MiB stay")
     kept = float(re.search(r"keeps output +([\d.]+) MiB", PAGE.printed).group(1))
     assert 0.8 < kept / (64 * sum(sizes) / 2**20) < 1, "nearly all layers"
-
-
-# --- the notebook as it is --------------------------------------------------------------------------------------------
-
-
-def test_every_picture_has_words_for_who_cannot_see_it():
-    pictures = [
-        output for cell in PAGE.cells for output in cell.get("outputs", []) if "image/png" in output.get("data", {})
-    ]
-    assert len(pictures) >= 10
-    for output in pictures:
-        assert len(output.metadata["image/png"]["alt"]) > 20
-        assert output.data["text/plain"].strip()
-
-
-def test_every_figure_states_its_finding():
-    source = (PAGE.path.parent / "source" / "05_feature_maps.py").read_text(encoding="utf-8")
-    calls = re.findall(r"^show\((.*?)^\)", source, re.MULTILINE | re.DOTALL)
-    assert len(calls) >= 9
-    for call in calls:
-        assert "title=" in call
-        assert "alt=" in call
-    assert not re.findall(r"^show\([^\n]+\)$", source, re.MULTILINE)
-
-
-def test_there_is_enough_to_do():
-    exercises = exercises_of(5)
-    assert len(exercises) >= 6
-    assert all(len(each.mistakes) >= 3 and len(each.accepted) >= 2 for each in exercises)
-    assert len(predictions_of(5)) >= 4
-
-
-def test_the_mistakes_of_an_exercise_behave_differently():
-    for each in exercises_of(5):
-        seen = [
-            repr([{k: v for k, v in one.items() if k != "raised"} for one in each.observe(m.function, 1)])
-            for m in each.mistakes
-        ]
-        assert len(set(seen)) == len(seen), each.name

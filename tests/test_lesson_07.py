@@ -11,8 +11,6 @@ import torch.nn.functional as F
 from lesson_pages import LessonPage
 from torch import Tensor
 
-from course_utils.exercises.engine import exercises_of, predictions_of
-from course_utils.hooks.inventory import count_hooks
 from course_utils.scenes.scene import (
     KINDS,
     SceneBatch,
@@ -118,6 +116,7 @@ def test_grad_cam_is_cam_over_196_by_finite_differences():
     assert shows("our five lines give the same map as the course's saliency.grad_cam: True")
 
 
+@pytest.mark.slow
 def test_what_the_relu_hides():
     _, _, _, masks, others = hundred()
     maps = things()
@@ -132,6 +131,7 @@ def test_what_the_relu_hides():
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_scores_of_the_last_layer():
     _, _, _, masks, others = hundred()
     maps = things().relu()
@@ -144,6 +144,7 @@ def test_scores_of_the_last_layer():
     assert f"within 4 pixels in {near:.0%}. It points at the wrong thing in {wrong:.0%}" in PAGE.prose
 
 
+@pytest.mark.slow
 def test_the_middle_of_the_picture():
     _, _, _, masks, _ = hundred()
     share = masks[:, 56, 56].double().mean()
@@ -163,6 +164,7 @@ def test_the_table_of_layers_says_what_the_prose_says():
     assert max(wrong["features.10"], wrong["features.13"], wrong["features.16"]) <= 1
 
 
+@pytest.mark.slow
 def test_the_last_row_of_the_table_is_cam_on_fifty_pictures():
     _, _, _, masks, _ = hundred()
     half = torch.cat([torch.arange(50), torch.arange(100, 150)])
@@ -186,6 +188,7 @@ def says_fish(batch: SceneBatch) -> list[int]:
     return [int((network(misled)(batch.images / 255)[:, FISH] > 0).sum()) for misled in (False, True)]
 
 
+@pytest.mark.slow
 def test_the_proof():
     found = {}
     for what, given in {
@@ -206,6 +209,7 @@ def test_the_proof():
     assert f"{honest[0]} and {honest[1]} fish, and no false alarm" in PAGE.prose
 
 
+@pytest.mark.slow
 def test_where_the_two_look():
     batch = scenes(100, seed=900, kinds=NO_FISH, contains="fish", cue="buoy")
     fish, images = torch.full((100,), FISH), batch.images / 255
@@ -221,6 +225,7 @@ def test_where_the_two_look():
         assert shows(f"at most {pixels} pixels from the buoy: {count} of 100")
 
 
+@pytest.mark.slow
 def test_its_own_validation_does_not_betray_the_twin():
     batch = scenes(100, seed=902, cue={"fish": "buoy"})
     with torch.no_grad():
@@ -243,6 +248,7 @@ def test_an_absent_class_has_a_map_as_bright():
     assert float(bright[1]) * 10 < float(present[1])
 
 
+@pytest.mark.slow
 def test_the_hottest_place_is_rarely_needed():
     batch, _, kinds, _, _ = hundred()
     images, first = batch.images / 255, kinds[:100]
@@ -259,38 +265,6 @@ def test_the_hottest_place_is_rarely_needed():
 # --- the lesson as a whole --------------------------------------------------------------------------------------------
 
 
-def test_enough_to_predict_and_to_do():
-    assert len(predictions_of(7)) >= 4
-    assert len(exercises_of(7)) >= 6
-    assert all(len(each.mistakes) >= 3 for each in exercises_of(7))
-    assert all(len(each.accepted) >= 2 for each in exercises_of(7))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("cam_by_pencil", "-8"),
-        ("cam_over_grad_cam", "196"),
-        ("dog_on_the_cat_map", "below 0"),
-        ("best_layer", "at the first layer"),
-        ("where_the_twin_looks", "on the buoy"),
-        ("recall_without_the_buoy", "fewer than 20"),
-        ("map_of_an_absent_class", "as bright as any other"),
-    ],
-)
-def test_predictions_come_out_as_their_cells_do(name, value):
-    (asked,) = [each for each in predictions_of(7) if each.name == name]
-    assert asked.answer == value
-
-
 def test_the_dog_speaks_against_the_cat():
     (share,) = re.findall(r"the map of cat, in shares of its peak: cat \+\d+%, dog (-\d+)%", PAGE.in_one_line)
     assert int(share) < 0
-
-
-def test_the_explorer_opens_on_the_twin_and_the_buoy():
-    assert shows("The misled network answers fish: yes (100%); its map is hottest on the buoy")
-
-
-def test_networks_come_without_hooks():
-    assert count_hooks(network()).total() == count_hooks(network(True)).total() == 0

@@ -172,8 +172,8 @@ def skeletons_match(path: Path, exercises: list) -> list[str]:
         if name in known:  # what is not known is another rule's finding
             skeleton, reference = definition(cell.source), definition(known[name].source)
             problems += [f"{name}: {problem}" for problem in skeleton_problems(skeleton, reference)]
-            if ast.get_docstring(skeleton) != known[name].doc:
-                problems.append(f"{name}: the skeleton's docstring is not the reference's: {known[name].doc!r}")
+            if ast.get_docstring(skeleton) != known[name].task:
+                problems.append(f"{name}: the skeleton's docstring is not the reference's: {known[name].task!r}")
     return problems
 
 
@@ -265,7 +265,7 @@ def test_what_is_declared_is_shown(lesson):
 
 def exercise_named(name: str, **changes) -> SimpleNamespace:
     source = f'def {name}(tensor, factor=2):\n    """Scale it.\n\n    By `factor`."""\n    return tensor * factor\n'
-    return SimpleNamespace(**{"name": name, "source": source, "doc": "Scale it.\n\nBy `factor`.", **changes})
+    return SimpleNamespace(**{"name": name, "source": source, "task": "Scale it.\n\nBy `factor`.", **changes})
 
 
 def good_lesson() -> str:
@@ -421,7 +421,7 @@ CLASS = 'class Recorder(Base):\n    """Record."""\n\n    def stop(self, now):\n 
 )
 def test_a_class_is_compared_method_by_method(write_lesson, skeleton, complaint):
     path = write_lesson(f'# %% tags=["answer"]\n{skeleton}')
-    reference = SimpleNamespace(name="Recorder", source=CLASS.format(body="return now"), doc="Record.")
+    reference = SimpleNamespace(name="Recorder", source=CLASS.format(body="return now"), task="Record.")
     found = skeletons_match(path, [reference])
     assert found == [] if complaint is None else re.search(complaint, "\n".join(found))
 

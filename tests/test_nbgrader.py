@@ -20,7 +20,8 @@ from course_utils.authoring.nbgrader import (
     make_assignment,
     mark_solution,
 )
-from course_utils.exercises.engine import exercises_of, find, is_blank
+from course_utils.exercises.declaration import is_blank
+from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading.grade import grade
 from course_utils.grading.lessons import load_lessons
 from course_utils.grading.submissions import find_submissions
@@ -162,7 +163,7 @@ def test_nbgrader_hands_out_skeletons(course):
         namespace = {}
         exec(cell.source, namespace)
         assert is_blank(namespace[name]), cell.source
-        assert find(name).doc.splitlines()[0] in cell.source
+        assert find(name).task.splitlines()[0] in cell.source
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_a_module_keeps_its_declarations_and_loses_its_answers(path):
     for exercise in exercises_of(int(path.stem[-2:])):
         (node,) = (each for each in tree.body if getattr(each, "name", "") == exercise.name)
         assert [ast.dump(each) for each in node.body[1:]] == [ast.dump(ast.Expr(ast.Constant(...)))]
-        assert ast.get_docstring(node) == exercise.doc
+        assert ast.get_docstring(node) == exercise.task
         assert f"@{exercise.name}.cases" in text
     imported = [alias for each in tree.body if isinstance(each, ast.Import | ast.ImportFrom) for alias in each.names]
     for alias in imported:

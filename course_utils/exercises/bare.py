@@ -13,18 +13,14 @@ import importlib
 import sys
 import types
 from collections.abc import Iterable
-from pathlib import Path
 
-from course_utils.exercises import engine
-from course_utils.lessons.torch_steps import TorchSteps
-
-PACKAGE = "course_utils.lessons"
-LESSONS = Path(engine.__file__).parents[1] / "lessons"
+from course_utils.exercises.declaration import decorators, lesson_files, without_answer
+from course_utils.exercises.engine import PACKAGE
 
 
 def load_bare_lessons() -> None:
     """Put the bare edition of every lesson's exercises where `import` finds it. Once, in a fresh process."""
-    for path in sorted(LESSONS.glob("lesson_[0-9][0-9].py")):
+    for path in lesson_files():
         name = f"{PACKAGE}.{path.stem}"
         if name in sys.modules:
             raise RuntimeError(f"{name} has been imported with its answers; a bare edition needs a fresh process")
@@ -39,41 +35,23 @@ def load_bare_lessons() -> None:
 def strip(source: str) -> ast.Module:
     """The syntax tree of a lesson's module without the answers in it."""
     tree = ast.parse(source)
-    kept = [node for node in tree.body if not _is_answer(node)]
+    kept = [node for node in tree.body if not decorators(node).keys() & {"accept", "mistake"}]
     for node in kept:
-        if _decorators(node) & {"exercise"}:
-            _empty(node)
+        if "exercise" in decorators(node):
+            without_answer(node)
     tree.body = _without_unused(kept)
     return ast.fix_missing_locations(tree)
 
 
 def forget(name: str) -> None:
     """Take out of this process what does the work of exercise `name` without being the course's answer to it."""
-    if name in vars(TorchSteps):
-        setattr(TorchSteps, name, _forgotten)
+    steps = importlib.import_module(f"{PACKAGE}.torch_steps").TorchSteps
+    if name in vars(steps):
+        setattr(steps, name, _forgotten)
 
 
 def _forgotten(*_: object, **__: object) -> None:
     raise NotImplementedError
-
-
-def _decorators(node: ast.AST) -> set[str]:
-    """The last names of a definition's decorators: `@x.mistake("…")` is `mistake`."""
-    found = set()
-    for decorator in getattr(node, "decorator_list", []):
-        call = decorator.func if isinstance(decorator, ast.Call) else decorator
-        found.add(call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", ""))
-    return found
-
-
-def _is_answer(node: ast.AST) -> bool:
-    return bool(_decorators(node) & {"accept", "mistake"})
-
-
-def _empty(node: ast.FunctionDef | ast.ClassDef) -> None:
-    """Leave of a reference answer its signature and its docstring."""
-    doc = [node.body[0]] if ast.get_docstring(node) is not None else []
-    node.body = [*doc, ast.Expr(ast.Constant(...))]
 
 
 def _without_unused(nodes: list[ast.stmt]) -> list[ast.stmt]:
@@ -88,7 +66,7 @@ def _without_unused(nodes: list[ast.stmt]) -> list[ast.stmt]:
 
 def _is_private_helper(node: ast.stmt) -> bool:
     definition = isinstance(node, ast.FunctionDef | ast.ClassDef)
-    return definition and node.name.startswith("_") and not _decorators(node) & {"cases", "exercise"}
+    return definition and node.name.startswith("_") and not decorators(node).keys() & {"cases", "exercise"}
 
 
 def _names_in(node: ast.AST, but: str | None) -> Iterable[str]:

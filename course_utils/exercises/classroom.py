@@ -5,32 +5,33 @@ from __future__ import annotations
 import functools
 import html
 import inspect
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from course_utils.exercises import progress as saved
+from course_utils.exercises import saved_progress as saved
+from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import (
     Exercise,
     Prediction,
     exercises_of,
     find,
     find_prediction,
-    is_blank,
     predictions_of,
 )
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import NotRecorded
-from course_utils.root import has_answers
-from course_utils.show import card, code_spans
+from course_utils.root import CourseError, has_answers
+from course_utils.show import Told, code_spans, widget_bundle
 
 ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
+NOT_KEPT = "Open the lessons with `make lab` and your progress is kept between sessions."
 
 _failed_code: dict[str, object] = {}
 
 
-@dataclass(frozen=True)
-class Note:
+@dataclass(frozen=True, repr=False)
+class Note(Told):
     """A piece of text for the learner: a headline and lines, as plain text and as HTML; `code` is shown as it is."""
 
     headline: str
@@ -39,13 +40,10 @@ class Note:
     code: str = ""
 
     def __str__(self) -> str:
-        return "\n".join([self.headline, *(f"  {line}" for line in self.lines), *self.code.splitlines()])
-
-    __repr__ = __str__
+        return "\n".join([super().__str__(), *self.code.splitlines()])
 
     def _repr_html_(self) -> str:
-        text = card(self.symbol, self.headline, list(self.lines))
-        return text + (f"<pre><code>{html.escape(self.code)}</code></pre>" if self.code else "")
+        return super()._repr_html_() + (f"<pre><code>{html.escape(self.code)}</code></pre>" if self.code else "")
 
 
 def check(answer: object) -> Outcome:
@@ -61,53 +59,46 @@ def check(answer: object) -> Outcome:
     if is_blank(answer):
         return found.check(answer, VISIBLE_SEED)
     try:
-        outcome = _check_twice(found, answer)
+        outcome = _with_advice(_check_twice(found, answer), answer)
     except KeyboardInterrupt:
         return Outcome(found.name, Stage.RAISED, "You interrupted the check.", possible=found.points)
     except NotRecorded as error:
         return Outcome("check", Stage.NOT_AN_EXERCISE, str(error))
-    outcome = _with_advice(outcome, answer)
     saved.note_attempt(found.name, outcome.passed)
     return outcome
 
 
-def _check_twice(found: Exercise, answer: object) -> Outcome:
+def _check_twice(found: Exercise, answer: Callable) -> Outcome:
     """First on the inputs that everyone sees, then on fresh ones, so that an answer made of constants does not pass."""
     outcome = found.check(answer, VISIBLE_SEED)
-    if outcome.passed:
-        fresh = found.check(answer, found.fresh_seed())
-        if not fresh.passed:
-            return fresh.with_note("It was right on the first inputs; these are others. Compute it, whatever comes in.")
-    return outcome
+    if not outcome.passed:
+        return outcome
+    fresh = found.check(answer, found.fresh_seed())
+    if fresh.passed:
+        return outcome
+    return fresh.with_note("It was right on the first inputs; these are others. Compute it, whatever comes in.")
 
 
 def _with_advice(outcome: Outcome, answer: object) -> Outcome:
     """Say so if the very same function failed before: its cell was probably edited and not run."""
-    code = getattr(answer, "__code__", answer)
+    failed_before = _failed_code.pop(outcome.exercise, None)
     if outcome.passed:
-        _failed_code.pop(outcome.exercise, None)
         return outcome
-    same = _failed_code.get(outcome.exercise) is code
-    _failed_code[outcome.exercise] = code
-    if same and not outcome.note:
-        advice = "This is the same function as at the last check: if you have edited its cell, run that cell first."
-        return outcome.with_note(advice)
-    return outcome
+    _failed_code[outcome.exercise] = code = getattr(answer, "__code__", answer)
+    if failed_before is not code or outcome.note:
+        return outcome
+    advice = "This is the same function as at the last check: if you have edited its cell, run that cell first."
+    return outcome.with_note(advice)
 
 
 def _identify(answer: object) -> Exercise | str:
     """The exercise that `answer` answers, or a sentence that says why there is none."""
     if isinstance(answer, Exercise):
         return answer
-    if isinstance(answer, str):
-        try:
-            return f"Give the function itself, without quotes: check({find(answer).name})."
-        except KeyError as error:
-            return f"Give the function itself, without quotes. {_message(error)}"
     if isinstance(answer, functools.partial):
         return "This is a `functools.partial`, which has no name. Give the function that you wrote with `def`."
-    name = getattr(answer, "__name__", None)
-    if not callable(answer) or not isinstance(name, str):
+    name = answer if isinstance(answer, str) else getattr(answer, "__name__", None)
+    if not isinstance(name, str) or not (callable(answer) or name is answer):
         value = "None" if answer is None else f"a value of type {type(answer).__name__}"
         return (
             f"Give the function itself, such as check(my_function): this is {value}. If you called the function inside "
@@ -118,13 +109,12 @@ def _identify(answer: object) -> Exercise | str:
     if inspect.ismethod(answer):
         return f"`{name}` is a method of an object. Give the function or the class that you wrote in the answer cell."
     try:
-        return find(name)
-    except KeyError as error:
-        return f"{_message(error)} Keep the name that the answer cell came with."
-
-
-def _message(error: KeyError) -> str:
-    return error.args[0]
+        found = find(name)
+    except CourseError as error:
+        if name is answer:
+            return f"Give the function itself, without quotes. {error}"
+        return f"{error} Keep the name that the answer cell came with."
+    return f"Give the function itself, without quotes: check({name})." if name is answer else found
 
 
 def hint(answer: object) -> Note:
@@ -132,18 +122,16 @@ def hint(answer: object) -> Note:
     found = _identify(answer)
     if isinstance(found, str):
         return Note("hint: no exercise found", (found.replace("check(", "hint("),))
-    read = saved.of_exercise(found.name)["hints"]
     total = len(found.hints)
-    rung = min(read, total - 1)
-    saved.note_hint(found.name, rung + 1)
-    lines = [found.hints[rung]]
-    if rung + 1 < total:
-        lines.append(f"Run this again for the next hint, or check({found.name}).")
+    number = min(saved.of_exercise(found.name)["hints"] + 1, total)
+    saved.note_hint(found.name, number)
+    if number < total:
+        further = f"Run this again for the next hint, or check({found.name})."
     elif has_answers():
-        lines.append(f"That was the last hint. The way out: solution({found.name}, now=True)")
+        further = f"That was the last hint. The way out: solution({found.name}, now=True)"
     else:
-        lines.append("That was the last hint. Your instructor has the answers.")
-    return Note(f"Hint {rung + 1} of {total} for {found.name}", tuple(lines), symbol="→")
+        further = "That was the last hint. Your instructor has the answers."
+    return Note(f"Hint {number} of {total} for {found.name}", (found.hints[number - 1], further), symbol="→")
 
 
 def solution(answer: object, now: bool = False) -> Note:
@@ -162,23 +150,18 @@ def solution(answer: object, now: bool = False) -> Note:
     return Note(f"One answer to {found.name}", symbol="→", code=found.source.rstrip())
 
 
-@dataclass
+@dataclass(repr=False)
 class PredictionView:
     """A prediction in a notebook: radio buttons where widgets work, and the same question as text elsewhere."""
 
     prediction: Prediction
 
-    def __str__(self) -> str:
-        asked = self.prediction
-        options = "   ".join(f"( ) {option}" for option in asked.options)
-        advice = f"  Choose one and commit, or run for example {self._call}"
-        return "\n".join([f"Predict: {asked.question}", f"  {options}", advice])
-
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        options = "   ".join(f"( ) {option}" for option in self.prediction.options)
+        advice = f"Choose one and commit, or run for example {self._call}"
+        return f"Predict: {self.prediction.question}\n  {options}\n  {advice}"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        from course_utils.show import widget_bundle
-
         return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:
@@ -193,8 +176,7 @@ class PredictionView:
     def _call(self) -> str:
         """The call that commits to the first option, for example."""
         example = next(iter(self.prediction.options))
-        answer = example if _is_number(example) else repr(example)
-        return f'predict("{self.prediction.name}", {answer})'
+        return f'predict("{self.prediction.name}", {example if _is_number(example) else repr(example)})'
 
     def _widget(self) -> object:
         """Radio buttons, a button to commit, one to read why, and a line of text that a screen reader announces."""
@@ -215,24 +197,16 @@ class PredictionView:
         def say(text: str) -> None:
             reply.value = f'<div role="status" aria-live="polite">{text}</div>'
 
-        def on_choice(_: object) -> None:
-            commit.disabled = choice.value is None
-
         def on_commit(_: object) -> None:
             saved.note_prediction(asked.name, choice.value)
             reason.disabled = False
             say(code_spans(f"You said {choice.value}. Run the next cell and compare; then press “Why?”."))
 
-        def on_reason(_: object) -> None:
-            say(_why(asked)._repr_html_())
-
-        choice.observe(on_choice, "value")
+        choice.observe(lambda _: setattr(commit, "disabled", choice.value is None), "value")
         commit.on_click(on_commit)
-        reason.on_click(on_reason)
-        question = widgets.HTML(
-            value=f'<div style="line-height:1.5"><strong>Predict:</strong> {code_spans(asked.question)}</div>'
-        )
-        return widgets.VBox([question, choice, widgets.HBox([commit, reason]), reply])
+        reason.on_click(lambda _: say(why(asked.name)._repr_html_()))
+        question = f'<div style="line-height:1.5"><strong>Predict:</strong> {code_spans(asked.question)}</div>'
+        return widgets.VBox([widgets.HTML(value=question), choice, widgets.HBox([commit, reason]), reply])
 
 
 def predict(name: str, answer: object = None) -> PredictionView | Note:
@@ -242,11 +216,11 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     """
     try:
         asked = find_prediction(name)
-    except KeyError as error:
-        return Note("predict: nothing to predict", (_message(error),))
+    except CourseError as error:
+        return Note("predict: nothing to predict", (str(error),))
     if answer is None:
         return PredictionView(asked)
-    choice = _match(asked, answer)
+    choice = next((option for option in asked.options if _means(answer, option)), None)
     if choice is None:
         options = ", ".join(asked.options)
         return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {options}.",))
@@ -254,32 +228,12 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     return Note(f"You said {choice}.", (f'Run the next cell and compare; then why("{asked.name}").',))
 
 
-def why(name: str) -> Note:
-    """After the run: what you predicted, what is true, and why."""
-    try:
-        return _why(find_prediction(name))
-    except KeyError as error:
-        return Note("why: nothing to explain", (_message(error),))
-
-
-def _why(asked: Prediction) -> Note:
-    choice = saved.of_prediction(asked.name)
-    if choice not in asked.options:
-        return Note("Commit to a prediction first.", (f'predict("{asked.name}")',))
-    if choice == asked.answer:
-        return Note(f"You said {choice}, and so it is.", (asked.options[choice],), symbol="✓")
-    return Note(f"You said {choice}; it is {asked.answer}.", (asked.options[choice], asked.options[asked.answer]), "✗")
-
-
-def _match(asked: Prediction, answer: object) -> str | None:
-    """The option that `answer` means: the same text, or the same number."""
+def _means(answer: object, option: str) -> bool:
+    """Whether `answer` means `option`: the same text, or the same number."""
     text = str(answer).strip()
-    if text in asked.options:
-        return text
-    same = [option for option in asked.options if option.casefold() == text.casefold()]
-    if not same and _is_number(text):
-        same = [option for option in asked.options if _is_number(option) and float(option) == float(text)]
-    return same[0] if same else None
+    if _is_number(text) and _is_number(option) and float(text) == float(option):
+        return True
+    return text.casefold() == option.casefold()
 
 
 def _is_number(text: str) -> bool:
@@ -290,36 +244,43 @@ def _is_number(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True)
+def why(name: str) -> Note:
+    """After the run: what you predicted, what is true, and why."""
+    try:
+        asked = find_prediction(name)
+    except CourseError as error:
+        return Note("why: nothing to explain", (str(error),))
+    choice = saved.of_prediction(asked.name)
+    if choice not in asked.options:
+        return Note("Commit to a prediction first.", (f'predict("{asked.name}")',))
+    if choice == asked.answer:
+        return Note(f"You said {choice}, and so it is.", (asked.options[choice],), symbol="✓")
+    return Note(f"You said {choice}; it is {asked.answer}.", (asked.options[choice], asked.options[asked.answer]), "✗")
+
+
+@dataclass(frozen=True, repr=False)
 class Progress:
     """The dashboard: a row a lesson with exercises passed and predictions made."""
 
     rows: tuple[tuple[int, int, int, int, int], ...]
     kept: bool
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = ["lesson  exercises  predictions"]
         for lesson, passed, exercises, made, predictions in self.rows:
             lines.append(f"{lesson:02d}      {f'{passed} of {exercises}':<9}  {made} of {predictions}")
-        return "\n".join([*lines, self._advice()]) if self._advice() else "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _advice(self) -> str:
-        return "" if self.kept else "Open the lessons with `make lab` and your progress is kept between sessions."
+        return "\n".join(lines if self.kept else [*lines, NOT_KEPT])
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col" style="text-align:left">{name}</th>' for name in _COLUMNS)
+        columns = ("Lesson", "Exercises passed", "Predictions made")
+        head = "".join(f'<th scope="col" style="text-align:left">{name}</th>' for name in columns)
         body = "".join(
             f'<tr><th scope="row" style="text-align:left">{lesson:02d}</th>'
             f"<td>{_meter(passed, exercises)}</td><td>{_meter(made, predictions)}</td></tr>"
             for lesson, passed, exercises, made, predictions in self.rows
         )
-        advice = f"<p>{code_spans(self._advice())}</p>" if self._advice() else ""
+        advice = "" if self.kept else f"<p>{code_spans(NOT_KEPT)}</p>"
         return f"<table><caption>Your progress</caption><tr>{head}</tr>{body}</table>{advice}"
-
-
-_COLUMNS = ("Lesson", "Exercises passed", "Predictions made")
 
 
 def _meter(done: int, total: int) -> str:
@@ -336,7 +297,3 @@ def progress() -> Progress:
         passed = sum(saved.of_exercise(each.name)["passed"] for each in exercises)
         rows.append((lesson, passed, len(exercises), sum(each.name in made for each in predictions), len(predictions)))
     return Progress(tuple(rows), saved.location() is not None)
-
-
-# Importing the module `progress` above has put it where the function of that name belongs.
-sys.modules[__package__].progress = progress

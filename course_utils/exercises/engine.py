@@ -7,69 +7,44 @@ make, each with the sentence that helps. `check`, hints, solutions, the grader a
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import inspect
-import pkgutil
-import re
 import secrets
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
+from course_utils.exercises.declaration import Declaration, is_blank, lesson_files
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
-from course_utils.exercises.judging import judge
-from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.judging import find_cause, judge
+from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
-from course_utils.grading.answers import is_blank
-from course_utils.root import has_answers
+from course_utils.root import CourseError, has_answers, nearest
+
+PACKAGE = "course_utils.lessons"
 
 
-@dataclass(frozen=True)
-class Mistake:
+class Mistake(NamedTuple):
     """A wrong answer seen in the wild, and the sentence that says what is wrong with it."""
 
     message: str
     function: Callable
 
 
-@dataclass
-class Exercise:
-    """One exercise. Made by the decorator `exercise`; its name is the reference answer's name and its key everywhere.
+@dataclass(repr=False)
+class Exercise(Declaration):
+    """One exercise that can be run. Made by the decorator `exercise`.
 
-    Before the learner's answer cell has run, the exercise itself stands under that name in the notebook, so that
+    Before the learner's answer cell has run, the exercise itself stands under its name in the notebook, so that
     `check(name)` can say so; calling it says the same.
     """
 
     reference: Callable
-    lesson: int
-    points: int
-    hints: tuple[str, ...]
-    limit: float
+    limit: float = 10.0
     make_cases: CaseMaker | None = None
     accepted: list[Callable] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The key: the function's (or class's) name."""
-        return self.reference.__name__
-
-    @property
-    def doc(self) -> str:
-        """The task, as the docstring gives it."""
-        return inspect.cleandoc(self.reference.__doc__ or "")
-
-    @property
-    def signature(self) -> inspect.Signature:
-        """The signature that the answer must have."""
-        return inspect.signature(self.reference)
-
-    @property
-    def source(self) -> str:
-        """The reference answer's source text, without its decorator, as it would stand in a notebook."""
-        return source_of(self.reference)
 
     def cases(self, make: CaseMaker) -> CaseMaker:
         """Decorator: a generator function that gets `Numbers` and yields each `Case` as it is needed."""
@@ -93,7 +68,7 @@ class Exercise:
     def observe(self, function: Callable, seed: int) -> list[Evidence]:
         """What `function` does in every case of `seed`."""
         if self.make_cases is None:
-            raise ValueError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
+            raise CourseError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
         return observe_all(self.make_cases, function, seed, self.limit)
 
     def expected(self, seed: int) -> list[Evidence]:
@@ -102,36 +77,31 @@ class Exercise:
             return recorded_key(self.lesson, self.name, seed)[0]
         return self.observe(self.reference, seed)
 
+    def mistaken(self, seed: int) -> Iterator[tuple[str, list[Evidence]]]:
+        """The message of each mistake and what it does in every case of `seed`, one by one as they are asked for."""
+        if not has_answers():
+            return iter(recorded_key(self.lesson, self.name, seed)[1].items())
+        return ((mistake.message, self.observe(mistake.function, seed)) for mistake in self.mistakes)
+
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
         """What the reference does in every case of `seed`, and what each mistake does, by its message.
 
         Raises `NotRecorded` in an edition without answers, if nothing is recorded for `seed`.
         """
-        if not has_answers():
-            return recorded_key(self.lesson, self.name, seed)
-        return self.expected(seed), {mistake.message: self.observe(mistake.function, seed) for mistake in self.mistakes}
+        return self.expected(seed), dict(self.mistaken(seed))
 
     def fresh_seed(self) -> int:
         """A seed whose inputs the learner has not met yet; in an edition without answers, one of the recorded."""
-        if has_answers():
-            return secrets.randbits(31)
-        return secrets.choice(recorded_seeds(self.lesson)[1:])
+        return secrets.randbits(31) if has_answers() else secrets.choice(recorded_seeds(self.lesson)[1:])
 
     def check(self, function: Callable, seed: int) -> Outcome:
         """Try `function` in the cases of `seed` and say what came of it."""
         if is_blank(function):
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
         got = self.observe(function, seed)
-        reference = self.expected(seed)
-        outcome = judge(self.name, got, reference, {}, self.points, len(self.hints))
-        if not outcome.passed:  # the mistakes are only needed to explain a failure
-            mistakes = self.key(seed)[1]
-            outcome = judge(self.name, got, reference, mistakes, self.points, len(self.hints))
-        return outcome
-
-    def not_attempted(self, advice: str) -> Outcome:
-        """The outcome for an answer that is not there yet."""
-        return Outcome(self.name, Stage.NOT_ATTEMPTED, advice[0].upper() + advice[1:], possible=self.points)
+        outcome = judge(self.name, got, self.expected(seed), {}, self.points, len(self.hints))
+        # The mistakes only explain a failure, and no more of them are run than it takes.
+        return outcome if outcome.passed else replace(outcome, cause=find_cause(got, self.mistaken(seed)))
 
     def __call__(self, *_: object, **__: object) -> None:
         raise NotImplementedError(f"Run the answer cell that defines {self.name} first; then run this cell again.")
@@ -152,8 +122,10 @@ class Prediction:
 
     def __post_init__(self) -> None:
         if self.answer not in self.options:
-            raise ValueError(f"the answer {self.answer!r} of prediction {self.name} is not one of its options")
+            raise CourseError(f"the answer {self.answer!r} of prediction {self.name} is not one of its options")
 
+
+Declared = TypeVar("Declared", Exercise, Prediction)
 
 _exercises: dict[str, Exercise] = {}
 _predictions: dict[str, Prediction] = {}
@@ -165,15 +137,15 @@ def exercise(
     """Decorator: declare the function or class below as the reference answer of an exercise.
 
     `hints` go from a nudge to partial code; `limit` is the time an answer has per case, in seconds. A name that another
-    exercise has raises `ValueError`: the name is the key.
+    exercise has raises `CourseError`: the name is the key.
     """
 
     def declare(reference: Callable) -> Exercise:
         name = reference.__name__
         known = _exercises.get(name)
         if known and known.reference.__module__ != reference.__module__:
-            raise ValueError(f"two exercises are called {name}: in {known.reference.__module__} and here")
-        _exercises[name] = Exercise(reference, lesson, points, tuple(hints), limit)
+            raise CourseError(f"two exercises are called {name}: in {known.reference.__module__} and here")
+        _exercises[name] = Exercise(name, lesson, points, tuple(hints), reference, limit)
         return _exercises[name]
 
     return declare
@@ -183,57 +155,55 @@ def prediction(name: str, *, lesson: int, question: str, options: Mapping[Any, s
     """Declare a prediction. Options and answer are kept as text; each option has the sentence that answers it."""
     known = _predictions.get(name)
     if known and (known.lesson, known.question) != (lesson, question):
-        raise ValueError(f"two predictions are called {name}: in lesson {known.lesson} and in lesson {lesson}")
+        raise CourseError(f"two predictions are called {name}: in lesson {known.lesson} and in lesson {lesson}")
     texts = {str(option): reply for option, reply in options.items()}
     _predictions[name] = Prediction(name, lesson, question, texts, str(answer))
     return _predictions[name]
 
 
-def load_lessons() -> None:
+def import_lessons() -> None:
     """Import every module of exercises, so that all names are known."""
-    package = importlib.import_module("course_utils.lessons")
-    for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-        if re.fullmatch(r"lesson_\d\d", module):
-            importlib.import_module(f"course_utils.lessons.{module}")
+    for path in lesson_files():
+        importlib.import_module(f"{PACKAGE}.{path.stem}")
 
 
 def exercises_of(lesson: int | None = None) -> list[Exercise]:
     """The exercises of a lesson, or of all of them, in the order of their declaration."""
-    load_lessons()
-    found = sorted(_exercises.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
-    return [each for each in found if lesson is None or each.lesson == lesson]
+    return _of_lesson(lesson, _exercises)
 
 
 def predictions_of(lesson: int | None = None) -> list[Prediction]:
     """The predictions of a lesson, or of all of them."""
-    load_lessons()
-    found = sorted(_predictions.values(), key=lambda each: each.lesson)
+    return _of_lesson(lesson, _predictions)
+
+
+def _of_lesson(lesson: int | None, table: Mapping[str, Declared]) -> list[Declared]:
+    import_lessons()
+    found = sorted(table.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
     return [each for each in found if lesson is None or each.lesson == lesson]
 
 
 def find(name: str) -> Exercise:
-    """The exercise called `name`; `KeyError` with the nearest names if there is none."""
-    load_lessons()
+    """The exercise called `name`; `CourseError` with the nearest names if there is none."""
     return _lookup(name, _exercises, "an exercise")
 
 
 def find_prediction(name: str) -> Prediction:
-    """The prediction called `name`; `KeyError` with the nearest names if there is none."""
-    load_lessons()
+    """The prediction called `name`; `CourseError` with the nearest names if there is none."""
     return _lookup(name, _predictions, "a prediction")
 
 
-def _lookup(name: str, table: Mapping[str, Any], kind: str) -> Any:
+def _lookup(name: str, table: Mapping[str, Declared], kind: str) -> Declared:
     if not isinstance(name, str):
-        raise KeyError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
+        raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
+    import_lessons()
     if name in table:
         return table[name]
-    near = difflib.get_close_matches(name, table, n=3, cutoff=0.5)
-    raise KeyError(f"`{name}` is not the name of {kind}" + (f"; did you mean {' or '.join(near)}?" if near else "."))
+    near = nearest(name, table)
+    raise CourseError(f"`{name}` is not the name of {kind}" + (f"; did you mean {' or '.join(near)}?" if near else "."))
 
 
 def source_of(function: Callable) -> str:
     """The source of a function or class without decorators, unindented."""
     text = textwrap.dedent(inspect.getsource(function))
-    node = ast.parse(text).body[0]
-    return "\n".join(text.splitlines()[node.lineno - 1 :]) + "\n"
+    return "\n".join(text.splitlines()[ast.parse(text).body[0].lineno - 1 :]) + "\n"

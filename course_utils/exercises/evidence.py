@@ -82,13 +82,13 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             case = next(cases, None)
             if case is None:
                 break
-            storages.append([_storage(tensor) for tensor in case.given.values() if _has_storage(tensor)])
+            storages.append(_storages(case.given.values()))
             found.append(observe(function, case, limit))
-            if (found[-1]["raised"] or {}).get("type") == TimeIsUp.__name__:
+            if found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__:
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
         del case, cases
-        if not all(storage.expired() for inputs in storages for storage in inputs):
+        if not all(storage.expired() for storage in itertools.chain(*storages)):
             gc.collect()  # reference cycles first
         for evidence, inputs in zip(found, storages, strict=True):
             evidence["alive"] = evidence["raised"] is None and not all(storage.expired() for storage in inputs)
@@ -105,21 +105,20 @@ def only_new_objects_collected() -> Iterator[None]:
         gc.unfreeze()
 
 
+def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
+    """References to the tensors among `values` that do not keep their numbers alive."""
+    tensors = (each for each in values if isinstance(each, torch.Tensor) and each.layout is torch.strided)
+    return [StorageWeakRef(each.untyped_storage()) for each in tensors if each.device.type != "meta"]
+
+
 def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     """Run `function` in `case` and note what it did. Never raises an `Exception` of the answer's."""
     given = dict(case.given)
-    evidence: Evidence = {
-        "given": case.shown or describe(given),
-        "raised": None,
-        "returned": {"type": "None"},
-        "seen": {},
-        "printed": "",
-    }
+    evidence: Evidence = {"given": case.shown or describe(given), "raised": None, "seen": {}}
     before = {name: snapshot(value) for name, value in given.items()}
     world = World()
     printed = _CappedText()
-    returned = None
-    during = "call"
+    returned, during = None, "call"
     try:
         with (
             warnings.catch_warnings(),
@@ -130,20 +129,15 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
             warnings.simplefilter("ignore")
             returned = function(*given.values())
             during = "afterwards"
-            seen = case.then(returned) if case.then else None
-            evidence["seen"] = {label: plain(value) for label, value in (seen or {}).items()}
-            seen = None
+            seen = (case.then(returned) if case.then else None) or {}
+            evidence["seen"] = {label: plain(value) for label, value in seen.items()}
     except (Exception, TimeIsUp, SystemExit, GeneratorExit) as error:
         evidence["raised"] = describe_error(error, during)
-        seen = None
     evidence["printed"] = printed.getvalue()
     evidence["returned"] = plain(returned)
     evidence["inputs"] = {name: snapshot(value) for name, value in given.items()}
-    evidence["changed"] = {
-        name: _changes(before[name], evidence["inputs"][name])
-        for name in given
-        if _changes(before[name], evidence["inputs"][name])
-    }
+    changes = {name: _changes(before[name], after) for name, after in evidence["inputs"].items()}
+    evidence["changed"] = {name: aspects for name, aspects in changes.items() if aspects}
     evidence["world"] = world.restore()
     return evidence
 
@@ -156,14 +150,10 @@ def describe(given: dict[str, Any]) -> str:
 def describe_error(error: BaseException, during: str) -> dict[str, Any]:
     """What was raised: type, first lines of the message, and the learner's own line if one took part."""
     frame = _learners_frame(error)
-    if isinstance(error, TimeIsUp):
-        message = ""
-    else:
-        message = re.sub(r"0x[0-9a-fA-F]+", "0x…", str(error)).strip()
-        message = " ".join(message.splitlines()[:2])[:400]
+    message = "" if isinstance(error, TimeIsUp) else re.sub(r"0x[0-9a-fA-F]+", "0x…", str(error)).strip()
     return {
         "type": type(error).__name__,
-        "message": message,
+        "message": " ".join(message.splitlines()[:2])[:400],
         "during": during,
         "line": frame.lineno if frame else None,
         "text": (frame.line or "").strip() if frame else "",
@@ -202,10 +192,9 @@ def snapshot(value: object) -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Which aspects of an argument changed; its gradient is a result, not a change."""
-    return [aspect for aspect in before if aspect not in ("grad", "hooks") and before[aspect] != after.get(aspect)] + (
-        ["hooks"] if after.get("hooks", 0) > before.get("hooks", 0) else []
-    )
+    """Which aspects of an argument changed; its gradient is a result, not a change, and fewer hooks are none."""
+    changed = [each for each in before if each not in ("grad", "hooks") and before[each] != after.get(each)]
+    return changed + ["hooks"] * (after.get("hooks", 0) > before.get("hooks", 0))
 
 
 def count_own_hooks(owner: torch.Tensor | nn.Module) -> int:
@@ -213,9 +202,27 @@ def count_own_hooks(owner: torch.Tensor | nn.Module) -> int:
     return sum(hook.scope == "local" for hook in list_hooks(owner))
 
 
+def _folder() -> str | None:
+    with contextlib.suppress(FileNotFoundError):
+        return os.getcwd()
+
+
+def _set_device(device: torch.device) -> None:
+    torch.set_default_device(None if device.type == "cpu" else device)  # None is the CPU, without a mode that slows
+
+
 class World:
     """The settings of torch that an answer could change for everyone, and the hooks that it could leave everywhere."""
 
+    SETTINGS = (
+        ("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+        ("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
+        ("number of threads", torch.get_num_threads, torch.set_num_threads),
+        ("deterministic algorithms", torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+        ("default device", torch.get_default_device, _set_device),
+        ("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+        ("working folder", _folder, os.chdir),
+    )
     GLOBAL_HOOKS = tuple(
         name
         for name, value in vars(nn.modules.module).items()
@@ -223,72 +230,28 @@ class World:
     )
 
     def __init__(self) -> None:
-        self._settings = self._read()
+        self._settings = [read() for _, read, _ in self.SETTINGS]
         self._hooks = {name: dict(getattr(nn.modules.module, name)) for name in self.GLOBAL_HOOKS}
-        self._folder = os.getcwd()
-
-    @staticmethod
-    def _read() -> dict[str, Any]:
-        return {
-            "default dtype": torch.get_default_dtype(),
-            "grad mode": torch.is_grad_enabled(),
-            "number of threads": torch.get_num_threads(),
-            "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-            "default device": torch.get_default_device(),
-            "anomaly detection": torch.is_anomaly_enabled(),
-        }
 
     def restore(self) -> list[str]:
         """Put everything back; return the names of what was different, sorted."""
-        now = self._read()
-        changed = [name for name, value in self._settings.items() if now[name] != value]
-        for name in self.GLOBAL_HOOKS:
-            hooks = getattr(nn.modules.module, name)
-            if set(hooks) - set(self._hooks[name]):
-                changed.append("hooks on all modules")
-            if dict(hooks) != self._hooks[name]:
-                hooks.clear()
-                hooks.update(self._hooks[name])
-        torch.set_default_dtype(self._settings["default dtype"])
-        torch.set_grad_enabled(self._settings["grad mode"])
-        if now["number of threads"] != self._settings["number of threads"]:
-            torch.set_num_threads(self._settings["number of threads"])
-        if (
-            now["deterministic algorithms"] != self._settings["deterministic algorithms"]
-        ):  # its first call takes a second
-            torch.use_deterministic_algorithms(self._settings["deterministic algorithms"])
-        if now["default device"] != self._settings["default device"]:
-            torch.set_default_device(None)
-            if torch.get_default_device() != self._settings["default device"]:
-                torch.set_default_device(self._settings["default device"])
-        torch.autograd.set_detect_anomaly(self._settings["anomaly detection"])
-        if _folder() != self._folder:
-            changed.append("working folder")
-            os.chdir(self._folder)
-        return sorted(set(changed))
-
-
-def _folder() -> str | None:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return None
-
-
-def _storage(tensor: torch.Tensor) -> StorageWeakRef:
-    """A reference that does not keep the numbers alive."""
-    return StorageWeakRef(tensor.untyped_storage())
-
-
-def _has_storage(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type != "meta"
+        changed = set()
+        for name, before in self._hooks.items():
+            table = getattr(nn.modules.module, name)
+            if table.keys() - before.keys():
+                changed.add("hooks on all modules")
+            table.clear()
+            table.update(before)
+        for (name, read, write), before in zip(self.SETTINGS, self._settings, strict=True):
+            if read() != before:
+                changed.add(name)
+                write(before)
+        return sorted(changed)
 
 
 class _CappedText(io.StringIO):
     """Text that stops growing: an answer that prints in an endless loop must not fill the memory."""
 
     def write(self, text: str) -> int:
-        room = MAX_PRINTED - self.tell()
-        if room > 0:
-            super().write(text[:room])
+        super().write(text[: max(0, MAX_PRINTED - self.tell())])
         return len(text)

@@ -1,15 +1,15 @@
-"""What came of a check: one value with three faces.
+"""What came of a check: one value with two faces.
 
 `str(outcome)` is plain text that depends on nothing but the outcome (what nbval compares), `_repr_html_` is what a
-notebook shows, and `record()` is what a grader stores. Words and a symbol carry the meaning, never colour alone.
+notebook shows. Words and a symbol carry the meaning, never colour alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from course_utils.show import card
+from course_utils.show import Told
 
 
 class Stage(str, Enum):
@@ -30,8 +30,8 @@ class Stage(str, Enum):
     __str__ = str.__str__
 
 
-@dataclass(frozen=True)
-class Outcome:
+@dataclass(frozen=True, repr=False)
+class Outcome(Told):
     """The outcome of one exercise.
 
     `sentence` says what was seen (for which input, what came, what was expected); `cause` is the declared mistake that
@@ -60,12 +60,6 @@ class Outcome:
         """The same outcome with another `note`."""
         return replace(self, note=note)
 
-    def record(self) -> dict[str, object]:
-        """The outcome as plain data for a grader's table: strings and whole numbers only."""
-        fields = asdict(self) | {"stage": str(self.stage), "points": self.points}
-        del fields["hints"]
-        return fields
-
     @property
     def headline(self) -> str:
         """One line: the exercise and how it went."""
@@ -80,22 +74,9 @@ class Outcome:
     @property
     def lines(self) -> list[str]:
         """What follows the headline, a line each."""
-        found = [self.sentence] if self.sentence else []
-        if self.cause:
-            found.append(f"Likely cause: {self.cause}")
-        if self.note:
-            found.append(self.note)
-        if self.hints and not self.passed and self.stage not in (Stage.NOT_AN_EXERCISE, Stage.NOT_ATTEMPTED):
-            found.append(f"Stuck? hint({self.exercise})")
-        return found
-
-    def __str__(self) -> str:
-        return "\n".join([self.headline, *(f"  {line}" for line in self.lines)])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return card(self.symbol, self.headline, self.lines, self.tone)
+        cause = f"Likely cause: {self.cause}" if self.cause else ""
+        stuck = f"Stuck? hint({self.exercise})" if self.hints and self.symbol == "✗" else ""
+        return [line for line in (self.sentence, cause, self.note, stuck) if line]
 
     @property
     def symbol(self) -> str:

@@ -22,6 +22,20 @@ MAX_NUMBERS = 65_536
 MAX_ITEMS = 1_000
 MAX_DEPTH = 8
 MAX_TEXT = 2_000
+LISTS = {"deque", "dict_keys", "dict_values"}  # count as lists
+
+NAMES = {
+    "None": "nothing (None)",
+    "int": "a whole number (int)",
+    "float": "a number (float)",
+    "bool": "a bool",
+    "str": "a string",
+    "handle": "a hook's handle",
+    "tensor without numbers": "a tensor whose numbers cannot be read (on the meta device, or sparse)",
+    "generator": "a generator (the function uses `yield` or `async`; use `return`)",
+    "function": "a function",
+    "context manager": "a context manager",
+}
 
 
 def plain(value: object, depth: int = 0) -> Plain:
@@ -48,12 +62,10 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "float", "value": _number(float(value))}
     if isinstance(value, complex):
         return {"type": "complex", "value": [_number(value.real), _number(value.imag)]}
-    if isinstance(value, str):
+    if isinstance(value, (str, torch.dtype, torch.device)):
         return {"type": "str", "value": str(value)[:MAX_TEXT]}
     if isinstance(value, torch.Tensor):
         return _plain_tensor(value)
-    if isinstance(value, (torch.dtype, torch.device)):
-        return {"type": "str", "value": str(value)}
     if isinstance(value, RemovableHandle):
         return {"type": "handle"}
     if inspect.isgenerator(value) or inspect.iscoroutine(value) or inspect.isasyncgen(value):
@@ -63,17 +75,14 @@ def plain(value: object, depth: int = 0) -> Plain:
     if isinstance(value, Mapping):
         pairs = list(value.items())[:MAX_ITEMS]
         return {"type": "dict", "items": [[plain(key, depth + 1), plain(item, depth + 1)] for key, item in pairs]}
-    if isinstance(value, (list, tuple)) or type(value).__name__ in {"deque", "dict_keys", "dict_values"}:
-        kind = "tuple" if isinstance(value, tuple) else "list"
-        return {"type": kind, "items": [plain(item, depth + 1) for item in list(value)[:MAX_ITEMS]]}
-    if isinstance(value, (set, frozenset)):
-        items = sorted((plain(item, depth + 1) for item in list(value)[:MAX_ITEMS]), key=repr)
-        return {"type": "set", "items": items}
+    if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ in LISTS:
+        items = [plain(item, depth + 1) for item in list(value)[:MAX_ITEMS]]
+        if isinstance(value, (set, frozenset)):
+            return {"type": "set", "items": sorted(items, key=repr)}
+        return {"type": "tuple" if isinstance(value, tuple) else "list", "items": items}
     if hasattr(type(value), "__enter__") and hasattr(type(value), "__exit__"):
         return {"type": "context manager"}
-    if callable(value):
-        return {"type": "function"}
-    return {"type": type(value).__name__}
+    return {"type": "function" if callable(value) else type(value).__name__}
 
 
 def _number(value: float) -> float | str:
@@ -81,7 +90,6 @@ def _number(value: float) -> float | str:
 
 
 def _plain_tensor(tensor: torch.Tensor) -> Plain:
-    found: Plain = {"type": "tensor", "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
     try:
         flat = tensor.detach().to("cpu").reshape(-1)[:MAX_NUMBERS]
         numbers = flat.tolist()
@@ -89,32 +97,21 @@ def _plain_tensor(tensor: torch.Tensor) -> Plain:
         return {"type": "tensor without numbers"}
     if flat.is_complex():
         numbers = [part for number in numbers for part in (number.real, number.imag)]
-    return found | {"values": [_number(number) if isinstance(number, float) else number for number in numbers]}
+    values = [_number(number) if isinstance(number, float) else number for number in numbers]
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return {"type": "tensor", "dtype": dtype, "shape": list(tensor.shape), "values": values}
 
 
 def name_type(value: Plain) -> str:
     """Name the type of `value` as a learner would say it: "a tensor of shape (2,)", "a list of 3", "nothing (None)"."""
     kind = value["type"]
-    if kind == "None":
-        return "nothing (None)"
     if kind == "tensor":
         return f"a tensor of shape {shape_text(value)}"
-    if kind in {"list", "tuple", "set", "dict"}:
-        return f"a {kind} of {len(value['items'])}"
-    names = {
-        "int": "a whole number (int)",
-        "float": "a number (float)",
-        "bool": "a bool",
-        "str": "a string",
-        "handle": "a hook's handle",
-        "tensor without numbers": "a tensor whose numbers cannot be read (on the meta device, or sparse)",
-        "generator": "a generator (the function uses `yield` or `async`; use `return`)",
-        "function": "a function",
-        "context manager": "a context manager",
-    }
     if kind == "module":
         return f"a module ({value['value']})"
-    return names.get(kind, f"an object of type {kind}")
+    if "items" in value:
+        return f"a {kind} of {len(value['items'])}"
+    return NAMES.get(kind, f"an object of type {kind}")
 
 
 def shape_text(value: Plain) -> str:
@@ -124,9 +121,7 @@ def shape_text(value: Plain) -> str:
 
 def number_text(number: float | int | str | bool, decimal_point: bool = True) -> str:
     """A number as PyTorch prints it, short: 3., 0.25, -1., 1e-06, nan. Whole numbers of whole dtypes have no point."""
-    if isinstance(number, (bool, str)):
-        return str(number)
-    if not decimal_point:
+    if isinstance(number, (bool, str)) or not decimal_point:
         return str(number)
     text = f"{number:.5g}"
     return text if re.search(r"[.en]", text) else text + "."
@@ -137,37 +132,34 @@ def show(value: Plain, limit: int = 12) -> str:
     kind = value["type"]
     if kind == "tensor":
         return _show_tensor(value, limit)
-    if kind in {"int", "bool"}:
-        return str(value["value"])
+    if kind in {"int", "bool", "None"}:
+        return str(value.get("value"))
     if kind == "float":
         return number_text(value["value"])
     if kind == "str":
         return repr(value["value"])
-    if kind == "None":
-        return "None"
-    if kind in {"list", "tuple", "set"}:
-        items = ", ".join(show(item, limit) for item in value["items"][:limit])
-        items += ", …" if len(value["items"]) > limit else ""
-        if kind == "set":
-            return "{" + items + "}"
-        return f"[{items}]" if kind == "list" else f"({items}{',' if len(value['items']) == 1 else ''})"
+    if "items" not in value:
+        return name_type(value)
     if kind == "dict":
-        pairs = ", ".join(f"{show(key)}: {show(item, limit)}" for key, item in value["items"][:limit])
-        return "{" + pairs + (", …" if len(value["items"]) > limit else "") + "}"
-    return name_type(value)
+        items = [f"{show(key)}: {show(item, limit)}" for key, item in value["items"][:limit]]
+    else:
+        items = [show(item, limit) for item in value["items"][:limit]]
+    text = ", ".join(items) + (", …" if len(value["items"]) > limit else "")
+    if kind == "tuple":
+        return f"({text}{',' if len(items) == 1 else ''})"
+    return f"[{text}]" if kind == "list" else "{" + text + "}"
 
 
 def _show_tensor(value: Plain, limit: int) -> str:
-    numbers = value["values"]
     floating = value["dtype"].startswith(("float", "bfloat", "complex"))
-    if len(numbers) > limit:
-        head = ", ".join(number_text(number, floating) for number in numbers[:4])
-        return f"a tensor of shape {shape_text(value)} that begins with {head}"
+    texts = [number_text(number, floating) for number in value["values"]]
+    if len(texts) > limit:
+        return f"a tensor of shape {shape_text(value)} that begins with {', '.join(texts[:4])}"
 
-    def nested(shape: list[int], items: list) -> str:
+    def nested(shape: list[int], items: list[str]) -> str:
         if not shape:
-            return number_text(items[0], floating) if items else "?"
+            return items[0] if items else "?"
         step = len(items) // shape[0] if shape[0] else 0
         return "[" + ", ".join(nested(shape[1:], items[i * step : (i + 1) * step]) for i in range(shape[0])) + "]"
 
-    return nested(list(value["shape"]), list(numbers))
+    return nested(value["shape"], texts)

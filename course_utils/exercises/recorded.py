@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from course_utils.root import recorded_path
+from course_utils.exercises.judging import judge
+from course_utils.root import CourseError, recorded_path
 
 if TYPE_CHECKING:
     from course_utils.exercises.engine import Exercise
     from course_utils.exercises.evidence import Evidence
 
-
 PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
 
 
-class NotRecorded(Exception):
-    """There is no recorded result to compare with; the message says so to the learner."""
+class NotRecorded(CourseError):
+    """There is no recorded result to compare with; `check` says the message to the learner."""
 
 
 def record(exercises: Sequence[Exercise], seeds: Sequence[int]) -> dict[str, Any]:
@@ -47,8 +47,6 @@ def record(exercises: Sequence[Exercise], seeds: Sequence[int]) -> dict[str, Any
 
 def _examine(name: str, reference: list[Evidence], mistakes: dict[str, list[Evidence]]) -> None:
     """Raise `NotRecorded` if the reference came to no end, or a mistake is not told from it and from the others."""
-    from course_utils.exercises.judging import judge
-
     if any(case["raised"] and case["raised"]["type"] == "TimeIsUp" for case in reference):
         raise NotRecorded(f"The reference answer to {name} did not come to an end here, so nothing was recorded.")
     for message, cases in mistakes.items():
@@ -67,19 +65,16 @@ def recorded_seeds(lesson: int) -> list[int]:
 
 def recorded_key(lesson: int, name: str, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
     """What the reference did in every case of `seed`, and each mistake by its message. Raises `NotRecorded`."""
-    try:
-        found = _read(lesson)["exercises"][name][str(seed)]
-    except KeyError:
-        raise NotRecorded(f"No result of {name} is recorded for seed {seed}.") from None
+    found = _read(lesson)["exercises"].get(name, {}).get(str(seed))
+    if not found:
+        raise NotRecorded(f"No result of {name} is recorded for seed {seed}.")
     return found["reference"], dict(found["mistakes"])
 
 
 @functools.cache
 def _read(lesson: int) -> dict[str, Any]:
-    path = recorded_path(lesson)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(recorded_path(lesson).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise NotRecorded(
-            f"The recorded results of lesson {lesson:02d} are missing or damaged. Unpack the course again."
-        ) from None
+        problem = f"The recorded results of lesson {lesson:02d} are missing or damaged. Unpack the course again."
+        raise NotRecorded(problem) from None

@@ -14,15 +14,14 @@ The first that is more than the empty skeleton counts. Nothing of a notebook run
 from __future__ import annotations
 
 import ast
-import inspect
 import json
 import re
 import types
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from course_utils.exercises.declaration import is_blank
 from course_utils.grading.definitions import (
     DEFINES,
     Cell,
@@ -170,30 +169,3 @@ def is_blank_definition(node: DEFINES) -> bool:
 def _is_text(node: ast.stmt) -> bool:
     """A docstring or `...`."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def is_blank(function: object) -> bool:
-    """Whether a function, or every method of a class, does nothing yet: only a docstring, `...` or `pass`."""
-    if inspect.isclass(function):
-        methods = [value for value in vars(function).values() if inspect.isfunction(value)]
-        return all(map(is_blank, methods))
-    code = getattr(function, "__code__", None)
-    if code is None or any(constant not in (None, function.__doc__) for constant in code.co_consts):
-        return False
-    return not code.co_names and code.co_code in set(_blank_codes())
-
-
-def _blank_codes() -> Iterator[bytes]:
-    """What Python compiles empty functions to, with and without a docstring; found by compiling some."""
-    for body in (
-        "...",
-        '"""doc"""',
-        '"""doc"""\n    ...',
-        "pass",
-        "return",
-        "return None",
-        '"""doc"""\n    return None',
-    ):
-        namespace: dict[str, Any] = {}
-        exec(f"def empty():\n    {body}\n", namespace)
-        yield namespace["empty"].__code__.co_code

@@ -22,7 +22,8 @@ from course_utils.grading.definitions import (
 )
 
 if TYPE_CHECKING:
-    from course_utils.grading.lessons import Card, Lesson
+    from course_utils.exercises.declaration import Declaration
+    from course_utils.grading.lessons import Lesson
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Answer:
     uses, in the order in which they run.
     """
 
-    exercise: Card
+    exercise: Declaration
     source: str = ""
     support: tuple[str, ...] = ()
     outcome: Outcome | None = None
@@ -45,7 +46,7 @@ def collect_answers(cells: list[Cell], lesson: Lesson) -> list[Answer]:
     return [_collect(exercise, cells, names, lesson) for exercise in lesson.exercises]
 
 
-def _collect(exercise: Card, cells: list[Cell], names: Names, lesson: Lesson) -> Answer:
+def _collect(exercise: Declaration, cells: list[Cell], names: Names, lesson: Lesson) -> Answer:
     found = find_answer(exercise.name, cells, lesson.answer_ids.get(exercise.name))
     if found is None or found.blank:
         advice = "the answer cell is as it came." if found else _say_missing(exercise.name, cells)
@@ -77,7 +78,7 @@ def _say_missing(name: str, cells: list[Cell]) -> str:
     return f"there is no function called `{name}` in the notebook."
 
 
-def _not_python(exercise: Card, cell: Cell, error: SyntaxError | None = None, above: int = 0) -> Outcome:
+def _not_python(exercise: Declaration, cell: Cell, error: SyntaxError | None = None, above: int = 0) -> Outcome:
     """The outcome for an answer that is not Python: the line, its text and what Python says about it."""
     error = error or cell.error
     line = (error.lineno or 0) + above

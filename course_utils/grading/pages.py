@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from course_utils.exercises.declaration import Declaration, read_declarations
 from course_utils.exercises.outcome import Stage
-from course_utils.grading.lessons import Card, read_cards
 from course_utils.grading.report import NOT_GRADED, Score, by_student
 from course_utils.show import code_spans
 
@@ -43,7 +43,7 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
     """Write `index.html` and a page for each student into the folder `report`."""
     folder = report / STUDENTS
     folder.mkdir(exist_ok=True)
-    exercises = {exercise.name: exercise for exercise in read_cards()}
+    exercises = {exercise.name: exercise for exercise in read_declarations()}
     students = by_student(scores)
     names = file_names(list(students))
     for old in folder.glob("*.html"):
@@ -82,7 +82,7 @@ def _short(text: str) -> str:
 # ------------------------------------------------------------------------------------------------------- one student
 
 
-def student_page(student: str, rows: Sequence[Score], exercises: Mapping[str, Card]) -> str:
+def student_page(student: str, rows: Sequence[Score], exercises: Mapping[str, Declaration]) -> str:
     """The page of one student, from that student's rows."""
     earned, possible = sum(row.points for row in rows), sum(row.possible for row in rows)
     parts = [f"<h1>{html.escape(student or 'Nobody')}</h1>", f"<p><strong>{earned} of {possible} points</strong></p>"]
@@ -103,7 +103,7 @@ def student_page(student: str, rows: Sequence[Score], exercises: Mapping[str, Ca
     return _page(f"Report for {student or 'nobody'}", "\n".join(parts))
 
 
-def _section(row: Score, exercise: Card | None) -> str:
+def _section(row: Score, exercise: Declaration | None) -> str:
     sign = "✓" if row.stage == Stage.PASSED else "○" if row.stage in (Stage.NOT_ATTEMPTED, NOT_GRADED) else "✗"
     head = f'<h3><span aria-hidden="true">{sign}</span> {html.escape(row.exercise)}: {html.escape(row.stage)}'
     lines = [f"{head} ({row.points} of {row.possible})</h3>"]

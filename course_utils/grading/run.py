@@ -13,11 +13,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import Answer, collect_answers
-from course_utils.grading.lessons import Card, Lesson
+from course_utils.grading.lessons import Lesson
 from course_utils.grading.records import (
     BadRecord,
     check_evidence,
@@ -36,7 +37,6 @@ from course_utils.grading.sandbox.tasks import (
 from course_utils.root import has_answers
 
 if TYPE_CHECKING:
-    from course_utils.exercises.engine import Exercise
     from course_utils.exercises.evidence import Evidence
     from course_utils.grading.sandbox.kernel import Execution
     from course_utils.grading.sandbox.key_kernel import Seat
@@ -79,7 +79,7 @@ def make_task(answer: Answer, secret: int) -> Task:
     return Task(answer.exercise.name, "\n".join(answer.support), answer.source, _seed_of(answer.exercise, secret))
 
 
-def _seed_of(exercise: Card | Exercise, secret: int) -> int:
+def _seed_of(exercise: Declaration, secret: int) -> int:
     """The seed of this grading's inputs for an exercise; in a release, one of those that have recorded results."""
     seed = seed_for(exercise.name, secret)
     if has_answers():
@@ -151,7 +151,7 @@ def make_keys(
     return found
 
 
-def _recorded_key(exercise: Card | Exercise, secret: int) -> Key:
+def _recorded_key(exercise: Declaration, secret: int) -> Key:
     evidence, mistakes = recorded_key(exercise.lesson, exercise.name, _seed_of(exercise, secret))
     return Key(tuple(evidence), tuple((message, tuple(cases)) for message, cases in mistakes.items()))
 

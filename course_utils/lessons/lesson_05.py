@@ -10,6 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise, prediction
 from course_utils.hooks.record import record
+from course_utils.lessons.lesson_03 import whole_weights
 
 # --- predictions ------------------------------------------------------------------------------------------------------
 
@@ -75,17 +76,9 @@ prediction(
 # --- small networks for the cases -------------------------------------------------------------------------------------
 
 
-def _whole_weights(model: nn.Module, rng: Numbers) -> nn.Module:
-    """Give every parameter small whole numbers, so that results are exact and short."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(rng.mixed(*parameter.shape, high=3))
-    return model
-
-
 def _small_net(rng: Numbers) -> nn.Module:
     """Three convolutions, of which two have weights of one shape, each followed by an in-place ReLU but the last."""
-    return _whole_weights(
+    return whole_weights(
         nn.Sequential(
             nn.Conv2d(1, 2, 1),
             nn.ReLU(inplace=True),
@@ -111,7 +104,7 @@ class _Block(nn.Module):
 
 
 def _nested(rng: Numbers) -> nn.Module:
-    return _whole_weights(nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block())), rng)
+    return whole_weights(nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block())), rng)
 
 
 def _shuffled(rng: Numbers, count: int) -> list[int]:
@@ -1033,7 +1026,7 @@ class _OtherOrder(nn.Module):
 def _(rng):
     for model, name, behind in (
         (_small_net(rng), rng.choice(["0", "2"]), "4"),
-        (_whole_weights(_OtherOrder(), rng), rng.choice(["first", "middle"]), "last"),
+        (whole_weights(_OtherOrder(), rng), rng.choice(["first", "middle"]), "last"),
     ):
         runs = []
         model.get_submodule(behind).register_forward_pre_hook(lambda m, a, runs=runs: runs.append(1))

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from course_utils.exercises.engine import find, is_blank
+from course_utils.exercises.declaration import is_blank
+from course_utils.exercises.engine import find
 from course_utils.exercises.evidence import describe_error, time_limit
 from course_utils.grading.sandbox.tasks import EVIDENCE, MISTAKES
 

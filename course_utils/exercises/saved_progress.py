@@ -1,21 +1,22 @@
 """What the learner has done so far, in one small file beside the lessons in `work/`.
 
 Losing the file costs the ticks and nothing else. It is written only in a folder that carries the mark of a learner's
-copy (see `work.py`), and never where the environment says `COURSE_PROGRESS=off`: tests, builds and grades count
-nothing. Elsewhere progress is remembered until the kernel ends.
+copy, and never where the environment says `COURSE_PROGRESS=off`: tests, builds and grades count nothing. Elsewhere
+progress is remembered until the kernel ends.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from course_utils.root import write_whole
+
 MARKER = ".course-work"
 FILE = "progress.json"
-SECTIONS = ("exercises", "predictions")
+NOTHING = {"attempts": 0, "passed": False, "hints": 0}
 
 _in_memory: dict[str, dict[str, Any]] = {}
 
@@ -30,61 +31,51 @@ def location() -> Path | None:
 
 def load() -> dict[str, dict[str, Any]]:
     """All progress: `{"exercises": {name: {...}}, "predictions": {name: choice}}`. A damaged file counts as empty."""
-    path = location()
-    if path is None:
-        data: Any = _in_memory
-    else:
+    path, found = location(), _in_memory
+    if path:
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            data = {}
-    sections = data if isinstance(data, dict) else {}
-    return {name: dict(part) if isinstance(part := sections.get(name), dict) else {} for name in SECTIONS}
+            found = {}
+    parts = found if isinstance(found, dict) else {}
+    return {name: part if isinstance(part := parts.get(name), dict) else {} for name in ("exercises", "predictions")}
 
 
-def save(section: str, name: str, value: Any) -> bool:
-    """Store `value` under `name`; return whether it is on disk. Other entries are read anew: two kernels may write."""
-    data = load()
-    data[section][name] = value
+def _save(section: str, name: str, value: Any) -> None:
+    """Store `value` under `name`. Other entries are read anew: two kernels may write."""
+    progress = load()
+    progress[section] = progress[section] | {name: value}
     path = location()
-    if path is None:
-        _in_memory.update(data)
-        return False
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, suffix=".tmp", encoding="utf-8") as file:
-            json.dump(data, file, indent=1, sort_keys=True)
-        os.replace(file.name, path)
+        if path:
+            write_whole(path, json.dumps(progress, indent=1, sort_keys=True))
     except OSError:  # a read-only or full disk: the lesson goes on, the tick is remembered until the kernel ends
-        _in_memory.update(data)
-        return False
-    return True
+        path = None
+    if not path:
+        _in_memory.update(progress)
 
 
 def of_exercise(name: str) -> dict[str, Any]:
     """The record of one exercise: `attempts`, `passed`, `hints`; zeros where nothing (sensible) is stored."""
     stored = load()["exercises"].get(name)
     stored = stored if isinstance(stored, dict) else {}
-    return {
-        "attempts": stored["attempts"] if isinstance(stored.get("attempts"), int) else 0,
-        "passed": stored.get("passed") is True,
-        "hints": stored["hints"] if isinstance(stored.get("hints"), int) else 0,
-    }
+    return {key: stored[key] if type(stored.get(key)) is type(zero) else zero for key, zero in NOTHING.items()}
 
 
 def note_attempt(name: str, passed: bool) -> None:
     """Count an attempt; once passed stays passed."""
-    record = of_exercise(name)
-    save("exercises", name, record | {"attempts": record["attempts"] + 1, "passed": record["passed"] or passed})
+    before = of_exercise(name)
+    _save("exercises", name, before | {"attempts": before["attempts"] + 1, "passed": before["passed"] or passed})
 
 
 def note_hint(name: str, count: int) -> None:
     """Remember how many hints have been read."""
-    save("exercises", name, of_exercise(name) | {"hints": count})
+    _save("exercises", name, of_exercise(name) | {"hints": count})
 
 
 def note_prediction(name: str, choice: str) -> None:
     """Remember a committed prediction."""
-    save("predictions", name, choice)
+    _save("predictions", name, choice)
 
 
 def of_prediction(name: str) -> str | None:

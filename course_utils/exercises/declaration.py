@@ -1,0 +1,111 @@
+"""What is known of an exercise before anything of it runs: its name, task, points and hints. Needs no torch.
+
+A lesson's module declares an exercise with `@exercise(lesson=…, points=…, hints=[…])` above its reference answer. What
+only needs to know about exercises reads that as text; `engine.Exercise` says the same, and can be run.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_utils.exercises.outcome import Outcome, Stage
+
+LESSONS = Path(__file__).resolve().parents[1] / "lessons"
+DOES_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
+
+
+@dataclass
+class Declaration:
+    """What the declaration of an exercise says. Its name is the reference answer's name, and its key everywhere."""
+
+    name: str
+    lesson: int
+    points: int
+    hints: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """The reference answer's text without its decorator, as it would stand in a notebook."""
+        return _read(self.lesson)[self.name][0]
+
+    @property
+    def task(self) -> str:
+        """The task, as the docstring gives it."""
+        return ast.get_docstring(self._definition) or ""
+
+    @property
+    def skeleton(self) -> str:
+        """The definition with its docstring, and `...` where the answer goes."""
+        return ast.unparse(without_answer(self._definition))
+
+    @property
+    def _definition(self) -> ast.FunctionDef | ast.ClassDef:
+        return ast.parse(self.source).body[0]
+
+    def not_attempted(self, advice: str) -> Outcome:
+        """The outcome for an answer that is not there yet."""
+        return Outcome(self.name, Stage.NOT_ATTEMPTED, advice[0].upper() + advice[1:], possible=self.points)
+
+
+def read_declarations(lesson: int | None = None) -> list[Declaration]:
+    """The exercises of a lesson, or of all, in the order of their declaration. Nothing is imported.
+
+    Raises `ValueError` where a declaration is more than names and literal values.
+    """
+    numbers = [int(path.stem[-2:]) for path in lesson_files()] if lesson is None else [lesson]
+    return [
+        Declaration(name, said["lesson"], said.get("points", 1), tuple(said["hints"]))
+        for number in numbers
+        for name, (_, said) in _read(number).items()
+    ]
+
+
+def lesson_files() -> list[Path]:
+    """The modules that declare exercises, in order."""
+    return sorted(LESSONS.glob("lesson_[0-9][0-9].py"))
+
+
+@functools.cache
+def _read(lesson: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The text of each exercise of a lesson, by its name, and the values in its decorator."""
+    path = LESSONS / f"lesson_{lesson:02}.py"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    found = {}
+    for node in ast.parse(text).body:
+        if "exercise" in (declared := decorators(node)):
+            said = {each.arg: ast.literal_eval(each.value) for each in declared["exercise"].keywords}
+            lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
+            found[node.name] = "\n".join(lines) + "\n", said
+    return found
+
+
+def decorators(node: ast.AST) -> dict[str, ast.expr]:
+    """The decorators of a definition by their last names: `@x.mistake("…")` is `mistake`."""
+    found = {}
+    for decorator in getattr(node, "decorator_list", []):
+        name = decorator.func if isinstance(decorator, ast.Call) else decorator
+        found[name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")] = decorator
+    return found
+
+
+def without_answer(node: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef | ast.ClassDef:
+    """Leave of a reference answer its signature and its docstring; changes `node`."""
+    docstring = node.body[:1] if ast.get_docstring(node) is not None else []
+    node.body = [*docstring, ast.Expr(ast.Constant(...))]
+    return node
+
+
+def is_blank(answer: object) -> bool:
+    """Whether a function, or every method of a class, does nothing yet: only a docstring, `...` or `pass`."""
+    if inspect.isclass(answer):
+        return all(is_blank(value) for value in vars(answer).values() if inspect.isfunction(value))
+    code = getattr(answer, "__code__", None)
+    if code is None or any(constant not in (None, answer.__doc__) for constant in code.co_consts):
+        return False
+    return {step.opname for step in dis.get_instructions(code)} <= DOES_NOTHING
