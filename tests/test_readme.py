@@ -10,8 +10,8 @@ import pytest
 
 from course_utils.__main__ import COMMANDS, parse_options
 from course_utils.authoring import readme
-from course_utils.authoring.source import FOLDER, LessonError, tags_of
-from course_utils.root import ROOT
+from course_utils.authoring.source import FOLDER, tags_of
+from course_utils.root import ROOT, CourseError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -86,11 +86,11 @@ class TestDrawing:
     )
     def test_what_a_lesson_lacks_is_named(self, folder, name, title, minutes, part):
         self.put(folder, name, title, minutes, self.ANSWER)
-        with pytest.raises(LessonError, match=f"{name}: .*{part}"):
+        with pytest.raises(CourseError, match=f"{name}: .*{part}"):
             readme.rows(folder)
 
     def test_a_readme_without_a_map_is_named(self):
-        with pytest.raises(LessonError, match="no place for the map"):
+        with pytest.raises(CourseError, match="no place for the map"):
             readme.put("# Course\n", "")
 
 

@@ -75,12 +75,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _load_lessons(folder: Path | None) -> dict[str, Lesson]:
-    from course_utils.authoring.source import FOLDER, LessonError
+    from course_utils.authoring.source import FOLDER
     from course_utils.grading.lessons import load_lessons, read_cards
+    from course_utils.root import CourseError
 
     try:
         return load_lessons(folder or FOLDER, read_cards)
-    except LessonError as error:
+    except CourseError as error:
         raise CannotRun(str(error)) from None
 
 
