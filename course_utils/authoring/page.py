@@ -133,7 +133,7 @@ def _mathml(formula: str, display: str) -> str:
     except ImportError:
         raise CourseError(explain_missing("latex2mathml")) from None
     formula = convert(html.unescape(formula).strip(), display=display)
-    return formula.replace("<mo>&#x023DF;</mo>", '<mo stretchy="true">&#x023DF;</mo>')  # a brace as wide as its sum
+    return re.sub("(?<=<mo)(?=>&#x0?23DF;)", ' stretchy="true"', formula)  # a brace as wide as its sum
 
 
 def explain_missing(package: str) -> str:

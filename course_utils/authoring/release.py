@@ -22,6 +22,7 @@ import textwrap
 import zipfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -162,8 +163,8 @@ def _declaration(node: ast.FunctionDef | ast.ClassDef, exercise: Exercise, lines
 def gives_away(hint: str, exercise: Exercise) -> bool:
     """Whether the pieces of code in a hint are together all that one of the right answers says."""
     said = {statement for span in re.findall(r"`([^`]+)`", hint) for statement in _statements(span)}
-    bodies = [set(_statements(_body(function))) for function in (exercise.reference, *exercise.accepted)]
-    return any(body <= said for body in bodies)
+    functions = (exercise.reference, *exercise.accepted)
+    return bool(said) and any(said.issuperset(_statements(_body(function))) for function in functions)
 
 
 def _statements(code: str) -> list[str]:
@@ -217,6 +218,7 @@ def _strings(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+@cache
 def _body(function: object) -> str:
     """The text of a function or class below its signature and docstring."""
     source = source_of(inspect.unwrap(function))
