@@ -19,15 +19,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_utils.authoring import readme
-from course_utils.authoring.source import (
-    CELL_METADATA,
-    FOLDER,
-    KERNELSPEC,
-    LANGUAGE_INFO,
-    choose,
-    learner,
-    place,
-)
+from course_utils.authoring.source import CELL_METADATA, FOLDER, KERNELSPEC, LANGUAGE_INFO, choose, learner, place
 from course_utils.root import CourseError, write_whole
 
 CELL_SECONDS = 120  # a cell that runs longer than this stops the build
@@ -56,28 +48,24 @@ def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Pa
     With `check`, only say what is out of date. Returns 0 if all is current in the end, else 1.
     Raises `CourseError` for a name that no lesson has.
     """
-    results = []
+    failed = False
     for path in choose(lessons, folder):
         built, start = folder / f"{path.stem}.ipynb", time.perf_counter()
         try:
             differences = find_differences(path, built)
-            if differences and check:
-                print("\n".join(differences))
-            elif (differences or lessons) and not check:
+            if (differences or lessons) and not check:
                 write(run(learner(path), path.stem), built)
                 print(f"{path.stem}: built in {time.perf_counter() - start:.1f} s")
             else:
-                print(f"{path.stem}: up to date")
-            results.append(not (differences and check))
+                print("\n".join(differences) or f"{path.stem}: up to date")
+            failed |= bool(differences and check)
         except CourseError as error:
             print(f"{path.stem}: not built. {error}", file=sys.stderr)
-            results.append(False)
-    if not check and not all(results):
-        return 1
+            failed = True
     current = readme.renew(folder.parent / "README.md", folder, write=not check)
     state = "is up to date" if current else "is out of date" if check else "was renewed"
     print(f"README: its map of the lessons {state}")
-    return 0 if all(results) and (current or not check) else 1
+    return int(failed or (check and not current))
 
 
 def run(
@@ -115,10 +103,9 @@ def run(
                 where = place(lesson, error.cell_index + 1, error.source)
                 traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
                 raise CourseError(f"{where} raised {error.ename}: {error.evalue}\n{traceback}") from None
-            except CellTimeoutError as error:
-                raise CourseError(f"{lesson}: a cell ran longer than {CELL_SECONDS} s\n{error}") from None
-            except DeadKernelError:
-                raise CourseError(f"{lesson}: a cell ended the kernel; run it in JupyterLab to see which.") from None
+            except (CellTimeoutError, DeadKernelError) as error:
+                why = f"ran longer than {CELL_SECONDS} s" if isinstance(error, CellTimeoutError) else "ended the kernel"
+                raise CourseError(f"{lesson}: a cell {why}\n{error}") from None
     notebook = tidy(executed, source)
     if not parameters and (problems := find_problems(notebook)):
         raise CourseError("\n".join(f"{lesson}, {problem}" for problem in problems))

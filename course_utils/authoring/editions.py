@@ -50,11 +50,10 @@ def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instruct
     Raises `CourseError` for a lesson that is not there, or where a cell fails.
     """
     for path in choose([lesson] if lesson else []):
-        start = time.perf_counter()
-        build.write(build.run(compose(path), path.stem), folder / f"{path.stem}.ipynb")
+        start, target = time.perf_counter(), folder / f"{path.stem}.ipynb"
+        build.write(build.run(compose(path), path.stem), target)
         seconds = time.perf_counter() - start
-        words = f"the lesson with answers and notes for the teacher ({seconds:.0f} s)."
-        say_written(folder / f"{path.stem}.ipynb", words)
+        say_written(target, f"the lesson with answers and notes for the teacher ({seconds:.0f} s).")
     return 0
 
 

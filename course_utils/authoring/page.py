@@ -10,8 +10,6 @@ import copy
 import html
 import re
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import nbformat
 from nbconvert import HTMLExporter, SlidesExporter
@@ -89,33 +87,20 @@ def export(
     """
     from pygments.formatters import HtmlFormatter
 
-    exporter = (_Slides if reveal else _Page)()
+    exporter = SlidesExporter() if reveal else HTMLExporter()
     exporter.raw_template = (ASSETS / "page.html.j2").read_text(encoding="utf-8")
     exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
     styles = [(ASSETS / "page.css").read_text(encoding="utf-8")]
     styles.append(HtmlFormatter(style="vs", nobackground=True).get_style_defs(".highlight"))
     styles += [*reveal[:1], (ASSETS / "slides.css").read_text(encoding="utf-8")] if reveal else []
     course = {"title": title, "style": "\n".join(styles), "about": about, "section": section, "reveal": reveal[1:]}
+    exporter.register_filter("markdown2html", MarkdownWithMath(renderer=_Renderer(escape=False)).render)
     return exporter.from_notebook_node(notebook, resources={"course": course})[0]
 
 
-class _Offline:
-    """What both exporters share: Markdown with formulas as MathML."""
-
-    def default_filters(self) -> Iterator[tuple[str, Any]]:
-        yield from super().default_filters()
-        yield "markdown2html", lambda text: MarkdownWithMath(renderer=_Renderer(escape=False)).render(text)
-
-
-class _Page(_Offline, HTMLExporter):
-    pass
-
-
-class _Slides(_Offline, SlidesExporter):
-    pass
-
-
 class _Renderer(IPythonRenderer):
+    """Markdown to HTML, formulas as MathML."""
+
     def block_math(self, body: str) -> str:
         return f"<p>{_mathml(body, 'block')}</p>"
 

@@ -1,8 +1,8 @@
 """Slides of a lesson: reveal.js in one HTML file, with the teacher's notes in the speaker view, and no network.
 
-How a lesson is cut: each heading of level 1 or 2 begins a column of slides, each of level 3 a slide below, and so does
-text that comes after code or a prediction: nobody reads the answer with the question. A long slide scrolls. Imports,
-parameters and checks are left out; answer cells show the task, and the notes below the slide the answer.
+How a lesson is cut: each heading of level 1 or 2 begins a column of slides, each of level 3 a slide below, and so do
+text after code, and code after an output or a prediction: nobody reads the answer with the question. A long slide
+scrolls. Imports, parameters and checks are left out; answer cells show the task, and the notes below the answer.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def cut(notebook: NotebookNode) -> list[Slide]:
                     slides.append(Slide(level, heading or slides[-1].heading))
                 slides[-1].cells.append(nbformat.v4.new_markdown_cell(text))
         elif not (tags & LEFT_OUT) and not _only_prepares(cell.source, "setup" in tags):
-            if any("predict" in tags_of(each) for each in last.cells):
+            if any(each.get("outputs") for each in last.cells):
                 slides.append(last := Slide(0, last.heading))
             last.cells.append(cell)
             if "predict" in tags:
@@ -134,12 +134,10 @@ def _answer_notes(name: str) -> Iterator[str]:
 
 def _only_prepares(source: str, setup: bool) -> bool:
     """Whether the code has nothing to look at: it only imports; or it is for set-up, imports, and defines nothing."""
-    statements = ast.parse(source).body
-    kinds = (ast.Import, ast.ImportFrom)
-    imports = any(isinstance(node, kinds) for each in statements for node in ast.walk(each))
-    if setup:
-        return imports and not any(isinstance(each, ast.FunctionDef | ast.ClassDef) for each in statements)
-    return imports and all(isinstance(each, kinds) for each in statements)
+    tree, kinds = ast.parse(source), (ast.Import, ast.ImportFrom)
+    if setup and any(isinstance(node, kinds) for node in ast.walk(tree)):
+        return not any(isinstance(each, ast.FunctionDef | ast.ClassDef) for each in tree.body)
+    return all(isinstance(each, kinds) for each in tree.body)
 
 
 def to_notebook(slides: list[Slide]) -> NotebookNode:

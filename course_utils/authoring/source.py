@@ -97,9 +97,8 @@ def answered(path: Path, answers: Mapping[str, str], *, instructor: bool = False
     Raises `CourseError` if an answer cell has no answer, or an answer has no cell.
     """
     notebook = read_source(path) if instructor else learner(path)
-    for name in answer_cells(notebook, path.stem):
-        if name not in answers:
-            raise CourseError(f"{path.stem}: no answer was given for {name}{_there_is(name, answers)}.")
+    for name in answer_cells(notebook, path.stem).keys() - answers.keys():
+        raise CourseError(f"{path.stem}: no answer was given for {name}{_there_is(name, answers)}.")
     return put_answers(notebook, answers, path.stem)
 
 
