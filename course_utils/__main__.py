@@ -69,35 +69,37 @@ def run_check(options, rest) -> int:
 
 
 def build_notebooks(options, rest) -> int:
-    from course_utils.authoring import readme
-    from course_utils.authoring.build import main as build
+    from course_utils.authoring.build import build_notebooks as build
 
-    return build(rest) or readme.main(rest)
+    return build([each for each in rest if each != "--check"], check="--check" in rest)
 
 
-def run_editions(command):
-    """Return a function that writes the answered edition or the slides, of one lesson or of all."""
+def run_instructor(options, rest) -> int:
+    from course_utils.authoring.editions import write_instructor
 
-    def run(options, rest) -> int:
-        from course_utils.authoring.commands import main as make
+    return write_instructor(options.lesson)
 
-        lessons = [options.lesson] if options.lesson else []
-        return make([command, *lessons, *rest])
 
-    return run
+def run_slides(options, rest) -> int:
+    from course_utils.authoring.slides import write_slides
+
+    return write_slides(options.lesson)
 
 
 def run_handout(options, rest) -> int:
-    from course_utils.authoring.commands import main as make
+    from course_utils.authoring.editions import write_handout
 
-    given = {"lesson": options.lesson, "network": options.network, "image": options.image}
-    return make(["handout", *(f"--{name}={value}" for name, value in given.items() if value), *rest])
+    layer = rest[rest.index("--layer") + 1] if "--layer" in rest[:-1] else ""
+    return write_handout(options.lesson, options.network, options.image, layer)
 
 
 def run_release(options, rest) -> int:
-    from course_utils.authoring.release import main as release
+    from course_utils.authoring.release import write_release
 
-    return release(rest)
+    parser = argparse.ArgumentParser(prog="python -m course_utils release")
+    parser.add_argument("--output")
+    parser.add_argument("--nbgrader")
+    return write_release(**vars(parser.parse_args(rest)))
 
 
 def examine_grade(options, rest) -> None:
@@ -160,11 +162,9 @@ COMMANDS = {
         examine_grade,
     ),
     "instructor": Command(
-        run_editions("instructor"), "write the answered lessons with the teacher's notes", "LESSON=01", ("lesson",)
+        run_instructor, "write the answered lessons with the teacher's notes", "LESSON=01", ("lesson",)
     ),
-    "slides": Command(
-        run_editions("slides"), "write slides of the lessons, with speaker notes", "LESSON=01", ("lesson",)
-    ),
+    "slides": Command(run_slides, "write slides of the lessons, with speaker notes", "LESSON=01", ("lesson",)),
     "handout": Command(
         run_handout,
         "run a lesson with another network and picture, and write it as a page",

@@ -4,11 +4,9 @@ import copy
 import json
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -43,25 +41,17 @@ def run_nbval(path: Path, folder: Path, environment: dict[str, str] | None = Non
     options = ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={build.CELL_SECONDS}", "--color=no", "-q"]
     command = [sys.executable, "-m", "pytest", *plugins, *options, f"--junitxml={results}", str(notebook)]
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if not results.exists():
-        raise RuntimeError(f"nbval did not run on {path.name}:\n{process.stdout}\n{process.stderr}")
+    assert results.exists(), f"nbval did not run on {path.name}:\n{process.stdout}\n{process.stderr}"
     suite = ElementTree.parse(results).getroot().find("testsuite")
     others = sum(int(suite.get(kind)) for kind in ("failures", "errors", "skipped"))
     return NbvalResult(int(suite.get("tests")) - others, others, process.stdout)
 
 
-@dataclass(frozen=True)
-class TwoRuns:
-    """A lesson run twice in one kernel: both outcomes, tidied, and the state of torch before, between and after."""
+def run_twice(lesson: NotebookNode, folder: Path) -> list[str]:
+    """Run all of `lesson` twice in one kernel, in the empty `folder`; what that reveals, in words.
 
-    first: NotebookNode
-    second: NotebookNode
-    states: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
-    seconds: float  # of the first run
-
-
-def run_twice(lesson: NotebookNode, folder: Path) -> TwoRuns:
-    """Run every code cell of `lesson`, and then all of them again in the same kernel, in the empty `folder`."""
+    That is what the runs left behind in torch, and what a cell shows the second time that it did not show the first.
+    """
     client = NotebookClient(
         copy.deepcopy(lesson),
         kernel_name=source.KERNELSPEC["name"],
@@ -71,38 +61,30 @@ def run_twice(lesson: NotebookNode, folder: Path) -> TwoRuns:
     )
     client.reset_execution_trackers()
     with client.setup_kernel(env=build.kernel_environment(folder)):
-        start = time.perf_counter()  # before torch is imported: that is a part of what the reader waits for
-        states = [_torch_state(client)]
-        first = _run_all(client, lesson)
-        seconds = time.perf_counter() - start
-        states.append(_torch_state(client))
-        second = _run_all(client, lesson)
-        states.append(_torch_state(client))
-    return TwoRuns(first, second, tuple(states), seconds)
+        before, one = _torch_state(client), _run_all(client, lesson)
+        between, other = _torch_state(client), _run_all(client, lesson)
+        after = _torch_state(client)
+    found = [f"left behind: {name} hooks" for name in after["global hooks"]]
+    for name, value in before["settings"].items():
+        if after["settings"][name] != value:
+            found.append(f"changed: {name} was {value} and is {after['settings'][name]}")
+    for kind in ("hooks on modules", "hooks on tensors"):
+        if after[kind] != between[kind]:
+            found.append(f"{kind}: {between[kind]} after the first run, {after[kind]} after the second")
+    for number, (first, second) in enumerate(zip(one.cells, other.cells, strict=True), start=1):
+        if first.get("outputs") != second.get("outputs"):
+            found.append(f"cell {number} ({first.id}): {first.outputs} became {second.outputs}")
+    return found
 
 
 def _run_all(client: NotebookClient, lesson: NotebookNode) -> NotebookNode:
     client.nb = copy.deepcopy(lesson)
     for index, cell in enumerate(client.nb.cells):
         client.execute_cell(cell, index)
-    client.set_widgets_metadata()
     return build.tidy(client.nb, lesson)
 
 
-def find_leftovers(runs: TwoRuns) -> list[str]:
-    """What two runs left in torch or added the second time, in words; none if a lesson cleans up after itself."""
-    before, between, after = runs.states
-    leftovers = [f"left behind: {name} hooks" for name in after["global hooks"]]
-    for name, value in before["settings"].items():
-        if after["settings"][name] != value:
-            leftovers.append(f"changed: {name} was {value} and is {after['settings'][name]}")
-    for kind in ("hooks on modules", "hooks on tensors"):
-        if after[kind] != between[kind]:
-            leftovers.append(f"{kind}: {between[kind]} after the first run, {after[kind]} after the second")
-    return leftovers
-
-
-def _torch_state(client: NotebookClient) -> dict[str, Any]:
+def _torch_state(client: NotebookClient) -> dict:
     """The state of torch in the kernel. IPython's cache of results is emptied first: it keeps old objects alive."""
     cell = nbformat.v4.new_code_cell(_PROBE)
     client.nb = nbformat.v4.new_notebook(cells=[cell])
@@ -151,12 +133,3 @@ def __probe():
 __probe()
 del __probe
 """
-
-
-def find_output_differences(one: NotebookNode, other: NotebookNode) -> list[str]:
-    """Which cells' outputs are not the same in two notebooks, with both values."""
-    differences = []
-    for number, (first, second) in enumerate(zip(one.cells, other.cells, strict=True), start=1):
-        if first.get("outputs") != second.get("outputs"):
-            differences.append(f"cell {number} ({first.id}): {first.outputs} became {second.outputs}")
-    return differences

@@ -1,8 +1,7 @@
 """The lessons in nbgrader: what is written for it, and what nbgrader itself makes of it (extra `nbgrader`)."""
 
-from __future__ import annotations
-
 import ast
+import csv
 import importlib.util
 import os
 import subprocess
@@ -12,30 +11,20 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_utils.authoring import build, nbgrader, source
-from course_utils.authoring.nbgrader import (
-    BEGIN,
-    END,
-    export,
-    make_assignment,
-    mark_solution,
-)
-from course_utils.exercises.declaration import is_blank
+from course_utils.authoring import build, source
+from course_utils.authoring.nbgrader import BEGIN, END, export, make_assignment, mark_solution
 from course_utils.exercises.engine import exercises_of, find
-from course_utils.grading.grade import grade
-from course_utils.grading.lessons import load_lessons
-from course_utils.grading.submissions import find_submissions
-from course_utils.root import CourseError, has_answers
+from course_utils.root import ROOT
 
-LESSONS = load_lessons()
-LESSON = LESSONS["01_tensor_hooks"]
-WITH_EXERCISES = [lesson for lesson in LESSONS.values() if lesson.exercises]
+(LESSON,) = source.choose(["01"])
+WITH_EXERCISES = [path for path in source.sources() if exercises_of(source.number_of(path))]
+RIGHT, WRONG = "record_gradient", "scale_gradient"
 
 
-def cleared(source):
+def cleared(marked):
     """What nbgrader leaves of a marked answer."""
     lines, inside = [], False
-    for line in source.splitlines():
+    for line in marked.splitlines():
         if line.strip() == BEGIN:
             inside = True
             lines.append(line.replace(BEGIN, "..."))
@@ -52,147 +41,113 @@ def test_marks_enclose_what_the_skeleton_lacks():
         "    @staticmethod\n    def help():\n        return 1\n"
     )
     marked = mark_solution(skeleton, answer)
-    assert cleared(marked) == (
-        'class Tool:\n    """Task."""\n\n    ...\n\n    def use(self, x):\n        ...\n\n    ...'
-    )
+    assert cleared(marked) == 'class Tool:\n    """Task."""\n\n    ...\n\n    def use(self, x):\n        ...\n\n    ...'
     assert marked.replace(BEGIN, "").replace(END, "").split() == answer.split()
 
 
-@pytest.mark.parametrize("lesson", WITH_EXERCISES, ids=lambda lesson: lesson.name)
+@pytest.mark.parametrize("lesson", WITH_EXERCISES, ids=lambda path: path.stem)
 def test_every_exercise_has_an_answer_and_a_test_with_its_points(lesson):
-    notebook = make_assignment(lesson.path, lesson.exercises)
+    exercises = exercises_of(source.number_of(lesson))
+    notebook = make_assignment(lesson, exercises)
+    nbformat.validate(notebook)
     marked = {cell.metadata.nbgrader.grade_id: cell for cell in notebook.cells if "nbgrader" in cell.metadata}
-    assert len(marked) == 2 * len(lesson.exercises)
-    skeletons = source.answer_cells(source.learner(lesson.path))
-    for exercise in lesson.exercises:
+    assert len(marked) == 2 * len(exercises)
+    others = [cell for cell in notebook.cells if "nbgrader" not in cell.metadata]
+    assert [cell for cell in source.learner(lesson).cells if cell in others] == others
+    skeletons = source.answer_cells(source.learner(lesson))
+    for exercise in exercises:
         answer, check = marked[exercise.name], marked[f"{exercise.name}-check"]
-        assert answer.metadata.nbgrader.solution
-        assert not answer.metadata.nbgrader.grade
+        flags = [[cell.metadata.nbgrader[each] for each in ("solution", "grade", "locked")] for cell in (answer, check)]
+        assert flags == [[True, False, False], [False, True, True]]
         assert check.metadata.nbgrader.points == exercise.points
-        assert check.metadata.nbgrader.grade
-        assert check.metadata.nbgrader.locked
+        assert f"check({exercise.name})" in check.source
         assert ast.dump(ast.parse(answer.source)) == ast.dump(ast.parse(exercise.source)), "marks are comments"
-        left = ast.parse(cleared(answer.source)).body[0]
-        wanted = ast.parse(skeletons[exercise.name].source).body[0]
+        left, wanted = (ast.parse(code).body[0] for code in (cleared(answer.source), skeletons[exercise.name].source))
         assert ast.get_docstring(left) == ast.get_docstring(wanted)
-        functions = [
+        signatures = [
             {each.name: ast.dump(each.args) for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
             for tree in (left, wanted)
         ]
-        assert functions[0] == functions[1], "the same signatures"
-        namespace = dict(vars(sys.modules[exercise.reference.__module__]))
-        exec(cleared(answer.source), namespace)
-        assert is_blank(namespace[exercise.name])
+        assert signatures[0] == signatures[1]
+        assert says_not_attempted(exercise.name, cleared(answer.source))
 
 
-def test_the_other_cells_are_the_lessons_own():
-    notebook = make_assignment(LESSON.path, LESSON.exercises)
-    others = [cell for cell in notebook.cells if "nbgrader" not in cell.metadata]
-    assert others == [cell for cell in source.learner(LESSON.path).cells if cell.id in {other.id for other in others}]
-    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
-
-
-def test_a_release_has_nothing_to_export(monkeypatch, tmp_path):
-    monkeypatch.setattr(nbgrader, "has_answers", lambda: False)
-    with pytest.raises(CourseError, match="whole course"):
-        export(tmp_path / "new")
-    assert has_answers()
-    assert not (tmp_path / "new").exists()
+def says_not_attempted(name, code):
+    namespace = dict(vars(sys.modules[find(name).reference.__module__]))
+    exec(code, namespace)
+    return "not attempted" in str(find(name).check(namespace[name], 0))
 
 
 def test_an_own_configuration_is_kept(tmp_path):
     (tmp_path / "nbgrader_config.py").write_text("mine\n")
     written = export(tmp_path)
     assert (tmp_path / "nbgrader_config.py").read_text() == "mine\n"
-    assert len(written) == 1 + len(WITH_EXERCISES)
+    assert [path.parent.name for path in written[1:]] == [path.stem for path in WITH_EXERCISES]
 
 
 # ------------------------------------------------------------------------------------------------------ nbgrader itself
 
 
-RIGHT, WRONG = "record_gradient", "scale_gradient"
-
-
 @pytest.fixture(scope="module")
-def monkeypatch_module():
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def course(tmp_path_factory, monkeypatch_module):
+def course(tmp_path_factory):
     """An nbgrader course with one lesson: released, handed in by two students, and autograded."""
     if importlib.util.find_spec("nbgrader") is None:
         pytest.skip("nbgrader is not installed: pip install 'course-utils[nbgrader]'")
     folder = tmp_path_factory.mktemp("nbgrader")
-    # nbgrader starts `alembic` by its name, so that it has to be on the path even if this environment is not.
-    monkeypatch_module.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    name = LESSON.stem
     export(folder)
-    run_nbgrader(folder, "generate_assignment", LESSON.name)
-    released = folder / "release" / LESSON.name / f"{LESSON.name}.ipynb"
-    answers = {exercise.name: exercise.source for exercise in LESSON.exercises}
+    run(folder, "nbgrader", "generate_assignment", name)
+    released = folder / "release" / name / f"{name}.ipynb"
+    answers = {exercise.name: exercise.source for exercise in exercises_of(1)}
     some = {RIGHT: answers[RIGHT], WRONG: f"def {WRONG}(tensor, factor):\n    tensor.data *= factor\n"}
     for student, given in (("ada", answers), ("bob", some)):
-        notebook = source.put_answers(nbformat.read(released, as_version=4), given, LESSON.name)
-        path = folder / "submitted" / student / LESSON.name / f"{LESSON.name}.ipynb"
+        path = folder / "submitted" / student / name / f"{name}.ipynb"
         path.parent.mkdir(parents=True)
-        nbformat.write(notebook, path)
-    run_nbgrader(folder, "autograde", LESSON.name)
+        nbformat.write(source.put_answers(nbformat.read(released, as_version=4), given, name), path)
+    run(folder, "nbgrader", "autograde", name)
     return folder
 
 
-def run_nbgrader(folder, command, *arguments):
-    environment = build.kernel_environment(folder) | {"PYTHONPATH": str(Path(source.__file__).parents[1])}
-    ran = subprocess.run(
-        [sys.executable, "-m", "nbgrader", command, *arguments],
-        cwd=folder,
-        env=environment | {"JUPYTER_CONFIG_DIR": str(folder / "jupyter"), "HOME": os.fspath(folder)},
-        capture_output=True,
-        text=True,
+def run(folder, *command):
+    environment = build.kernel_environment(folder) | {"PYTHONPATH": str(ROOT), "HOME": os.fspath(folder)}
+    environment["JUPYTER_CONFIG_DIR"] = str(folder / "jupyter")
+    # nbgrader starts `alembic` by its name, so that it has to be on the path even if this environment is not.
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_nbgrader_hands_out_skeletons(course):
-    notebook = nbformat.read(course / "release" / LESSON.name / f"{LESSON.name}.ipynb", as_version=4)
+    notebook = nbformat.read(course / "release" / LESSON.stem / f"{LESSON.stem}.ipynb", as_version=4)
     texts = "\n".join(cell.source for cell in notebook.cells)
     assert "SOLUTION" not in texts
     assert "HIDDEN" not in texts
     for name, cell in source.answer_cells(notebook).items():
-        namespace = {}
-        exec(cell.source, namespace)
-        assert is_blank(namespace[name]), cell.source
-        assert find(name).task.splitlines()[0] in cell.source
+        assert says_not_attempted(name, cell.source)
 
 
 @pytest.mark.slow
-def test_nbgrader_gives_the_scores_that_our_grader_gives(course):
+def test_nbgrader_gives_the_scores_that_our_grader_gives_and_shows_what_check_says(course):
     from nbgrader.api import Gradebook
 
     with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as book:
         theirs = {
             (student, score.name.removesuffix("-check")): score.score
             for student in ("ada", "bob")
-            for notebook in book.find_submission(LESSON.name, student).notebooks
+            for notebook in book.find_submission(LESSON.stem, student).notebooks
             for score in notebook.grades
         }
-    ours = grade(find_submissions(course / "submitted", {LESSON.name: LESSON}))
-    assert {(row.student, row.exercise): row.points for row in ours.scores} == theirs
-    assert sum(points for (student, _), points in theirs.items() if student == "ada") == sum(
-        exercise.points for exercise in exercises_of(LESSON.number)
-    )
+    run(course, "course_utils.grading", "submitted")
+    with open(course / "report" / "scores.csv", newline="") as file:
+        assert {(row["student"], row["exercise"]): float(row["points"]) for row in csv.DictReader(file)} == theirs
+    assert all(theirs["ada", exercise.name] == exercise.points for exercise in exercises_of(1))
     assert {name for (student, name), points in theirs.items() if student == "bob" and points} == {RIGHT}
-
-
-@pytest.mark.slow
-def test_what_check_says_is_in_nbgraders_notebook(course):
-    path = course / "autograded" / "bob" / LESSON.name / f"{LESSON.name}.ipynb"
-    (cell,) = (
-        cell
-        for cell in nbformat.read(path, as_version=4).cells
-        if cell.metadata.get("nbgrader", {}).get("grade_id") == f"{WRONG}-check"
-    )
-    assert any(
-        output.output_type == "error" and f"{WRONG}: not yet" in "\n".join(output.traceback) for output in cell.outputs
-    )
+    path = course / "autograded" / "bob" / LESSON.stem / f"{LESSON.stem}.ipynb"
+    cells = {
+        cell.metadata.get("nbgrader", {}).get("grade_id"): cell for cell in nbformat.read(path, as_version=4).cells
+    }
+    errors = [each for each in cells[f"{WRONG}-check"].outputs if each.output_type == "error"]
+    assert f"{WRONG}: not yet" in "\n".join(errors[0].traceback)

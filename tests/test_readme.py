@@ -3,14 +3,13 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
 
 from course_utils.__main__ import COMMANDS, parse_options
 from course_utils.authoring import readme
-from course_utils.authoring.source import FOLDER, LessonError, tags_of
+from course_utils.authoring.source import FOLDER, tags_of
 from course_utils.root import ROOT
 
 if sys.version_info >= (3, 11):
@@ -48,50 +47,6 @@ def test_the_map_agrees_with_the_notebook_that_learners_open(path):
     assert notebook.cells[0].source.startswith(f"# {title}\n")
     assert int(exercises) == sum("answer" in tags_of(cell) for cell in notebook.cells)
     assert any(f"**Time:** about {minutes} minutes" in cell.source for cell in notebook.cells)
-
-
-class TestDrawing:
-    SOURCE = "# %% [markdown]\n# # {title}\n#\n# **Time:** about {minutes} minutes.\n\n{rest}"
-    TABLE = "# %% [markdown]\n# | 01 | [Old name](01_first.ipynb) | to look | 5 |\n"
-    ANSWER = '# %% tags=["answer"]\ndef look():\n    ...\n'
-
-    @pytest.fixture
-    def folder(self, tmp_path):
-        (tmp_path / "source").mkdir()
-        self.put(tmp_path, "00_start_here", "Start", 10, self.TABLE)
-        self.put(tmp_path, "01_first", "First steps", 25, self.ANSWER)
-        return tmp_path
-
-    def put(self, folder: Path, name: str, title: str, minutes: object, rest: str) -> None:
-        text = self.SOURCE.format(title=title, minutes=minutes, rest=rest)
-        (folder / "source" / f"{name}.py").write_text(text, encoding="utf-8")
-
-    def test_a_row_holds_what_the_lesson_says_of_itself(self, folder):
-        _, first = readme.rows(folder)
-        assert str(first) == "| 01 | [First steps](notebooks/01_first.ipynb) | to look | 1 | 25 |"
-
-    def test_only_the_map_of_the_readme_changes(self, folder):
-        readme = folder / "README.md"
-        readme.write_text(f"# Course\n\n{readme.HEAD}| 99 | gone | x | 0 | 0 |\n\nThe end.\n", encoding="utf-8")
-        assert not readme.renew(readme, folder, write=False)
-        assert "gone" in readme.read_text(encoding="utf-8")
-        readme.renew(readme, folder)
-        assert readme.renew(readme, folder, write=False)
-        before, _, after = readme.read_text(encoding="utf-8").partition(readme.draw(readme.rows(folder)))
-        assert (before, after) == ("# Course\n\n", "\nThe end.\n")
-
-    @pytest.mark.parametrize(
-        ("name", "title", "minutes", "part"),
-        [("02_new", "New", 30, "00_start_here has no row for it"), ("01_first", "First", "some", "how long it takes")],
-    )
-    def test_what_a_lesson_lacks_is_named(self, folder, name, title, minutes, part):
-        self.put(folder, name, title, minutes, self.ANSWER)
-        with pytest.raises(LessonError, match=f"{name}: .*{part}"):
-            readme.rows(folder)
-
-    def test_a_readme_without_a_map_is_named(self):
-        with pytest.raises(LessonError, match="no place for the map"):
-            readme.put("# Course\n", "")
 
 
 # ----------------------------------------------------------------------------------------------------------- commands

@@ -1,4 +1,4 @@
-"""The lessons as an instructor meets them: what was built, the notes, the minutes, and what students will get wrong.
+"""The lessons for who teaches them: with answers and notes, or as a handout, with another network or picture too.
 
 The notes are the cells tagged `instructor` of a lesson's source. What the exercises declare (reference answers, usual
 mistakes) and the predictions (each option with its reason) is taken from there, so that it is never out of date.
@@ -6,63 +6,29 @@ mistakes) and the predictions (each option with its reason) is taken from there,
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
-from course_utils.authoring import build, source
-from course_utils.authoring.source import LessonError, read_source, tags_of
-from course_utils.exercises.engine import (
-    Exercise,
-    Prediction,
-    exercises_of,
-    predictions_of,
-)
-from course_utils.root import ROOT, CourseError
+from course_utils.authoring import build, page, source
+from course_utils.authoring.source import choose, learner, number_of, tags_of
+from course_utils.exercises.engine import Exercise, Prediction, exercises_of, predictions_of
+from course_utils.root import ROOT, CourseError, write_whole
 
 BUILD = ROOT / "build"
+SECTION = "Your network, your picture"
+PARAMETERS = ("own_network", "own_image", "own_layer")
 
 
-def choose_lessons(names: list[str], folder: Path = source.FOLDER) -> list[Path]:
-    """The sources that `names` mean (`07`, `07_cam_and_grad_cam`); all for no names.
-
-    Raises `CourseError` for a name that no lesson has.
-    """
-    try:
-        return source.choose(names, folder)
-    except LessonError as error:
-        raise CourseError(_sentence(error)) from None
-
-
-def read_built(source: Path, folder: Path = source.FOLDER) -> NotebookNode:
-    """The learner's notebook of the lesson `source`, as it was built. Raises `CourseError` where it is out of date."""
-    path = folder / f"{source.stem}.ipynb"
-    try:
-        differences = build.find_differences(source, path)
-    except LessonError as error:
-        raise CourseError(_sentence(error)) from None
-    if differences:
-        raise CourseError(f"{_sentence(differences[0])} Build it first:  make notebooks ARGS={source.stem[:2]}")
-    return nbformat.read(path, as_version=4)
-
-
-def _sentence(text: object) -> str:
-    text = str(text)
-    return text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
-
-
-def with_notes(source: Path, built: NotebookNode) -> NotebookNode:
-    """The cells of `built` with the notes for instructors between them, where the source has them."""
-    ran = {cell.id: cell for cell in built.cells}
-    whole = read_source(source)
-    whole.cells = [cell if "instructor" in tags_of(cell) else ran[cell.id] for cell in whole.cells]
-    return whole
-
-
-def number_of(source: Path) -> int:
-    """The lesson's number."""
-    return int(source.stem[:2])
+def read_built(path: Path, folder: Path = source.FOLDER) -> NotebookNode:
+    """The learner's notebook of the lesson `path`, as it was built. Raises `CourseError` where it is out of date."""
+    built = folder / f"{path.stem}.ipynb"
+    if differences := build.find_differences(path, built):
+        raise CourseError(f"{differences[0]}. Build it first:  make notebooks ARGS={path.stem[:2]}")
+    return nbformat.read(built, as_version=4)
 
 
 def title_of(notebook: NotebookNode) -> str:
@@ -70,36 +36,39 @@ def title_of(notebook: NotebookNode) -> str:
     return notebook.cells[0].source.splitlines()[0].lstrip("# ")
 
 
-# ------------------------------------------------------------------------------------------- what the course declares
+def say_written(path: Path, what: str) -> None:
+    """Print what was written where, seen from here if it is below."""
+    print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}: {what}", flush=True)
 
 
-def describe_answers(prediction: Prediction) -> str:
-    """Markdown: the right option of a prediction, and for each wrong one what to say to who chose it."""
-    lines = [
-        f"**{prediction.question}**",
-        "",
-        f"- Right: **{prediction.answer}**. {_why(prediction, prediction.answer)}",
-    ]
-    lines += [
-        f"- Who says {option}: {_why(prediction, option)}"
-        for option in prediction.options
-        if option != prediction.answer
-    ]
-    return "\n".join(lines)
+# ------------------------------------------------------------------------------------------------- answered, with notes
 
 
-def _why(prediction: Prediction, option: str) -> str:
-    return _plain(prediction.options[option])
+def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instructor") -> int:
+    """Run the instructor's edition of a lesson (`07`), or of all, and write it into `folder`; returns 0.
+
+    Raises `CourseError` for a lesson that is not there, or where a cell fails.
+    """
+    for path in choose([lesson] if lesson else []):
+        start, target = time.perf_counter(), folder / f"{path.stem}.ipynb"
+        build.write(build.run(compose(path), path.stem), target)
+        seconds = time.perf_counter() - start
+        say_written(target, f"the lesson with answers and notes for the teacher ({seconds:.0f} s).")
+    return 0
 
 
-def describe_mistakes(exercise: Exercise) -> str:
-    """Markdown: the usual mistakes of an exercise, in the words that its check answers them with."""
-    return "\n".join(f"- {_plain(mistake.message)}" for mistake in exercise.mistakes)
-
-
-def _plain(text: str) -> str:
-    """One line of Markdown in which nothing is taken for a formula."""
-    return " ".join(text.split()).replace("$", r"\$")
+def compose(path: Path) -> NotebookNode:
+    """The lesson `path` with its reference answers, its notes and an appendix; not run."""
+    cells = source.answer_cells(learner(path), path.stem)
+    answers = {each.name: each.source for each in exercises_of(number_of(path)) if each.name in cells}
+    notebook = source.answered(path, answers, instructor=True)
+    for cell in notebook.cells:
+        if "instructor" in tags_of(cell):
+            cell.source = f"---\n**For the teacher**\n\n{cell.source}\n\n---"
+    appendix = nbformat.v4.new_markdown_cell(write_appendix(number_of(path)), id="appendix-for-the-teacher")
+    appendix.metadata["tags"] = ["instructor"]
+    notebook.cells.append(appendix)
+    return notebook
 
 
 def write_appendix(number: int) -> str:
@@ -116,3 +85,95 @@ def write_appendix(number: int) -> str:
             points = f"{each.points} point" + ("s" if each.points > 1 else "")
             parts.append(f"**{each.name}** ({points})\n\n{describe_mistakes(each)}")
     return "\n\n".join(parts)
+
+
+def describe_answers(prediction: Prediction) -> str:
+    """Markdown: the right option of a prediction, and for each wrong one what to say to who chose it."""
+    why = {option: _plain(reason) for option, reason in prediction.options.items()}
+    lines = [f"**{prediction.question}**\n\n- Right: **{prediction.answer}**. {why.pop(prediction.answer)}"]
+    return "\n".join(lines + [f"- Who says {option}: {reason}" for option, reason in why.items()])
+
+
+def describe_mistakes(exercise: Exercise) -> str:
+    """Markdown: the usual mistakes of an exercise, in the words that its check answers them with."""
+    return "\n".join(f"- {_plain(mistake.message)}" for mistake in exercise.mistakes)
+
+
+def _plain(text: str) -> str:
+    """One line of Markdown in which nothing is taken for a formula."""
+    return " ".join(text.split()).replace("$", r"\$")
+
+
+# ------------------------------------------------------------------------------------------------------------ handouts
+
+
+def write_handout(
+    lesson: str, network: str = "", image: str = "", layer: str = "", folder: Path = BUILD / "handout"
+) -> int:
+    """Write a lesson (`07`) as one HTML file into `folder`; returns 0.
+
+    Without network, image (a file) and layer it is the lesson as it was built. With one of them, the lesson is run
+    again, and its section "Your network, your picture" shows what that network makes of that picture.
+    Raises `CourseError` for a lesson without this section, an unknown network, a picture that cannot be read, damaged
+    weights, a layer without maps; nothing is written then.
+    """
+    if not lesson:
+        raise CourseError("Say which lesson:  make handout LESSON=07")
+    (path,) = choose([lesson])
+    chosen = {name: value for name, value in zip(PARAMETERS, (network, image, layer), strict=True) if value}
+    if not chosen:
+        target = folder / f"{path.stem}.html"
+        write_whole(target, make_page(read_built(path)))
+        say_written(target, "the lesson as a page, as it was built.")
+        return 0
+    if not _takes_parameters(path):
+        able = ", ".join(each.stem[:2] for each in choose([]) if _takes_parameters(each))
+        raise CourseError(
+            f"Lesson {path.stem[:2]} looks into no picture: NETWORK, IMAGE and LAYER go with {able}. "
+            f"Without them:  make handout LESSON={path.stem[:2]}"
+        )
+    note = _look_first(network, image, layer)
+    if image:
+        chosen["own_image"] = Path(image).name  # it lies in the folder of the run; the page names no other
+        note = f"{note} The picture is {Path(image).name}.".strip()
+    notebook = build.run(learner(path), path.stem, chosen, [Path(image)] if image else [])
+    named = "-".join(re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer) if part)
+    target = folder / f"{path.stem}-{named}.html"
+    write_whole(target, make_page(notebook, note))
+    say_written(target, f"the lesson, run with your choice. See {SECTION!r} in it. {note}".strip())
+    return 0
+
+
+def make_page(notebook: NotebookNode, about: str = "") -> str:
+    """The page of a run lesson; with `about`, a box on top says so and leads to the section that it is about."""
+    return page.export(page.flatten_outputs(notebook), title_of(notebook), about=about, section=SECTION)
+
+
+def _takes_parameters(path: Path) -> bool:
+    cells = [cell.source for cell in learner(path).cells if "parameters" in tags_of(cell)]
+    return bool(cells) and all(re.search(rf"^{name} = ", cells[0], re.MULTILINE) for name in PARAMETERS)
+
+
+def _look_first(network: str, image: str, layer: str) -> str:
+    """Look once, which takes seconds, before the lesson is run, which takes a minute; returns where weights are from.
+
+    Trained weights are downloaded into torch's cache if they can be had.
+    """
+    from course_utils.scenes.scene import scene
+    from course_utils.vision.networks import load_classifier
+    from course_utils.vision.own import look_at
+    from course_utils.vision.pictures import read_picture
+
+    option, reason = f"IMAGE={image}", ""
+    try:
+        picture = read_picture(image) if image else scene("cat", seed=1).image
+        option = f"NETWORK={network or 'picture_net'}"
+        try:
+            if network:
+                load_classifier(network)
+        except (ValueError, RuntimeError) as error:  # without weights it goes on with random ones
+            reason = f" ({error})"
+        look = look_at(network or "picture_net", picture, layer)
+    except (ValueError, RuntimeError, LookupError) as error:
+        raise CourseError(f"{option}: {error}.") from None
+    return f"{look.network.note}{reason}" if network else ""

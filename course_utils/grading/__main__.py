@@ -75,13 +75,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _load_lessons(folder: Path | None) -> dict[str, Lesson]:
-    from course_utils.authoring.source import FOLDER, LessonError
+    from course_utils.authoring.source import FOLDER, CourseError
     from course_utils.exercises.declaration import read_declarations
     from course_utils.grading.lessons import load_lessons
 
     try:
         return load_lessons(folder or FOLDER, read_declarations)
-    except LessonError as error:
+    except CourseError as error:
         raise CannotRun(str(error)) from None
 
 

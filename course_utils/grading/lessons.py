@@ -68,7 +68,7 @@ class Lesson:
 def load_lessons(
     folder: Path = FOLDER, read: Callable[[int], Sequence[Declaration]] | None = None
 ) -> dict[str, Lesson]:
-    """The lessons that have a text source in `folder`, by name. Raises `notebooks.LessonError` if there is no such.
+    """The lessons that have a text source in `folder`, by name. Raises `CourseError` if there is no such.
 
     `read` gives the exercises of a lesson: `read_declarations` or, without one, those that can be run, for which torch
     is imported.

@@ -814,6 +814,11 @@ def _(guided, raw):
 
 @guided_grad_cam_product.accept
 def _(guided, raw):
+    return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
+
+
+@guided_grad_cam_product.accept
+def _(guided, raw):
     products = []
     for picture, heat in zip(guided, raw, strict=True):
         large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode="bilinear", align_corners=False)
