@@ -11,9 +11,9 @@ import psutil
 import pytest
 from grading_samples import hand_in, notebook_with
 
-from course_utils.grading.__main__ import main
-from course_utils.grading.grade import grade
-from course_utils.grading.lessons import load_lessons
+from course_utils.grading.grade import main
+from course_utils.grading.batch import grade
+from course_utils.grading.lessons import read_lessons
 from course_utils.grading.sandbox.crew import DaskCrew
 from course_utils.grading.submissions import find_submissions
 
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux"),
 ]
-START = load_lessons()["00_start_here"]
+START = read_lessons()["00_start_here"]
 STUDENTS = 16
 SLOW = "import time\ndef largest(tensor):\n    time.sleep(0.3)\n    return tensor.max().item()\n"
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import collect_answers
-from course_utils.grading.judge import judge_in_words
-from course_utils.grading.lessons import load_lessons
-from course_utils.grading.run import (
+from course_utils.grading.verdict import judge_in_words
+from course_utils.grading.lessons import read_lessons
+from course_utils.grading.evidence import (
     Key,
     make_task,
     read_ran,
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux"),
 ]
 SECRET = 31
-LESSONS = load_lessons()
+LESSONS = read_lessons()
 EXERCISES = [exercise.name for lesson in LESSONS.values() for exercise in lesson.exercises]
 NOISE = [
     "%matplotlib inline",

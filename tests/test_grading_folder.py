@@ -17,20 +17,20 @@ from grading_samples import hand_in, notebook_with, source_under_name
 
 from course_utils.authoring import source
 from course_utils.exercises.engine import exercises_of, find
-from course_utils.grading.__main__ import main
-from course_utils.grading.lessons import load_lessons, read_cards
-from course_utils.grading.pages import file_names, write_pages
+from course_utils.grading.grade import main
+from course_utils.grading.lessons import read_lessons, read_cards
+from course_utils.grading.report import file_names, write_pages
 from course_utils.grading.report import Score
-from course_utils.grading.resume import FOLDER, Memory
+from course_utils.grading.resume import FOLDER, GradingMemory
 from course_utils.grading.submissions import (
     NOT_HANDED_IN,
     NOT_ON_ROSTER,
     find_submissions,
     read_roster,
 )
-from course_utils.grading.weights import marks, read_scores
+from course_utils.grading.report import marks, read_scores
 
-LESSONS = load_lessons()
+LESSONS = read_lessons()
 LESSON = LESSONS["01_tensor_hooks"]
 START = LESSONS["00_start_here"]
 RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
@@ -211,17 +211,17 @@ def test_what_was_graded_is_not_run_again_unless_the_file_changed(tmp_path, monk
 
 def test_the_secret_lives_as_long_as_a_grading(tmp_path):
     """A stopped run goes on with its secret; after a complete one, students have seen inputs, and it is another."""
-    first = Memory(tmp_path)
-    assert Memory(tmp_path).secret == first.secret
+    first = GradingMemory(tmp_path)
+    assert GradingMemory(tmp_path).secret == first.secret
     first.finish(["isolation: some"], complete=False)
-    assert Memory(tmp_path).secret == first.secret
+    assert GradingMemory(tmp_path).secret == first.secret
     first.finish(["isolation: some"], complete=True)
-    second = Memory(tmp_path)
+    second = GradingMemory(tmp_path)
     assert second.secret != first.secret
     assert second.isolation == ["isolation: some"]
     assert (tmp_path / FOLDER).stat().st_mode & 0o077 == 0
     (tmp_path / FOLDER / "run.json").write_text("{")
-    assert Memory(tmp_path).isolation == []
+    assert GradingMemory(tmp_path).isolation == []
 
 
 @pytest.mark.slow
@@ -393,8 +393,8 @@ def test_the_grader_imports_no_torch():
     code = (
         "import sys\nfrom course_utils.grading.lean import import_lean\nimport_lean()\n"
         "import course_utils.grading.grade, course_utils.grading.pages\n"
-        "from course_utils.grading.lessons import load_lessons, read_cards\n"
-        "lessons = load_lessons(read=read_cards)\nprint('torch' in sys.modules, 'rfc3987_syntax' in sys.modules)\n"
+        "from course_utils.grading.lessons import read_lessons, read_cards\n"
+        "lessons = read_lessons(read=read_cards)\nprint('torch' in sys.modules, 'rfc3987_syntax' in sys.modules)\n"
         "print(sum(len(lesson.exercises) for lesson in lessons.values()))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -25,12 +25,12 @@ from hostile.classroom import (
 )
 
 from course_utils.exercises.engine import find
-from course_utils.grading.collect import Answer
-from course_utils.grading.grade import grade
-from course_utils.grading.judge import judge_in_words
-from course_utils.grading.pages import write_pages
+from course_utils.grading.collect import CollectedAnswer
+from course_utils.grading.batch import grade
+from course_utils.grading.verdict import judge_in_words
+from course_utils.grading.report import write_pages
 from course_utils.grading.report import NOT_GRADED, write_scores
-from course_utils.grading.run import (
+from course_utils.grading.evidence import (
     Key,
     make_task,
     read_ran,
@@ -192,7 +192,7 @@ def score_by(engine, source):
     exercise = find(EXERCISE)
     evidence, mistakes = exercise.key(seed_for(EXERCISE, SECRET))
     key = Key(tuple(evidence), tuple((text, tuple(one)) for text, one in mistakes.items()))
-    answer = Answer(exercise, source)
+    answer = CollectedAnswer(exercise, source)
     (ran,) = engine.run([make_task(answer, SECRET)], LIMITS)
     verdict = judge_in_words(read_ran(answer, ran), key)
     return bool(verdict.outcome and verdict.outcome.passed)

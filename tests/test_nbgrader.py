@@ -21,12 +21,12 @@ from course_utils.authoring.nbgrader import (
     mark_solution,
 )
 from course_utils.exercises.engine import exercises_of, find, is_blank
-from course_utils.grading.grade import grade
-from course_utils.grading.lessons import load_lessons
+from course_utils.grading.batch import grade
+from course_utils.grading.lessons import read_lessons
 from course_utils.grading.submissions import find_submissions
 from course_utils.root import CourseError, has_answers
 
-LESSONS = load_lessons()
+LESSONS = read_lessons()
 LESSON = LESSONS["01_tensor_hooks"]
 WITH_EXERCISES = [lesson for lesson in LESSONS.values() if lesson.exercises]
 

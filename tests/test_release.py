@@ -32,13 +32,13 @@ from course_utils.exercises import check, classroom, recorded
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.exercises.outcome import Stage
 from course_utils.exercises.recorded import NotRecorded, recorded_key
-from course_utils.grading.grade import grade
-from course_utils.grading.lessons import load_lessons
+from course_utils.grading.batch import grade
+from course_utils.grading.lessons import read_lessons
 from course_utils.grading.submissions import find_submissions
 from course_utils.root import CourseError, has_answers
 
 EXERCISES = {each.name: each for each in exercises_of()}
-LESSONS = load_lessons()
+LESSONS = read_lessons()
 OUTCOMES = Path(__file__).with_name("release_outcomes.py")
 MODULES = ROOT / "course_utils" / "exercises"
 

@@ -223,6 +223,11 @@ def _walk(got: Plain, expected: Plain, path: str) -> tuple[Stage, str, Plain, Pl
     return None
 
 
+def alike(got: Plain, expected: Plain) -> bool:
+    """Whether two plain values count as equal."""
+    return _walk(got, expected, "") is None
+
+
 def _same_kind(mine: str, reference: str) -> bool:
     """A tuple may stand for a list, and 3 for 3.0; a bool is not a number."""
     return {mine, reference} <= SEQUENCES or {mine, reference} <= {"int", "float"}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from grading_samples import as_version_3, hand_in, notebook_with, source_under_name
 
-from course_utils.grading.grade import Graded, grade
-from course_utils.grading.lessons import load_lessons
-from course_utils.grading.resume import Memory
+from course_utils.grading.batch import Graded, grade
+from course_utils.grading.lessons import read_lessons
+from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import LocalCrew
 from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits
 from course_utils.grading.submissions import find_submissions
@@ -23,14 +23,14 @@ from hostile.files import write_files
 
 SECRET = 4711
 LIMITS = Limits(exercise=6, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
-LESSONS = load_lessons()
+LESSONS = read_lessons()
 LESSON = LESSONS["01_tensor_hooks"]
 RIGHT = {exercise.name: source_under_name(exercise.accepted[0], exercise.name) for exercise in LESSON.exercises}
 
 
-def known_secret() -> Memory:
+def known_secret() -> GradingMemory:
     """A memory that keeps nothing, with a secret that is the same in every run."""
-    made = Memory(None)
+    made = GradingMemory(None)
     made.secret = SECRET
     return made
 

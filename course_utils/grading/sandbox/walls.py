@@ -21,9 +21,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from course_utils.grading.sandbox.tasks import Limits
+from course_utils.root import ROOT
 
-PACKAGE = Path(__file__).resolve().parents[2]
-HIDDEN = (PACKAGE / "exercises", PACKAGE / "grading")  # they are in memory; in their files are the answers
+PACKAGE = ROOT / "course_utils"
+HIDDEN = tuple(PACKAGE / room for room in ("exercises", "grading", "lessons"))  # in memory; in files are the answers
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/alternatives")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
