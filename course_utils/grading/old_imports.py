@@ -86,9 +86,11 @@ def _imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
 def _renew(node: ast.Import | ast.ImportFrom) -> str:
     """The statement with today's places, on as many lines as it has; "" where nothing has moved."""
     if isinstance(node, ast.Import):  # `import a.b` without `as` binds `a`, and would need its uses rewritten too
-        names = [ast.alias(find_new_place(each.name) or each.name, each.asname) for each in node.names]
-        moved = all(each.asname for each in node.names) and ast.unparse(node) != ast.unparse(ast.Import(names))
-        return ast.unparse(ast.Import(names)) if moved else ""
+        names = [
+            ast.alias((each.asname and find_new_place(each.name)) or each.name, each.asname) for each in node.names
+        ]
+        renewed = ast.unparse(ast.Import(names))
+        return renewed if renewed != ast.unparse(node) else ""
     by_place: dict[str, list[ast.alias]] = {}
     for each in node.names:
         by_place.setdefault(find_new_place(node.module or "", each.name) or node.module or "", []).append(each)
