@@ -220,7 +220,7 @@ def no_processes(monkeypatch):
     monkeypatch.setattr("course_utils.grading.batch.make_keys", make)
     monkeypatch.setattr(
         "course_utils.grading.verdict._compare_in_parts",
-        lambda items, _: [(item.judged.got == item.judged.expected, "") for item in items],
+        lambda items, _: [(item.verdict.got == item.verdict.expected, "") for item in items],
     )
 
 

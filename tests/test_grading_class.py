@@ -247,7 +247,7 @@ def judge_with(engine, *answers, limits=None):
     """The verdicts on answers that an engine runs, as one submission."""
     rans = engine.run([make_task(answer, SEED) for answer in answers], limits)
     pairs = zip(answers, rans, strict=True)
-    return [judge_answer(read_ran(one, ran), key_of(one.exercise.name, SEED)).verdict for one, ran in pairs]
+    return [judge_answer(read_ran(one, ran), key_of(one.exercise.name, SEED)) for one, ran in pairs]
 
 
 BOMB = """

@@ -59,10 +59,10 @@ def test_the_table_has_a_line_for_each_student_and_each_thing_to_see():
 
 
 def test_what_no_screen_should_get_is_escaped_and_a_remark_is_for_a_person():
-    row = score(
-        "ann", "l", "e", 1, Verdict(Outcome("e", Stage.RAISED, "a\x1b[31mb\ud800\n"), reason="\x00"), remark="!"
-    )
-    assert (row.sentence, row.reason, row.look_by_hand) == ("a\\x1b[31mb\\ud800\n", "\\x00; !", True)
+    verdict = Verdict("e", Outcome("e", Stage.RAISED, "a\x1b[31mb\ud800\n"), reason="\x00", seconds=2.5)
+    row = score("ann", "l", 1, verdict, remark="!")
+    assert (row.sentence, row.reason) == ("a\\x1b[31mb\\ud800\n", "\\x00; !")
+    assert (row.exercise, row.look_by_hand, row.seconds) == ("e", True, 2.5)
 
 
 class Checker(HTMLParser):

@@ -26,7 +26,7 @@ from course_utils.exercises.outcome import Stage
 from course_utils.grading.evidence import Key, Observed, fits, make_task, read_ran, read_record, seed_for
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, Ran
-from course_utils.grading.verdict import canonical, judge_answer, judge_in_words
+from course_utils.grading.verdict import canonical, judge_answer
 from course_utils.root import CourseError
 
 SAMPLE = EXERCISES[:: max(1, len(EXERCISES) // 12)]
@@ -201,7 +201,7 @@ def test_evidence_about_other_inputs_does_not_fit():
     assert not fits(spoil(good_record()["cases"], [0, "inputs", "tensor", "more"], {}), key)
     assert not fits(spoil(good_record()["cases"], [0, "inputs", "tensor", "grad"], {"weight": {"type": "None"}}), key)
     observed = Observed(answer_to("scale_gradient", ONE), tuple(spoil(cases, [0, "inputs"], {})))
-    verdict = judge_in_words(observed, Key(tuple(key)))
+    verdict = judge_answer(observed, Key(tuple(key)))
     assert (verdict.outcome, verdict.by_hand) == (None, True)
     assert "other inputs" in verdict.reason
 
@@ -225,7 +225,7 @@ def test_a_submission_gets_what_check_says():
             task = make_task(answer, SEED)
             record = json.dumps(driver.observe_answer(name, task.support, task.answer, task.seed))
             judged = judge_answer(read_ran(answer, Ran(record)), key_of(name, SEED))
-            found = judged.verdict.outcome
+            found = judged.outcome
             assert (found.cause, found.points) == (cause, 0 if cause else exercise.points), name
             assert (judged.got == judged.expected) == found.passed, name
 

@@ -20,7 +20,7 @@ from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import LocalCrew, choose_engine
 from course_utils.grading.sandbox.tasks import Limits, Ran
 from course_utils.grading.submissions import Submission, printable, read_submission
-from course_utils.grading.verdict import Item, Judged, Verdict, compare, judge_answer, make_verdict_notebook
+from course_utils.grading.verdict import Item, Verdict, compare, judge_answer, make_verdict_notebook
 from course_utils.root import CourseError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Work:
 
     submission: Submission
     answers: list[CollectedAnswer] = field(default_factory=list)
-    judged: list[Judged] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     reason: str = ""
     path: Path | None = None
 
@@ -61,7 +61,7 @@ class _Work:
 
     @property
     def is_waiting(self) -> bool:
-        return not self.judged and not self.reason
+        return not self.verdicts and not self.reason
 
 
 def grade(
@@ -91,7 +91,7 @@ def grade(
     try:
         for submission in submissions:
             work.append(grading.collect(submission))
-        known = sum(bool(each.judged) for each in work)
+        known = sum(bool(each.verdicts) for each in work)
         with progress(sum(each.is_waiting for each in work)) as bar:
             for _ in grading.run([each for each in work if each.is_waiting]):
                 if bar is not None:
@@ -104,11 +104,11 @@ def grade(
             each.reason = STOPPED
         elif each.is_waiting and each.answers:
             grading.judge(each, [])
-    items = [Item(each.submission.student, each.submission.name, one) for each in work for one in each.judged]
-    verdicts = iter(zip(compare(items, comparer), (item.judged for item in items), strict=True))
+    items = [Item(each.submission.student, each.submission.name, one) for each in work for one in each.verdicts]
+    verdicts = iter(compare(items, comparer))
     rows = [row for each in work for row in _rows(each, verdicts)]
     try:
-        if record and any(item.judged.expected for item in items):
+        if record and any(item.verdict.expected for item in items):
             nbformat.write(make_verdict_notebook(items), record)
     except OSError as error:
         grading.problem = f"the verdict notebook cannot be written: {error.strerror}"
@@ -142,9 +142,9 @@ class _Grading:
             return _Work(submission, reason=f"the file could not be read: {error}")
         except Exception as error:
             return _Work(submission, reason=f"it could not be graded: {type(error).__name__}: {error}")
-        judged = self._memory.recall(path)
-        if judged is not None and [one.exercise for one in judged] == [one.exercise.name for one in answers]:
-            return _Work(submission, answers, judged)
+        known = self._memory.recall(path)
+        if known is not None and [one.exercise for one in known] == [one.exercise.name for one in answers]:
+            return _Work(submission, answers, known)
         return _Work(submission, answers, path=path)
 
     def run(self, work: Sequence[_Work]) -> Iterator[_Work]:
@@ -177,20 +177,20 @@ class _Grading:
     def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
         """Judge a submission in words, from what running its answers gave; and remember it."""
         found = iter(rans)
-        work.judged = [self._judge_one(answer, found) for answer in work.answers]
-        if all(one.verdict.outcome for one in work.judged) and not self.problem:  # what has no score is run again
+        work.verdicts = [self._judge_one(answer, found) for answer in work.answers]
+        if all(one.outcome for one in work.verdicts) and not self.problem:  # what has no score is run again
             try:
-                self._memory.keep(work.path, work.judged)
+                self._memory.keep(work.path, work.verdicts)
             except OSError as error:
                 self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
         return work
 
-    def _judge_one(self, answer: CollectedAnswer, rans: Iterator[Ran]) -> Judged:
+    def _judge_one(self, answer: CollectedAnswer, rans: Iterator[Ran]) -> Verdict:
         observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(rans))
         return judge_answer(observed, self._keys.get(answer.exercise.name, Key(reason="there is no key for it")))
 
 
-def _rows(work: _Work, verdicts: Iterator[tuple[Verdict, Judged]]) -> Iterator[tuple[Score, Outcome | None]]:
+def _rows(work: _Work, verdicts: Iterator[Verdict]) -> Iterator[tuple[Score, Outcome | None]]:
     submission, lesson = work.submission, work.submission.lesson
     student, name = submission.student, submission.name
     exercises = [(each.name, each.points) for each in lesson.exercises] if lesson else []
@@ -200,7 +200,6 @@ def _rows(work: _Work, verdicts: Iterator[tuple[Verdict, Judged]]) -> Iterator[t
         for exercise, possible in exercises or [("", 0)]:
             yield Score(student, name, exercise, 0, possible, look_by_hand=by_hand, reason=reason), None
         return
-    for exercise, possible in exercises:
-        verdict, judged = next(verdicts)
-        row = score(student, name, exercise, possible, verdict, judged.seconds, submission.remark)
-        yield row, verdict.outcome
+    for _, possible in exercises:
+        verdict = next(verdicts)
+        yield score(student, name, possible, verdict, submission.remark), verdict.outcome

@@ -71,11 +71,9 @@ class Score:
 COLUMNS = tuple(field.name for field in fields(Score))
 
 
-def score(
-    student: str, lesson: str, exercise: str, possible: int, verdict: Verdict, seconds: float = 0.0, remark: str = ""
-) -> Score:
+def score(student: str, lesson: str, possible: int, verdict: Verdict, remark: str = "") -> Score:
     """The row for a verdict; a `remark` about the submission is for a person to look at."""
-    found = verdict.outcome
+    found, exercise, seconds = verdict.outcome, verdict.exercise, verdict.seconds
     reason = printable("; ".join(filter(None, (verdict.reason, remark))), but="\n")
     if found is None:
         return Score(student, lesson, exercise, 0, possible, reason=reason, seconds=seconds)

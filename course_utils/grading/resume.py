@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.grading.verdict import Judged, Verdict
+from course_utils.grading.verdict import Verdict
 from course_utils.root import ROOT, write_whole
 
 FOLDER = ".grading"
@@ -78,21 +78,18 @@ class GradingMemory:
         whose = json.dumps([student, lesson]).encode()
         return self._folder / f"{hashlib.sha256(whose + hashlib.sha256(data).digest()).hexdigest()[:40]}.json"
 
-    def recall(self, path: Path | None) -> list[Judged] | None:
+    def recall(self, path: Path | None) -> list[Verdict] | None:
         """What was judged of a submission before; None if it was not, or cannot be read any more."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return [_judged(each) for each in json.loads(path.read_text(encoding="utf-8"))] if path else None
+            return [_read_verdict(each) for each in json.loads(path.read_text(encoding="utf-8"))] if path else None
         return None
 
-    def keep(self, path: Path | None, judged: Sequence[Judged]) -> None:
+    def keep(self, path: Path | None, verdicts: Sequence[Verdict]) -> None:
         """Note what was judged of a submission, so that it need not be run again."""
         if path is not None:
-            write_whole(path, json.dumps([asdict(each) for each in judged]))
+            write_whole(path, json.dumps([asdict(each) for each in verdicts]))
 
 
-def _judged(content: dict) -> Judged:
-    verdict = dict(content.pop("verdict"))
-    outcome = verdict.pop("outcome")
-    if outcome is not None:
-        outcome = Outcome(**outcome | {"stage": Stage(outcome["stage"])})
-    return Judged(verdict=Verdict(outcome, **verdict), **content)
+def _read_verdict(content: dict) -> Verdict:
+    outcome = content["outcome"]
+    return Verdict(**content | {"outcome": outcome and Outcome(**outcome | {"stage": Stage(outcome["stage"])})})

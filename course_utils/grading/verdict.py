@@ -24,9 +24,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from course_utils.root import ROOT
@@ -43,71 +43,52 @@ WORTH_A_PROCESS = 100  # cells: to compare so many takes about as long as to sta
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one answer, or None with the reason why a person has to look."""
+    """The outcome of one answer, or None with the reason why a person has to look, and two texts for nbval to compare:
 
-    outcome: Outcome | None
-    by_hand: bool = False
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One answer after it was judged in words: the verdict, and the two texts for nbval to compare.
-
-    Both are empty where there is nothing to compare. This is all that is kept of an answer's evidence.
+    what the answer did and what the key does, both empty where there is nothing to compare.
     """
 
     exercise: str
-    verdict: Verdict
+    outcome: Outcome | None
+    by_hand: bool = False
+    reason: str = ""
     got: str = ""
     expected: str = ""
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Item:
-    """One judged answer, and whose it is."""
+class Item(NamedTuple):
+    """One verdict, and whose it is."""
 
     student: str
     lesson: str
-    judged: Judged
+    verdict: Verdict
 
 
 # ------------------------------------------------------------------------------------------------------------ in words
 
 
-def judge_answer(observed: Observed, key: Key) -> Judged:
+def judge_answer(observed: Observed, key: Key) -> Verdict:
     """Judge one answer in words, and write its evidence and the key as nbval will compare them."""
-    name, seconds = observed.answer.exercise.name, observed.seconds
-    try:
-        verdict = judge_in_words(observed, key)
-        if observed.evidence is None or verdict.outcome is None:
-            return Judged(name, verdict, seconds=seconds)
-        got, expected = (canonical(one, key.evidence) for one in (observed.evidence, key.evidence))
-    except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
-        reason = f"the evidence could not be judged: {type(error).__name__}: {error}"
-        return Judged(name, Verdict(None, by_hand=True, reason=reason), seconds=seconds)
-    return Judged(name, verdict, got, expected, seconds)
-
-
-def judge_in_words(observed: Observed, key: Key) -> Verdict:
-    """The verdict on one answer from its evidence and the key, before nbval has compared them."""
     from course_utils.exercises.judging import judge
     from course_utils.grading.evidence import fits
 
-    exercise = observed.answer.exercise
+    exercise, evidence = observed.answer.exercise, observed.evidence
+    verdict = Verdict(exercise.name, observed.outcome, reason=observed.reason, seconds=observed.seconds)
     if observed.outcome:
-        return Verdict(observed.outcome, reason=observed.reason)
-    if observed.evidence is None:
-        return Verdict(None, by_hand=True, reason=observed.reason)
-    if key.reason:
-        return Verdict(None, by_hand=True, reason=key.reason)
-    if not fits(observed.evidence, key.evidence):
-        return Verdict(None, by_hand=True, reason="the record of what the answer did is about other inputs")
-    outcome = judge(
-        exercise.name, observed.evidence, key.evidence, dict(key.mistakes), exercise.points, len(exercise.hints)
-    )
-    return Verdict(outcome, reason=observed.reason)
+        return verdict
+    if evidence is None or key.reason:
+        return replace(verdict, by_hand=True, reason=observed.reason if evidence is None else key.reason)
+    try:
+        if not fits(evidence, key.evidence):
+            return replace(verdict, by_hand=True, reason="the record of what the answer did is about other inputs")
+        points, hints = exercise.points, len(exercise.hints)
+        outcome = judge(exercise.name, evidence, key.evidence, dict(key.mistakes), points, hints)
+        got, expected = canonical(evidence, key.evidence), canonical(key.evidence, key.evidence)
+    except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
+        reason = f"the evidence could not be judged: {type(error).__name__}: {error}"
+        return replace(verdict, by_hand=True, reason=reason)
+    return replace(verdict, outcome=outcome, got=got, expected=expected)
 
 
 # ------------------------------------------------------------------------------------------------------------- as text
@@ -174,13 +155,12 @@ def compare(items: Sequence[Item], comparer: Comparer | None = None) -> list[Ver
 
     `comparer` is the process that will do it, or the first of them, if it has been started already.
     """
-    verdicts = [item.judged.verdict for item in items]
-    compared = [number for number, item in enumerate(items) if item.judged.expected]
-    if not compared:
-        return verdicts
-    found = _compare_in_parts([items[number] for number in compared], comparer)
-    for number, (equal, problem) in zip(compared, found, strict=True):
-        verdicts[number] = _cross_check(verdicts[number], equal, problem)
+    verdicts = [item.verdict for item in items]
+    compared = [number for number, verdict in enumerate(verdicts) if verdict.expected]
+    if compared:
+        found = _compare_in_parts([items[number] for number in compared], comparer)
+        for number, (equal, problem) in zip(compared, found, strict=True):
+            verdicts[number] = _cross_check(verdicts[number], equal, problem)
     return verdicts
 
 
@@ -213,11 +193,11 @@ def _compare_in_parts(items: Sequence[Item], comparer: Comparer | None) -> list[
 def _cross_check(verdict: Verdict, equal: bool | None, problem: str) -> Verdict:
     """Believe the verdict only if nbval saw the same."""
     if equal is None:
-        return Verdict(verdict.outcome, by_hand=True, reason=f"nbval gave no verdict: {problem}")
+        return replace(verdict, by_hand=True, reason=f"nbval gave no verdict: {problem}")
     if equal != verdict.outcome.passed:
         words = ("equal", "different") if equal else ("different", "equal")
         reason = f"nbval finds evidence and key {words[0]}, the comparison in words finds them {words[1]}"
-        return Verdict(verdict.outcome, by_hand=True, reason=reason)
+        return replace(verdict, by_hand=True, reason=reason)
     return verdict
 
 
@@ -229,11 +209,11 @@ def make_verdict_notebook(items: Sequence[Item]) -> nbformat.NotebookNode:
 
     cells = []
     heading = ("", "")
-    for count, item in enumerate((item for item in items if item.judged.expected), start=1):
+    for count, item in enumerate((item for item in items if item.verdict.expected), start=1):
         if heading != (item.student, item.lesson):
             heading = (item.student, item.lesson)
             cells.append(v4.new_markdown_cell(f"## {item.student} · {item.lesson}"))
-        judged = item.judged
+        judged = item.verdict
         output = v4.new_output("stream", name="stdout", text=judged.expected + "\n")
         metadata = {"student": item.student, "lesson": item.lesson, "exercise": judged.exercise}
         # Every line of the text is inside quotes, so that nothing in it is code or a mark for nbval.

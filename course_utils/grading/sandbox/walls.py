@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from course_utils.grading.sandbox.tasks import Limits
@@ -43,10 +43,6 @@ class Isolation:
     user: int = 0  # the user id that children take; 0 if they keep the grader's
     root: bool = False
     lacking: list[str] = field(default_factory=list)
-
-    def to_json(self) -> dict:
-        """As plain data, for the pipe."""
-        return asdict(self)
 
     @property
     def words(self) -> str:
