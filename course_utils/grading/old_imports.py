@@ -80,7 +80,7 @@ def renew_imports(cell: Cell) -> Cell:
     if lines is before:
         return cell
     renewed = read_cell(b"\n".join(lines).decode(), cell.id, cell.tags)
-    return cell if renewed.error else renewed  # as with `import a.b as c, \\` and a second line
+    return cell if renewed.error else renewed  # as with `import a.b as c, \` and a second line
 
 
 def _renew(node: ast.Import | ast.ImportFrom) -> str:
