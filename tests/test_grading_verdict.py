@@ -10,6 +10,7 @@ from grading_samples import (
     EXERCISES,
     ONE,
     SEED,
+    START,
     answer_in,
     answer_to,
     helpers_of,
@@ -23,6 +24,7 @@ from grading_samples import (
 from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
 from course_utils.exercises.outcome import Stage
+from course_utils.grading import evidence
 from course_utils.grading.evidence import Key, Observed, fits, make_task, read_ran, read_record, seed_for
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, Ran
@@ -212,6 +214,16 @@ def test_seeds_tell_nothing_about_each_other():
     assert seed_for("largest", SEED) == seed_for("largest", SEED) != seed_for("largest", SEED + 1)
 
 
+def test_the_keys_of_a_release_are_recorded(monkeypatch):
+    monkeypatch.setattr(evidence, "has_answers", lambda: False)
+    monkeypatch.setattr(evidence, "recorded_seeds", lambda lesson: [3, 5])
+    monkeypatch.setattr(evidence, "recorded_key", lambda lesson, name, seed: ([name, seed], {"no": [lesson]}))
+    seed = make_task(answer_to("largest", ""), SEED).seed
+    assert seed in (3, 5)
+    keys = evidence.make_keys([(START, {"largest"})], SEED)
+    assert keys == {"largest": Key(("largest", seed), (("no", (0,)),))}
+
+
 # --------------------------------------------------------------------------------------------------- words and the text
 
 
@@ -236,9 +248,9 @@ def test_text_and_words_agree_on_any_two_answers():
         functions = [exercise.reference, *exercise.accepted[:1], *(each.function for each in exercise.mistakes)]
         found = [through_json(exercise.observe(function, SEED)) for function in functions]
         for key in found:
-            for evidence in found:
-                words = first_difference(evidence, key, exercise.name) is None
-                assert (canonical(evidence, key) == canonical(key, key)) == words, exercise.name
+            for mine in found:
+                words = first_difference(mine, key, exercise.name) is None
+                assert (canonical(mine, key) == canonical(key, key)) == words, exercise.name
 
 
 def plain_case(returned):

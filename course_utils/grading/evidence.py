@@ -13,7 +13,7 @@ import hmac
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -247,9 +247,13 @@ def make_keys(
     """
     if not has_answers():
         chosen = [each for lesson, names in wanted for each in lesson.exercises if each.name in names]
-        return {each.name: _recorded_key(each, secret) for each in chosen}
+        found = {each.name: recorded_key(each.lesson, each.name, _seed_of(each, secret)) for each in chosen}
+        return {name: _make_key(evidence, mistakes.items()) for name, (evidence, mistakes) in found.items()}
     limits = limits or Limits()
-    answers = [[each for each in _answered(lesson) if each.exercise.name in names] for lesson, names in wanted]
+    answers = []
+    for lesson, names in wanted:
+        collected = collect_answers(read_cells(lesson.answered_notebook().encode()), lesson)
+        answers.append([each for each in collected if each.exercise.name in names])
     found = _run_key([each for group in answers for each in group], secret, limits, seat)
     if len(wanted) > 1 or seat:
         for group in answers:
@@ -258,14 +262,8 @@ def make_keys(
     return found
 
 
-def _recorded_key(exercise: Card | Exercise, secret: int) -> Key:
-    evidence, mistakes = recorded_key(exercise.lesson, exercise.name, _seed_of(exercise, secret))
-    return Key(tuple(evidence), tuple((message, tuple(cases)) for message, cases in mistakes.items()))
-
-
-def _answered(lesson: Lesson) -> list[CollectedAnswer]:
-    """The answers of the lesson's answered edition."""
-    return collect_answers(read_cells(lesson.answered_notebook().encode()), lesson)
+def _make_key(evidence: Iterable[Evidence], mistakes: Iterable[tuple[str, Iterable[Evidence]]]) -> Key:
+    return Key(tuple(evidence), tuple((message, tuple(cases)) for message, cases in mistakes))
 
 
 def _run_key(
@@ -295,4 +293,4 @@ def _read_key(answer: CollectedAnswer, executed: Execution) -> Key:
     if not observed.evidence or sentence:
         return Key(reason=f"the course's own answer to {name} did not work here: {sentence} {executed.ended}".rstrip())
     found = json.loads(mistakes[0])["mistakes"] if mistakes else []
-    return Key(observed.evidence, tuple((message, tuple(one)) for message, one in found))
+    return _make_key(observed.evidence, found)

@@ -195,18 +195,14 @@ def _gone(why: str) -> CourseError:
 
 def _environment() -> dict[str, str]:
     """What the host and its children find in their environment: nothing of the user's."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return (
-        kept
-        | single
-        | {
-            "COURSE_PROGRESS": "off",
-            "CUDA_VISIBLE_DEVICES": "",
-            "USER": "student",
-            "MPLBACKEND": "Agg",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONHASHSEED": "0",
-            "PYTHONPATH": str(ROOT),
-        }
-    )
+    return {
+        **{name: os.environ[name] for name in KEPT if name in os.environ},
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+        "COURSE_PROGRESS": "off",
+        "CUDA_VISIBLE_DEVICES": "",
+        "USER": "student",
+        "MPLBACKEND": "Agg",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": str(ROOT),
+    }

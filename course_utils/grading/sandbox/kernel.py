@@ -49,14 +49,10 @@ DRIVER = "course_utils.grading.sandbox.driver"
 
 @dataclass(frozen=True)
 class Execution:
-    """A notebook after its run: what each exercise's cells displayed, by kind.
-
-    If the run ended early, `ended` says why, and `at` is the exercise whose cell ran then ("" for none).
-    """
+    """A notebook after its run: what each exercise's cells displayed, by kind; `ended` says why it ended early."""
 
     displayed: dict[tuple[str, str], list[Any]]
     ended: str = ""
-    at: str = ""
 
 
 class KernelEngine:
@@ -195,7 +191,6 @@ def _read_execution(path: Path, ended: str) -> Execution:
         return Execution({}, "the notebook's outputs are too large to be read")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     started = [cell for cell in cells if cell["metadata"].get("papermill", {}).get("start_time")]
-    at = _purpose(started[-1])[1] if ended and started else ""
     displayed: dict[tuple[str, str], list[Any]] = {}
     for cell in started[:-1] if ended else started:  # what a cell showed before it broke down is not believed
         call, exercise = _purpose(cell)
@@ -204,7 +199,7 @@ def _read_execution(path: Path, ended: str) -> Execution:
             if kind and kind in output.get("data", {}):
                 value = output["data"][kind]
                 displayed.setdefault((kind, exercise), []).append("".join(value) if isinstance(value, list) else value)
-    return Execution(displayed, ended, at)
+    return Execution(displayed, ended)
 
 
 def _purpose(cell: dict) -> tuple[str, str]:
