@@ -61,7 +61,7 @@ def run_tests(options, rest) -> int:
 
 
 def run_check(options, rest) -> int:
-    from course_utils.grading.__main__ import main as grade
+    from course_utils.grading.grade import main as grade
     from course_utils.lab.jupyter import WORK
 
     lesson = ["--lesson", options.lesson] if options.lesson else []
@@ -110,7 +110,7 @@ def examine_grade(options, rest) -> None:
 
 
 def run_grade(options, rest) -> int:
-    from course_utils.grading.__main__ import main as grade
+    from course_utils.grading.grade import main as grade
 
     arguments = [options.submissions]
     if options.roster:

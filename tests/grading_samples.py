@@ -3,17 +3,71 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import nbformat
 
 from course_utils.authoring import source
+from course_utils.exercises.engine import find
+from course_utils.grading.answers import read_cells
+from course_utils.grading.collect import CollectedAnswer, collect_answers
 from course_utils.grading.definitions import definitions_in, read_cell, used_names
-from course_utils.grading.lessons import Lesson
+from course_utils.grading.evidence import Key, seed_for
+from course_utils.grading.lessons import Lesson, read_lessons
+
+LESSONS = read_lessons()
+START, TENSOR_HOOKS = LESSONS["00_start_here"], LESSONS["01_tensor_hooks"]
+EXERCISES = [exercise for lesson in LESSONS.values() for exercise in lesson.exercises]
+SEED = 20_261
+ONE = "def scale_gradient(tensor, factor):\n    return 1\n"
+TWO = "def scale_gradient(tensor, factor):\n    return 2\n"
+
+
+def lesson_of(name: str) -> Lesson:
+    """The lesson that has the exercise called `name`."""
+    return next(lesson for lesson in LESSONS.values() if name in [each.name for each in lesson.exercises])
+
+
+def through_json(value: object) -> object:
+    """`value` as it comes out of a pipe."""
+    return json.loads(json.dumps(value))
+
+
+@functools.cache
+def key_of(name: str, secret: int) -> Key:
+    """The key of an exercise, made in this process."""
+    evidence, mistakes = through_json(find(name).key(seed_for(name, secret)))
+    return Key(tuple(evidence), tuple((text, tuple(each)) for text, each in mistakes.items()))
+
+
+def only(answers: Sequence[CollectedAnswer], name: str = "scale_gradient") -> CollectedAnswer:
+    """The one answer to the exercise called `name`."""
+    return next(answer for answer in answers if answer.exercise.name == name)
+
+
+def answer_in(
+    notebook: nbformat.NotebookNode, name: str = "scale_gradient", lesson: Lesson = TENSOR_HOOKS
+) -> CollectedAnswer:
+    """What the grader takes from a notebook as the answer to the exercise called `name`."""
+    return only(collect_answers(read_cells(json.dumps(notebook).encode()), lesson), name)
+
+
+def answer_to(name: str, source: str) -> CollectedAnswer:
+    """`source` as the answer to the exercise called `name`."""
+    return CollectedAnswer(find(name), textwrap.dedent(source))
+
+
+def put(folder: Path, *places: str, text: str) -> None:
+    """Write `text` to files in `folder`."""
+    for place in places:
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def source_under_name(function: Callable, name: str) -> str:

@@ -17,7 +17,7 @@ from course_utils.authoring import source as lesson_source
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.answers import code_cells
 from course_utils.grading.collect import collect_answers
-from course_utils.grading.lessons import load_lessons
+from course_utils.grading.lessons import read_lessons
 from course_utils.grading.submissions import find_submissions
 from course_utils.lab import update
 from course_utils.lab.carry import (
@@ -552,7 +552,7 @@ def test_a_real_lesson_keeps_its_answers_to_the_letter(lesson, how):
     answers = {one.name: one.source for one in exercises_of(int(lesson.stem[:2]))}
     mine = work_on(old, answers, how, rng)
     made = carry(mine, new, digests(old)).notebook
-    known = load_lessons()[lesson.stem]
+    known = read_lessons()[lesson.stem]
     before, after = (
         {one.exercise.name: (one.source, one.outcome) for one in collect_answers(code_cells(each["cells"]), known)}
         for each in (mine, made)
@@ -573,7 +573,7 @@ def test_the_grader_passes_over_backups_in_a_work_folder_that_was_handed_in(tmp_
     (work / BACKUPS).mkdir(parents=True)
     for path in (work / "01_tensor_hooks.ipynb", work / BACKUPS / "01_tensor_hooks.2026-01-02_0304.ipynb"):
         write(path, OLD)
-    found = find_submissions(tmp_path, load_lessons())
+    found = find_submissions(tmp_path, read_lessons())
     assert [(one.student, one.name, one.reason) for one in found] == [("anna", "01_tensor_hooks", "")]
 
 

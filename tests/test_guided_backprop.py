@@ -1,4 +1,4 @@
-"""The explorer of Guided Backprop: pictures by hand, every start and rule, controls, and what stands without a kernel."""
+"""The explorer of Guided Backprop: pictures by hand, every start and rule, the controls, a page without a kernel."""
 
 import pytest
 import torch

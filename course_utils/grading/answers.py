@@ -1,4 +1,4 @@
-"""Which cell of a notebook answers an exercise: the same for the grader and for an update that carries answers over.
+"""Which cell of a notebook answers an exercise.
 
 A notebook is UTF-8 and JSON, of any version, with at most 500,000 characters of code. Whatever is wrong with it becomes
 a reason in words. The answer to an exercise is the function (or class) with the exercise's name at the top level of a
@@ -22,53 +22,45 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from course_utils.exercises.declaration import is_blank
-from course_utils.grading.definitions import (
-    DEFINES,
-    Cell,
-    quiet_compiler,
-    read_cell,
-)
+from course_utils.grading.definitions import DEFINES, Cell, quiet_compiler, read_cell
+from course_utils.root import CourseError
 
 MAX_CODE = 500_000  # characters: Python needs a kilobyte and more to parse some of them
-
-
-class Unreadable(ValueError):
-    """A file that is no notebook; the message says why."""
 
 
 # --------------------------------------------------------------------------------------------------------- the file
 
 
 def read_cells(data: bytes) -> list[Cell]:
-    """The code cells of a notebook file of any version; `Unreadable` with a reason if it is no notebook."""
+    """The code cells of a notebook file of any version; `CourseError` with a reason if it is no notebook."""
     return code_cells(read_notebook(data)["cells"])
 
 
 def read_notebook(data: bytes) -> dict:
-    """A notebook file of any version as version 4, with a list `cells`; `Unreadable` with a reason if it is none."""
+    """A notebook file of any version as version 4, with a list `cells`; `CourseError` with a reason if it is none."""
     if not data.strip():
-        raise Unreadable("it is empty")
+        raise CourseError("it is empty")
     try:
         notebook = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise Unreadable("it is not text in UTF-8") from None
+        raise CourseError("it is not text in UTF-8") from None
     except RecursionError:
-        raise Unreadable("it is nested too deeply for a notebook") from None
+        raise CourseError("it is nested too deeply for a notebook") from None
     except ValueError as error:
-        raise Unreadable(f"it is not complete JSON, so it was cut off or is no notebook ({error})") from None
+        raise CourseError(f"it is not complete JSON, so it was cut off or is no notebook ({error})") from None
     version = notebook.get("nbformat") if isinstance(notebook, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
-        raise Unreadable("it is JSON, but not a notebook: it has no nbformat")
+        raise CourseError("it is JSON, but not a notebook: it has no nbformat")
     if version > 4 or version < 1:
-        raise Unreadable(f"it is a notebook of version {version}; only versions 1 to 4 are known")
+        raise CourseError(f"it is a notebook of version {version}; only versions 1 to 4 are known")
     notebook = _upgrade(notebook) if version < 4 else notebook
     cells = notebook.get("cells")
     if not isinstance(cells, list):
-        raise Unreadable("it is a notebook without a list of cells")
+        raise CourseError("it is a notebook without a list of cells")
     code = [cell for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
     size = sum(len(str(cell.get("source", ""))) for cell in code)
     if size > MAX_CODE:
-        raise Unreadable(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
+        raise CourseError(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
     return notebook
 
 
@@ -78,7 +70,7 @@ def _upgrade(notebook: dict) -> dict:
     try:
         return nbformat.convert(nbformat.from_dict(notebook), 4)
     except Exception as error:  # an old notebook may be broken in any way; each is a reason, none may stop the batch
-        raise Unreadable(f"it is an old notebook that cannot be converted ({type(error).__name__}: {error})") from None
+        raise CourseError(f"it is an old notebook that cannot be converted ({type(error).__name__}: {error})") from None
 
 
 def code_cells(cells: list[dict]) -> list[Cell]:
@@ -106,7 +98,7 @@ def code_cells(cells: list[dict]) -> list[Cell]:
 
 
 @dataclass(frozen=True)
-class Found:
+class AnswerPlace:
     """Where an answer is: the number of its code cell and the definition in it, or None where the cell does not parse.
 
     `blank` means that there is nothing but the empty skeleton.
@@ -117,7 +109,7 @@ class Found:
     blank: bool = False
 
 
-def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> Found | None:
+def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> AnswerPlace | None:
     """The answer to the exercise `name` among the code `cells`; the lesson's own answer cell has `lasting_id`.
 
     None where nothing has the name.
@@ -125,8 +117,8 @@ def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> Found |
     blank = None
     for number, node in _candidates(name, cells, lasting_id):
         if node is None or not is_blank_definition(node):
-            return Found(number, node)
-        blank = blank or Found(number, node, blank=True)
+            return AnswerPlace(number, node)
+        blank = blank or AnswerPlace(number, node, blank=True)
     return blank
 
 

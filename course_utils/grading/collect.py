@@ -2,7 +2,8 @@
 
 Out of a notebook come the answers and nothing else (see `answers` for where they are looked for). With an
 answer travel the definitions that it uses, one by one and never whole cells (see `definitions`): first from the
-submission, and what the submission has lost, from the lesson itself.
+submission, and what the submission has lost, from the lesson itself. What a notebook of an earlier edition imports is
+imported from where it is now (see `old_imports`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,8 @@ from typing import TYPE_CHECKING
 
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.answers import find_answer
-from course_utils.grading.definitions import (
-    Cell,
-    Names,
-    first_line,
-    text_of,
-    used_names,
-)
+from course_utils.grading.definitions import Cell, Names, first_line, text_of, used_names
+from course_utils.grading.old_imports import renew_imports
 
 if TYPE_CHECKING:
     from course_utils.exercises.declaration import Declaration
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CollectedAnswer:
     """The answer to one exercise: the text to run, or the outcome where there is nothing to run.
 
     The lines of `source` have the numbers that they have in the student's cell. `support` are the definitions that it
@@ -40,28 +36,29 @@ class Answer:
     outcome: Outcome | None = None
 
 
-def collect_answers(cells: list[Cell], lesson: Lesson) -> list[Answer]:
+def collect_answers(cells: list[Cell], lesson: Lesson) -> list[CollectedAnswer]:
     """The answer to each exercise of the lesson."""
+    cells = [renew_imports(cell) for cell in cells]
     names = Names(cells)
     return [_collect(exercise, cells, names, lesson) for exercise in lesson.exercises]
 
 
-def _collect(exercise: Declaration, cells: list[Cell], names: Names, lesson: Lesson) -> Answer:
+def _collect(exercise: Declaration, cells: list[Cell], names: Names, lesson: Lesson) -> CollectedAnswer:
     found = find_answer(exercise.name, cells, lesson.answer_ids.get(exercise.name))
     if found is None or found.blank:
         advice = "the answer cell is as it came." if found else _say_missing(exercise.name, cells)
-        return Answer(exercise, outcome=exercise.not_attempted(advice))
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted(advice))
     node, cell = found.node, cells[found.cell]
     if node is None:
-        return Answer(exercise, outcome=_not_python(exercise, cell))
+        return CollectedAnswer(exercise, outcome=_not_python(exercise, cell))
     source = text_of(node, cell.source)
     try:
         used = used_names(source)
     except SyntaxError as error:  # it parses, but cannot be compiled: `return` outside a function, two equal arguments
-        return Answer(exercise, outcome=_not_python(exercise, cell, error, first_line(node) - 1))
+        return CollectedAnswer(exercise, outcome=_not_python(exercise, cell, error, first_line(node) - 1))
     own, missing = names.needed(used, found.cell, but=exercise.name)
     padded = "\n" * (first_line(node) - 1) + source + "\n"
-    return Answer(exercise, padded, (*lesson.needed(missing, exercise.name), *own))
+    return CollectedAnswer(exercise, padded, (*lesson.needed(missing, exercise.name), *own))
 
 
 def _say_missing(name: str, cells: list[Cell]) -> str:

@@ -1,248 +1,234 @@
-"""All steps in a row: submissions to scores."""
+"""The commands: grade a class, or check a learner's own work."""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import functools
+import importlib
+import sys
+import textwrap
+import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import nbformat
-
-from course_utils.exercises.outcome import Outcome
-from course_utils.grading.answers import Unreadable, read_cells
-from course_utils.grading.collect import Answer, collect_answers
-from course_utils.grading.judge import (
-    Item,
-    Judged,
-    Verdict,
-    compare,
-    judge_answer,
-    make_verdict_notebook,
-)
-from course_utils.grading.lessons import Lesson
-from course_utils.grading.report import Score, printable, score
-from course_utils.grading.resume import Memory
-from course_utils.grading.run import (
-    Key,
-    Observed,
-    make_keys,
-    make_task,
-    read_ran,
-)
-from course_utils.grading.sandbox.crew import LocalCrew, Result, choose_engine
-from course_utils.grading.sandbox.tasks import Limits, Ran
-from course_utils.grading.submissions import Submission, read_submission
+from course_utils.root import CourseError
 
 if TYPE_CHECKING:
-    from course_utils.grading.comparing import Comparer
-    from course_utils.grading.sandbox.key_kernel import Seat
+    from course_utils.grading.batch import Graded
+    from course_utils.grading.lessons import Lesson
+    from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
+    from course_utils.grading.submissions import Submission
 
-STOPPED = "the grading was stopped before this was run"
-
-
-class Crew(Protocol):
-    """Whoever runs answers: `crew.LocalCrew` or `crew.DaskCrew`."""
-
-    isolation: list[str]
-    seat: Seat | None  # where the key's kernel can be
-
-    def run(self, batches: Sequence, limits: Limits) -> Iterator[Result]:
-        """Give each batch's number and results as they are ready."""
-
-
-class Progress(Protocol):
-    """What is told how far the running has come, such as `tqdm`."""
-
-    def update(self, count: int = 1) -> object:
-        """So many submissions more are done."""
+DESCRIPTION = """\
+Grade submissions: a folder (student/lesson.ipynb, lesson/student.ipynb or nbgrader's
+submitted/student/lesson/lesson.ipynb), a zip of one, or one notebook. Only the answers are taken from a notebook; each
+is run by itself, with inputs that nobody has seen, and compared with the reference answer elsewhere. The report folder
+gets index.html (the class), a page for each student, scores.csv, scores.json, and verdicts.ipynb (the record that
+nbval judged: for you, not for students). Ctrl-C keeps what is done, and the same command goes on from there.
+"""
+EPILOG = "Exit status: 0 all graded, 1 some need a look by hand (they are listed), 2 nothing could be run."
 
 
-@dataclass
-class Graded:
-    """What came of it: a row and an outcome (None where there is none) for each exercise, in the submissions' order,
-
-    what kept the answers in, how many submissions were known from an earlier run, and whether the user stopped it.
-    """
-
-    scores: list[Score]
-    outcomes: list[Outcome | None]
-    isolation: list[str] = field(default_factory=list)
-    known: int = 0
-    stopped: bool = False
-    problem: str = ""
-
-
-@dataclass
-class _Work:
-    """One submission on its way: its answers, what was judged of them, or why there is nothing to know."""
-
-    submission: Submission
-    answers: list[Answer] = field(default_factory=list)
-    judged: list[Judged] = field(default_factory=list)
-    reason: str = ""
-    path: Path | None = None
-
-    @property
-    def to_run(self) -> list[Answer]:
-        return [answer for answer in self.answers if answer.outcome is None]
-
-    @property
-    def is_waiting(self) -> bool:
-        return not self.judged and not self.reason
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `python -m course_utils.grading`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m course_utils.grading",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("submissions", nargs="?", type=Path, metavar="SUBMISSIONS", help="folder, zip or notebook")
+    parser.add_argument("--check", type=Path, metavar="WORKDIR", help="show the scores of the lessons in WORKDIR")
+    add_options(parser)
+    return parser
 
 
-def grade(
-    submissions: Sequence[Submission],
-    *,
-    crew: Crew | None = None,
-    memory: Memory | None = None,
-    record: Path | None = None,
-    comparer: Comparer | None = None,
-    limits: Limits | None = None,
-    progress: Callable[[int], AbstractContextManager[Progress | None]] = lambda total: nullcontext(),
-) -> Graded:
-    """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
-
-    `crew` runs the answers (default: this machine); `memory` knows the secret and what an earlier run has graded;
-    `record` is where the verdict notebook is left; `comparer` the process that will judge it, if it has been started
-    already. `progress(total)` is entered while answers are run, as `tqdm`'s bar.
-    Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
-    """
-    if crew is None:
-        with LocalCrew(choose_engine(), key=True) as own:
-            return grade(
-                submissions,
-                crew=own,
-                memory=memory,
-                record=record,
-                comparer=comparer,
-                limits=limits,
-                progress=progress,
-            )
-    memory = memory or Memory(None)
-    grading = _Grading(crew, memory, limits or Limits())
-    work: list[_Work] = []
-    known, stopped = 0, False
-    try:
-        for submission in submissions:
-            work.append(grading.collect(submission))
-        known = sum(bool(each.judged) for each in work)
-        with progress(sum(each.is_waiting for each in work)) as bar:
-            for _ in grading.run([each for each in work if each.is_waiting]):
-                if bar is not None:
-                    bar.update()
-    except KeyboardInterrupt:
-        stopped = True
-    work += [_Work(each, reason=each.reason or STOPPED) for each in submissions[len(work) :]]
-    for each in work:
-        if each.is_waiting and each.to_run:
-            each.reason = STOPPED
-        elif each.is_waiting and each.answers:
-            grading.judge(each, [])
-    items = [Item(each.submission.student, each.submission.name, one) for each in work for one in each.judged]
-    verdicts = iter(zip(compare(items, comparer), (item.judged for item in items), strict=True))
-    rows = [row for each in work for row in _rows(each, verdicts)]
-    try:
-        if record and any(item.judged.expected for item in items):
-            nbformat.write(make_verdict_notebook(items), record)
-    except OSError as error:
-        grading.problem = f"the verdict notebook cannot be written: {error.strerror}"
-    try:
-        memory.finish(crew.isolation, complete=not stopped)
-    except OSError as error:
-        grading.problem = grading.problem or f"what was graded cannot be kept for a second run: {error.strerror}"
-    outcomes = [found for _, found in rows]
-    return Graded([row for row, _ in rows], outcomes, memory.isolation, known, stopped, grading.problem)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a grading: the parameters of `run` but for the submissions."""
+    parser.add_argument("--report", type=Path, default=Path("report"), metavar="DIR", help="where to (default: report)")
+    parser.add_argument("--roster", type=Path, metavar="CSV", help="names (column `student`); each gets a row")
+    parser.add_argument("--lesson", metavar="NN", help="grade this lesson only, such as 01")
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "fork", "kernel"),
+        default="auto",
+        help="fork: sandboxed children, on Linux; kernel: a kernel for each exercise, slow (default: auto)",
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="answers that run at a time (default: one for each core)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
 
 
-class _Grading:
-    """The steps that one grading shares: the keys it has made, the crew, and what was graded before."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0 graded, 1 some need a look by hand, 2 could not run."""
+    options = vars(make_parser().parse_args(argv))
+    work = options.pop("check")
+    if (options["submissions"] is None) == (work is None):
+        print("grading: give a folder of submissions, or --check and a folder of your own work.", file=sys.stderr)
+        return 2
+    return run(**options) if work is None else check_work(work, options["lesson"])
 
-    def __init__(self, crew: Crew, memory: Memory, limits: Limits) -> None:
-        self._crew = crew
-        self._memory = memory
-        self._limits = limits
-        self._keys: dict[str, Key] = {}
-        self.problem = ""
 
-    def collect(self, submission: Submission) -> _Work:
-        """The answers of a submission; whatever goes wrong with one must not cost the class."""
-        if submission.reason:
-            return _Work(submission, reason=submission.reason)
+def _in_a_sentence(command: Callable[..., int]) -> Callable[..., int]:
+    """The command, with a sentence and the status 2 where nothing was graded."""
+
+    @functools.wraps(command)
+    def say(*arguments: object, **options: object) -> int:
         try:
-            data = read_submission(submission)
-            path = self._memory.path_for(submission.student, submission.name, data)
-            answers = collect_answers(read_cells(data), submission.lesson)
-        except Unreadable as error:
-            return _Work(submission, reason=f"the file could not be read: {error}")
-        except Exception as error:
-            return _Work(submission, reason=f"it could not be graded: {type(error).__name__}: {error}")
-        judged = self._memory.recall(path)
-        if judged is not None and [one.exercise for one in judged] == [one.exercise.name for one in answers]:
-            return _Work(submission, answers, judged)
-        return _Work(submission, answers, path=path)
+            return command(*arguments, **options)
+        except CourseError as error:
+            print(f"grading: {error}", file=sys.stderr)
+        except KeyboardInterrupt:
+            print("grading: stopped; nothing was written.", file=sys.stderr)
+        return 2
 
-    def run(self, work: Sequence[_Work]) -> Iterator[_Work]:
-        """Run and judge; gives each submission as it is done."""
-        for each in work:
-            if not each.to_run:
-                yield self.judge(each, [])
-        running = [each for each in work if each.to_run]
-        if not running:
-            return
-        secret = self._memory.secret
-        batches = [[make_task(answer, secret) for answer in each.to_run] for each in running]
-        results = self._crew.run(batches, self._limits)  # they run while the keys are made
-        self._make_keys(running)
-        for number, rans in results:
-            yield self.judge(running[number], rans)
+    return say
 
-    def _make_keys(self, running: Sequence[_Work]) -> None:
-        """The keys of the exercises that have an answer to compare."""
-        lessons: dict[str, tuple[Lesson, set[str]]] = {}
-        for each in running:
-            lesson = each.submission.lesson
-            lessons.setdefault(lesson.name, (lesson, set()))[1].update(one.exercise.name for one in each.to_run)
+
+@_in_a_sentence
+def run(
+    submissions: Path,
+    report: Path = Path("report"),
+    roster: Path | None = None,
+    lesson: str | None = None,
+    engine: str = "auto",
+    jobs: int | None = None,
+    scheduler: str | None = None,
+) -> int:
+    """Grade `submissions` (a folder, a zip or a notebook), write the `report` folder, and print a table.
+
+    `roster` is a CSV file of names, each of which gets a row; `lesson` (such as 01) limits what is graded; `engine` is
+    auto, fork or kernel; `jobs` says how many answers run at a time; `scheduler` is the address of a Dask cluster.
+    Returns the exit status: 0 graded, 1 some need a look by hand, 2 nothing could be run (a sentence says why).
+    """
+    if not submissions.exists():
+        raise CourseError(f"{submissions} does not exist: give the folder that holds a folder for each student.")
+    if submissions.is_file() and submissions.suffix.lower() not in (".zip", ".ipynb"):
+        raise CourseError(f"{submissions} is not a folder, a .zip or an .ipynb file.")
+    from course_utils.grading.verdict import NOTEBOOK, Comparer, import_lean
+
+    # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
+    with _make_crew(engine, jobs, scheduler, [submissions, report]) as crew, Comparer() as comparer:
+        import_lean()
+        from course_utils.exercises.declaration import read_declarations
+        from course_utils.grading.batch import grade
+        from course_utils.grading.lessons import read_lessons
+        from course_utils.grading.resume import GradingMemory
+
+        lessons = read_lessons(read=read_declarations)
+        found = _find(submissions, roster, lessons, _choose(lessons, lesson))
         try:
-            self._keys |= make_keys(list(lessons.values()), self._memory.secret, seat=self._crew.seat)
-        except Exception as error:
-            reason = f"there is no key: {type(error).__name__}: {error}"
-            self._keys |= {name: Key(reason=reason) for _, names in lessons.values() for name in names}
-
-    def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
-        """Judge a submission in words, from what running its answers gave; and remember it."""
-        found = iter(rans)
-        observed = [
-            Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(found))
-            for answer in work.answers
-        ]
-        work.judged = [judge_answer(each, key_of(each.answer, self._keys)) for each in observed]
-        if all(one.verdict.outcome for one in work.judged) and not self.problem:  # what has no score is run again
-            try:
-                self._memory.keep(work.path, work.judged)
-            except OSError as error:
-                self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
-        return work
+            report.mkdir(parents=True, exist_ok=True)
+            (report / NOTEBOOK).unlink(missing_ok=True)
+            memory = GradingMemory(report)
+        except OSError as error:
+            raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
+        graded = grade(
+            found, crew=crew, memory=memory, record=report / NOTEBOOK, comparer=comparer, progress=_show_progress
+        )
+    return _write_report(graded, len(found), report)
 
 
-def key_of(answer: Answer, keys: Mapping[str, Key]) -> Key:
-    """The key of an answer; without one nothing can be compared."""
-    return keys.get(answer.exercise.name, Key(reason="there is no key for it"))
+@_in_a_sentence
+def check_work(folder: Path, lesson: str | None = None) -> int:
+    """Show a learner's own scores, by the grader's rule: an outcome for each exercise, and the total.
+
+    `folder` holds copies of the lessons; `lesson` (such as 01) limits what is checked.
+    Returns the exit status, as `run` does.
+    """
+    from course_utils.exercises.declaration import read_declarations
+    from course_utils.grading.batch import grade
+    from course_utils.grading.lessons import read_lessons
+    from course_utils.grading.submissions import find_work
+
+    submissions = find_work(folder, _choose(read_lessons(read=read_declarations), lesson), student="you")
+    if not submissions:
+        raise CourseError(f"there is no lesson in {folder}; `make lab` puts a copy of each lesson there.")
+    graded = grade(submissions)
+    name = None
+    for row, outcome in zip(graded.scores, graded.outcomes, strict=True):
+        if row.lesson != name:
+            name = row.lesson
+            print(name)
+        print(textwrap.indent(str(outcome or f"{row.exercise}: no score"), "  "))
+        if row.reason:
+            print(f"    {row.reason}")
+    print(f"total: {sum(row.points for row in graded.scores)} of {sum(row.possible for row in graded.scores)}")
+    return 1 if any(row.look_by_hand for row in graded.scores) else 0
 
 
-def _rows(work: _Work, verdicts: Iterator[tuple[Verdict, Judged]]) -> Iterator[tuple[Score, Outcome | None]]:
-    submission, lesson = work.submission, work.submission.lesson
-    student, name = submission.student, submission.name
-    exercises = [(each.name, each.points) for each in lesson.exercises] if lesson else []
-    if not exercises or work.reason:
-        reason = printable(work.reason or "this lesson has no exercises")
-        by_hand = bool(work.reason) and not submission.missing
-        for exercise, possible in exercises or [("", 0)]:
-            yield Score(student, name, exercise, 0, possible, look_by_hand=by_hand, reason=reason), None
-        return
-    for exercise, possible in exercises:
-        verdict, judged = next(verdicts)
-        row = score(student, name, exercise, possible, verdict, judged.seconds, submission.remark)
-        yield row, verdict.outcome
+def _choose(lessons: Mapping[str, Lesson], number: str | None) -> Mapping[str, Lesson]:
+    """The lesson that `number` means (`01`, `1` or its whole name), or all without a number."""
+    if number is None:
+        return lessons
+    found = {name: each for name, each in lessons.items() if number in (name, name[:2], str(each.number))}
+    if not found:
+        raise CourseError(f"there is no lesson {number}; there is {', '.join(name[:2] for name in lessons)}.")
+    return found
+
+
+def _find(
+    place: Path, roster: Path | None, lessons: Mapping[str, Lesson], chosen: Mapping[str, Lesson]
+) -> list[Submission]:
+    """What to grade: the submissions to the `chosen` among the `lessons`, and what the roster adds."""
+    from course_utils.grading.submissions import add_roster, find_submissions, read_roster
+
+    try:
+        found = [each for each in find_submissions(place, lessons) if each.lesson is None or each.lesson.name in chosen]
+        if roster:
+            handed_in = {each.name for each in found}
+            wanted = {name: each for name, each in chosen.items() if each.exercises}
+            asked = {name: each for name, each in wanted.items() if name in handed_in} or wanted
+            found = add_roster(found, read_roster(roster), asked)
+    except zipfile.BadZipFile as error:
+        raise CourseError(f"{place} is not a zip that can be read: {error}.") from None
+    except OSError as error:
+        raise CourseError(f"{error.filename or place} cannot be read: {error.strerror}.") from None
+    if not found:
+        raise CourseError(f"there is nothing to grade in {place}: it should hold student/lesson.ipynb.")
+    return found
+
+
+def _make_crew(engine: str, jobs: int | None, scheduler: str | None, hidden: Sequence[Path]) -> LocalCrew | DaskCrew:
+    from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew, choose_engine
+
+    chosen = choose_engine(engine)
+    try:
+        return DaskCrew(scheduler, chosen) if scheduler else LocalCrew(chosen, jobs, hidden=hidden, key=True)
+    except ModuleNotFoundError as error:
+        raise CourseError(f"{error.name} is missing: pip install 'course-utils[cluster]'.") from None
+    except (OSError, ValueError) as error:
+        raise CourseError(f"{error}.") from None
+
+
+@contextlib.contextmanager
+def _show_progress(total: int) -> Iterator[object]:
+    """A bar with an estimate of the time that is left."""
+    from tqdm import tqdm
+
+    with tqdm(total=total, desc="grading", unit="notebook", file=sys.stderr, disable=not total) as bar:
+        yield bar
+    # The class page will want it; it is imported while nbval compares.
+    threading.Thread(target=importlib.import_module, args=("matplotlib.figure",), daemon=True).start()
+
+
+def _write_report(graded: Graded, submissions: int, report: Path) -> int:
+    """Write the report and print the table."""
+    from course_utils.grading.report import CLASS_PAGE, table, write_pages, write_scores
+
+    try:
+        write_scores(graded.scores, report, graded.isolation)
+        write_pages(graded.scores, report, graded.isolation)
+    except OSError as error:
+        raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
+    print(table(graded.scores))
+    for line in ["", *graded.isolation, *filter(None, [graded.problem])]:
+        print(line)
+    if graded.known:
+        print(f"{graded.known} of {submissions} were graded before and have not changed.")
+    if graded.stopped:
+        print("Stopped. What had run until then is graded and kept; the same command goes on from here.")
+    print(f"The report is {report / CLASS_PAGE}.")
+    return 1 if any(row.look_by_hand for row in graded.scores) else 0

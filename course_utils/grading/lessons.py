@@ -65,7 +65,7 @@ class Lesson:
         return ids.index(wanted) if wanted in ids else len(ids)
 
 
-def load_lessons(
+def read_lessons(
     folder: Path = FOLDER, read: Callable[[int], Sequence[Declaration]] | None = None
 ) -> dict[str, Lesson]:
     """The lessons that have a text source in `folder`, by name. Raises `CourseError` if there is no such.

@@ -1,4 +1,4 @@
-"""Step 4: the scores, as a table on screen, as CSV and as JSON; the pages are in `pages`.
+"""Step 4: the scores, as a table on screen, as CSV and JSON, as a page for each student and one for the class; marks.
 
 `scores.json` is an object: `version` (of this description), `isolation` (lines of text), `columns`, and `scores`.
 
@@ -16,23 +16,39 @@ cause         the likely cause, if a declared mistake behaves as the answer does
 look_by_hand  whether a person has to look: yes or no (in JSON true or false)
 reason        why there is no score, or why a person has to look
 seconds       how long the answer ran, with its sandbox; 0 if it was not run
+
+A student's page tells what the learner's own `check` would: how far each answer came, the first difference, the likely
+cause, and a hint to read again. It holds no reference answer, no seed, and nothing about anybody else.
 """
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
+import itertools
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
-from course_utils.exercises.outcome import Outcome
-from course_utils.grading.judge import Verdict
+from course_utils.exercises.declaration import Declaration, read_declarations
+from course_utils.exercises.outcome import Stage
+from course_utils.grading.submissions import printable
+from course_utils.grading.verdict import Verdict
+from course_utils.root import ASSETS, write_whole
+from course_utils.show import code_spans
 
 NOT_GRADED = "not graded"
 VERSION = 2
+CLASS_PAGE = "index.html"
+LONGEST = 600  # characters of a sentence on a page; what an answer raised may be long
+MOST_CAUSES = 15
+MOST_LOOKS = 500
 
 
 @dataclass(frozen=True)
@@ -55,32 +71,16 @@ class Score:
 COLUMNS = tuple(field.name for field in fields(Score))
 
 
-def score(
-    student: str, lesson: str, exercise: str, possible: int, verdict: Verdict, seconds: float = 0.0, remark: str = ""
-) -> Score:
+def score(student: str, lesson: str, possible: int, verdict: Verdict, remark: str = "") -> Score:
     """The row for a verdict; a `remark` about the submission is for a person to look at."""
-    found: Outcome | None = verdict.outcome
-    reason = printable("; ".join(filter(None, (verdict.reason, remark))))
+    found, exercise, seconds = verdict.outcome, verdict.exercise, verdict.seconds
+    reason = printable("; ".join(filter(None, (verdict.reason, remark))), but="\n")
     if found is None:
         return Score(student, lesson, exercise, 0, possible, reason=reason, seconds=seconds)
-    return Score(
-        student,
-        lesson,
-        exercise,
-        found.points,
-        found.possible,
-        str(found.stage),
-        printable(found.sentence),
-        printable(found.cause),
-        verdict.by_hand or bool(remark),
-        reason,
-        seconds,
-    )
-
-
-def printable(text: str) -> str:
-    """`text` with escapes for what no file and no screen should get: control characters and half characters."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
+    sentence, cause = (printable(text, but="\n") for text in (found.sentence, found.cause))
+    by_hand = verdict.by_hand or bool(remark)
+    points = (found.points, found.possible)
+    return Score(student, lesson, exercise, *points, str(found.stage), sentence, cause, by_hand, reason, seconds)
 
 
 def write_scores(scores: Sequence[Score], folder: Path, isolation: Sequence[str] = ()) -> None:
@@ -90,10 +90,31 @@ def write_scores(scores: Sequence[Score], folder: Path, isolation: Sequence[str]
     writer.writeheader()
     for row in scores:
         writer.writerow(asdict(row) | {"look_by_hand": "yes" if row.look_by_hand else "no"})
-    (folder / "scores.csv").write_text(text.getvalue(), encoding="utf-8")
+    write_whole(folder / "scores.csv", text.getvalue())
     rows = [asdict(row) for row in scores]
     content = {"version": VERSION, "isolation": list(isolation), "columns": COLUMNS, "scores": rows}
-    (folder / "scores.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_whole(folder / "scores.json", json.dumps(content, indent=1) + "\n")
+
+
+def read_scores(report: str | Path) -> list[dict[str, Any]]:
+    """The rows of `scores.json` in the report's folder."""
+    return json.loads((Path(report) / "scores.json").read_text(encoding="utf-8"))["scores"]
+
+
+def by_student(scores: Sequence[Score]) -> dict[str, list[Score]]:
+    """The rows of each student, in the order in which the students come."""
+    found: dict[str, list[Score]] = {}
+    for row in scores:
+        found.setdefault(row.student, []).append(row)
+    return found
+
+
+def _earned(rows: Sequence[Score]) -> tuple[int, int]:
+    """Points earned and points possible."""
+    return sum(row.points for row in rows), sum(row.possible for row in rows)
+
+
+# ----------------------------------------------------------------------------------------------------------- on screen
 
 
 def table(scores: Sequence[Score]) -> str:
@@ -109,26 +130,15 @@ def table(scores: Sequence[Score]) -> str:
     return "\n".join([*lines, *(["", "To look at by hand:", *notes] if notes else [])])
 
 
-def by_student(scores: Sequence[Score]) -> dict[str, list[Score]]:
-    """The rows of each student, in the order in which the students come."""
-    found: dict[str, list[Score]] = {}
-    for row in scores:
-        found.setdefault(row.student, []).append(row)
-    return found
-
-
-def _points(scores: Sequence[Score]) -> str:
-    if not any(row.exercise for row in scores):
-        return "-"
-    return f"{sum(row.points for row in scores)} of {sum(row.possible for row in scores)}"
+def _points(rows: Sequence[Score]) -> str:
+    return "{} of {}".format(*_earned(rows)) if any(row.exercise for row in rows) else "-"
 
 
 def _notes(scores: Sequence[Score]) -> list[str]:
     """What to look at, a line for each reason in a notebook; what is wrong with all of it names no exercises."""
     found: dict[tuple[str, str, str], list[str]] = {}
-    rows: Counter[tuple[str, str]] = Counter()
+    rows = Counter((row.student, row.lesson) for row in scores)
     for row in scores:
-        rows[row.student, row.lesson] += 1
         if row.look_by_hand:
             found.setdefault((row.student, row.lesson, row.reason), []).append(row.exercise)
     notes = []
@@ -137,3 +147,168 @@ def _notes(scores: Sequence[Score]) -> list[str]:
         which = "" if len(exercises) == rows[student, lesson] else f", {', '.join(exercises)}"
         notes.append(f"  {where}{which}: {reason}")
     return notes
+
+
+# --------------------------------------------------------------------------------------------------------------- pages
+
+
+def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = ()) -> None:
+    """Write `index.html` and, in `students`, a page for each student into the folder `report`."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    # Names, code and messages are hostile: all of them are escaped, `code_spans` escapes what it is given.
+    templates = Environment(
+        loader=FileSystemLoader(ASSETS),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    templates.filters["code"] = lambda text: Markup(code_spans(text))
+    templates.filters["short"] = lambda text: text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    exercises = {exercise.name: exercise for exercise in read_declarations()}
+    students = by_student(scores)
+    files = file_names(list(students))
+    for old in (report / "students").glob("*.html"):
+        old.unlink()
+    for student, rows in students.items():
+        page = templates.get_template("grading_student.html.j2").render(_describe_student(student, rows, exercises))
+        write_whole(report / "students" / files[student], page)
+    page = templates.get_template("grading_class.html.j2").render(
+        _describe_class(scores), title="Report for the class", files=files, isolation=isolation, most_looks=MOST_LOOKS
+    )
+    write_whole(report / CLASS_PAGE, page)
+
+
+def file_names(students: Sequence[str]) -> dict[str, str]:
+    """A file name for each student, safe on every system, and two students' names never the same."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for student in students:
+        plain = re.sub(r"[^\w-]+", "_", student, flags=re.ASCII).strip("_")[:60] or "nobody"
+        names = itertools.chain([plain], (f"{plain}-{number}" for number in itertools.count(2)))
+        name = next(name for name in names if name.lower() not in taken)
+        taken.add(name.lower())
+        found[student] = f"{name}.html"
+    return found
+
+
+def _describe_student(student: str, rows: Sequence[Score], exercises: Mapping[str, Declaration]) -> dict[str, Any]:
+    """What the template for a student's page is told."""
+    lessons = []
+    for name, group in itertools.groupby(rows, attrgetter("lesson")):
+        mine = list(group)
+        reasons = {row.reason for row in mine}
+        alike = len(reasons) == 1 and all(row.stage == NOT_GRADED for row in mine)
+        earned, possible = _earned(mine)
+        described = [(row, _sign(row), _hint(row, exercises.get(row.exercise))) for row in mine]
+        lessons.append(
+            {
+                "name": name,
+                "earned": earned,
+                "possible": possible,
+                "reason": mine[0].reason if alike else None,
+                "rows": described,
+            }
+        )
+    earned, possible = _earned(rows)
+    title = f"Report for {student or 'nobody'}"
+    return {"title": title, "student": student, "earned": earned, "possible": possible, "lessons": lessons}
+
+
+def _sign(row: Score) -> str:
+    return "✓" if row.stage == Stage.PASSED else "○" if row.stage in (Stage.NOT_ATTEMPTED, NOT_GRADED) else "✗"
+
+
+def _hint(row: Score, exercise: Declaration | None) -> str:
+    return exercise.hints[0] if exercise and exercise.hints and row.stage != Stage.PASSED else ""
+
+
+def _describe_class(scores: Sequence[Score]) -> dict[str, Any]:
+    """What the template for the class page is told: pass rates, misconceptions, whom to look at by hand, totals."""
+    from markupsafe import Markup
+
+    graded = [row for row in scores if row.stage != NOT_GRADED]
+    found: dict[str, Any] = {"graded": len(graded), "rates": [], "causes": []}
+    found["looks"] = [row for row in scores if row.look_by_hand]
+    found["totals"] = [
+        (student, *_earned(rows), sum(row.seconds for row in rows)) for student, rows in by_student(scores).items()
+    ]
+    if not graded:
+        return found
+    shares = {}
+    for name in dict.fromkeys(row.exercise for row in graded):
+        mine = [row for row in graded if row.exercise == name]
+        passed = sum(row.stage == Stage.PASSED for row in mine)
+        tried = sum(row.stage != Stage.NOT_ATTEMPTED for row in mine)
+        shares[name] = 100 * passed / len(mine)
+        seconds = sorted(row.seconds for row in mine if row.seconds)
+        times = [f"{seconds[place]:.2f}" if seconds else "-" for place in (len(seconds) // 2, -1)]
+        found["rates"].append([name, len(mine), tried, passed, f"{shares[name]:.0f} %", *times])
+    worst = min(shares, key=shares.get)
+    numbers = ", ".join(f"{name} {share:.0f} %" for name, share in shares.items())
+    found["rates_chart"] = {
+        "alt": f"Share of students who passed each exercise: {numbers}",
+        "png": _draw_bars(
+            shares,
+            f"{worst} was passed least often: by {shares[worst]:.0f} %",
+            "passed, in % of those who handed in",
+            most=100,
+        ),
+    }
+    common = Counter((row.exercise, row.cause) for row in graded if row.cause).most_common(MOST_CAUSES)
+    if common:
+        bars = {f"{number}. {name}": count for number, ((name, _), count) in enumerate(common, start=1)}
+        causes = [Markup(code_spans(cause)) for (_, cause), _ in common]
+        found["causes"] = [(name, cause, count) for (name, count), cause in zip(bars.items(), causes, strict=True)]
+        title = f"The most frequent one is in {common[0][0][0]}: {common[0][1]} times"
+        alt = ", ".join(f"{name} {count}" for name, count in bars.items())
+        found["causes_chart"] = {
+            "alt": f"How often each misconception was met: {alt}",
+            "png": _draw_bars(bars, title, "answers", most=common[0][1]),
+        }
+    return found
+
+
+def _draw_bars(bars: Mapping[str, float], title: str, label: str, most: float) -> str:
+    """A bar chart as a PNG in base64."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 1.2 + 0.3 * len(bars)), layout="constrained")
+    axes = figure.subplots()
+    names = list(bars)[::-1]
+    drawn = axes.barh(names, [bars[name] for name in names], color="#0072b2")
+    axes.bar_label(drawn, fmt="%.0f", padding=3)
+    axes.set(title=title, xlabel=label, xlim=(0, 1.1 * max(most, 1)))
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.spines[["top", "right"]].set_visible(False)
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=100, metadata={"Software": None})
+    return base64.b64encode(data.getvalue()).decode()
+
+
+# --------------------------------------------------------------------------------------------------------------- marks
+
+
+def marks(
+    scores: Sequence[Mapping[str, Any]],
+    weights: Mapping[str, float] | None = None,
+    days_late: Mapping[tuple[str, str], int] | None = None,
+    loss_per_day: float = 0.1,
+) -> dict[str, float]:
+    """The mark of each student, from 0 to 100: a template to copy, for what a score is worth is for a course to say.
+
+    `scores` are rows as `read_scores` gives them; `weights` says what a point of an exercise counts (1 for those that
+    are not named); `days_late` has days by (student, lesson), each of which takes `loss_per_day` of that lesson's
+    points, down to nothing.
+    """
+    weights, days_late = weights or {}, days_late or {}
+    earned: dict[str, float] = {}
+    possible: dict[str, float] = {}
+    for row in scores:
+        student, weight = row["student"], weights.get(row["exercise"], 1.0)
+        kept = max(0.0, 1.0 - loss_per_day * days_late.get((student, row["lesson"]), 0))
+        earned[student] = earned.get(student, 0.0) + weight * kept * row["points"]
+        possible[student] = possible.get(student, 0.0) + weight * row["possible"]
+    return {name: 100 * earned[name] / possible[name] if possible[name] else 0.0 for name in earned}

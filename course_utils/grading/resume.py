@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import secrets
 import shutil
 import sys
@@ -21,8 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.grading.judge import Judged, Verdict
-from course_utils.grading.sandbox.walls import PACKAGE
+from course_utils.grading.verdict import Verdict
+from course_utils.root import ROOT, write_whole
 
 FOLDER = ".grading"
 
@@ -30,15 +29,14 @@ FOLDER = ".grading"
 def digest_course() -> str:
     """A digest of everything that a score depends on: the course's code and lessons, Python, and torch."""
     found = hashlib.sha256(f"{sys.version} torch {version('torch')}".encode())
-    sources = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "notebooks" / "source").glob("*.py")]
-    for path in sorted(sources):
-        found.update(path.relative_to(PACKAGE.parent).as_posix().encode())
+    for path in sorted([*(ROOT / "course_utils").rglob("*.py"), *(ROOT / "notebooks" / "source").glob("*.py")]):
+        found.update(path.relative_to(ROOT).as_posix().encode())
         found.update(path.read_bytes())
     return found.hexdigest()
 
 
-class Memory:
-    """The folder of an earlier run, if it was of the same course; otherwise a new one. `None` keeps nothing."""
+class GradingMemory:
+    """What an earlier run of the same course has left in the folder `report`; `None` remembers and keeps nothing."""
 
     def __init__(self, report: Path | None) -> None:
         self._folder = report / FOLDER if report else None
@@ -64,7 +62,8 @@ class Memory:
         return False
 
     def _write_about(self, secret: str) -> None:
-        self._write(self._about, {"course": self._course, "isolation": self.isolation, "secret": secret})
+        about = {"course": self._course, "isolation": self.isolation, "secret": secret}
+        write_whole(self._about, json.dumps(about))
 
     def finish(self, isolation: Sequence[str], complete: bool) -> None:
         """Note what kept the answers in; if the grading is `complete`, forget its secret."""
@@ -79,32 +78,18 @@ class Memory:
         whose = json.dumps([student, lesson]).encode()
         return self._folder / f"{hashlib.sha256(whose + hashlib.sha256(data).digest()).hexdigest()[:40]}.json"
 
-    def recall(self, path: Path | None) -> list[Judged] | None:
+    def recall(self, path: Path | None) -> list[Verdict] | None:
         """What was judged of a submission before; None if it was not, or cannot be read any more."""
-        if path is None:
-            return None
-        try:
-            return [_judged(each) for each in json.loads(path.read_text(encoding="utf-8"))]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return [_read_verdict(each) for each in json.loads(path.read_text(encoding="utf-8"))] if path else None
+        return None
 
-    def keep(self, path: Path | None, judged: Sequence[Judged]) -> None:
+    def keep(self, path: Path | None, verdicts: Sequence[Verdict]) -> None:
         """Note what was judged of a submission, so that it need not be run again."""
         if path is not None:
-            self._write(path, [asdict(each) for each in judged])
-
-    @staticmethod
-    def _write(path: Path, content: object) -> None:
-        """All of it or nothing: a run may be stopped at any time."""
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(content), encoding="utf-8")
-        part.chmod(0o600)
-        os.replace(part, path)
+            write_whole(path, json.dumps([asdict(each) for each in verdicts]))
 
 
-def _judged(content: dict) -> Judged:
-    verdict = dict(content.pop("verdict"))
-    outcome = verdict.pop("outcome")
-    if outcome is not None:
-        outcome = Outcome(**outcome | {"stage": Stage(outcome["stage"])})
-    return Judged(verdict=Verdict(outcome, **verdict), **content)
+def _read_verdict(content: dict) -> Verdict:
+    outcome = content["outcome"]
+    return Verdict(**content | {"outcome": outcome and Outcome(**outcome | {"stage": Stage(outcome["stage"])})})

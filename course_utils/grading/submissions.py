@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import difflib
 import os
 import stat
 import zipfile
@@ -24,9 +23,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from course_utils.grading.answers import Unreadable
 from course_utils.grading.lessons import Lesson
 from course_utils.lab.update import BACKUPS
+from course_utils.root import CourseError, nearest
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_FILES = 200_000
@@ -99,7 +98,7 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
         others.setdefault(first, []).extend(["/".join(entry.parts[1:])] if len(entry.parts) > 1 else [])
     for student, names in others.items():
         shown = ", ".join(sorted(names)[:5]) or "nothing"
-        found.append(Submission(_printable(student), "", reason=f"there is no notebook in the folder, only {shown}"))
+        found.append(Submission(printable(student), "", reason=f"there is no notebook in the folder, only {shown}"))
     return _without_doubles(sorted(found, key=lambda one: (one.student, one.name)))
 
 
@@ -116,7 +115,7 @@ def _folder_entries(folder: Path, above: tuple[str, ...] = ()) -> Iterator[Entry
     for item in items:
         if _is_skipped(item.name):
             continue
-        parts, path = (*above, _printable(item.name)), Path(item.path)
+        parts, path = (*above, printable(item.name)), Path(item.path)
         is_folder = item.is_dir(follow_symlinks=False)
         if reason := _refuse_name(item.name, is_link=item.is_symlink()):
             yield Entry(parts, path, is_folder=is_folder, reason=reason)
@@ -143,7 +142,7 @@ def _zip_entries(path: Path) -> Iterator[Entry]:
             continue
         link = stat.S_ISLNK(info.external_attr >> 16)
         reason = next(filter(None, (_refuse_name(part, is_link=link) for part in raw)), "")
-        parts = tuple(_printable(part) or "?" for part in raw)
+        parts = tuple(printable(part) or "?" for part in raw)
         yield Entry(parts, path, info.filename, reason=reason)
 
 
@@ -153,7 +152,7 @@ def _is_skipped(name: str) -> bool:
 
 def _refuse_name(name: str, is_link: bool) -> str:
     """Why a file is not opened; an empty reason if it may be."""
-    shown = _printable(name)
+    shown = printable(name)
     if is_link:
         return f"{shown} is a link to somewhere else; links are not followed"
     if shown != name or ".." in name or "\\" in name or not name:
@@ -161,8 +160,9 @@ def _refuse_name(name: str, is_link: bool) -> str:
     return ""
 
 
-def _printable(name: str) -> str:
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
+def printable(text: str, but: str = "") -> str:
+    """`text` with escapes for what no file and no screen should get: control characters and half characters."""
+    return "".join(letter if letter.isprintable() or letter in but else ascii(letter)[1:-1] for letter in text)
 
 
 def _without_wrapping(entries: list[Entry]) -> list[Entry]:
@@ -193,7 +193,7 @@ def _to_submission(entry: Entry, lessons: Mapping[str, Lesson]) -> Submission:
     if entry.reason:
         return Submission(student, name, lesson=lesson, reason=entry.reason, **place)
     if lesson is None:
-        near = difflib.get_close_matches(name, lessons, n=1, cutoff=0.3)
+        near = nearest(name, lessons)
         reason = f"{last} is not the name of a lesson" + (f"; the nearest is {near[0]}.ipynb" if near else "")
         return Submission(student, name, reason=reason, **place)
     if len(entry.parts) > 2 and entry.parts[1:-1] != (name,):
@@ -221,19 +221,19 @@ def _without_doubles(found: list[Submission]) -> list[Submission]:
 def read_roster(path: Path) -> list[str]:
     """The names in a CSV file: its column `student` or, without such a heading, its first column.
 
-    Raises `ValueError` with a sentence if there are none, and `OSError` if the file cannot be read.
+    Raises `CourseError` if there are none, and `OSError` if the file cannot be read.
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
             rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
         except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"the roster {path} is not CSV in UTF-8 ({error})") from None
+            raise CourseError(f"the roster {path} is not CSV in UTF-8 ({error}).") from None
     heading = [cell.strip().lower() for cell in rows[0]] if rows else []
     column = heading.index("student") if "student" in heading else 0
     body = rows[1:] if "student" in heading else rows
     names = [row[column].strip() for row in body if len(row) > column and row[column].strip()]
     if not names:
-        raise ValueError(f"the roster {path} holds no names: give a column `student`")
+        raise CourseError(f"the roster {path} holds no names: give a column `student`.")
     return list(dict.fromkeys(names))
 
 
@@ -257,24 +257,24 @@ def add_roster(found: Sequence[Submission], names: Sequence[str], lessons: Mappi
 
 
 def read_submission(submission: Submission) -> bytes:
-    """The bytes of a regular file (or member of a zip) of at most `MAX_BYTES`; `Unreadable` for anything else."""
+    """The bytes of a regular file (or member of a zip) of at most `MAX_BYTES`; `CourseError` for anything else."""
     try:
         data = _read_member(submission) if submission.member else _read_file(submission.path)
     except OSError as error:
-        raise Unreadable(f"it cannot be read: {error.strerror or error}") from None
+        raise CourseError(f"it cannot be read: {error.strerror or error}") from None
     if len(data) > MAX_BYTES:
-        raise Unreadable(f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again")
+        raise CourseError(f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again")
     return data
 
 
 def _read_file(path: Path) -> bytes:
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
-        raise Unreadable("it is a link to somewhere else; links are not followed")
+        raise CourseError("it is a link to somewhere else; links are not followed")
     if stat.S_ISDIR(status.st_mode):
-        raise Unreadable("it is a folder, not a file")
+        raise CourseError("it is a folder, not a file")
     if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("it is not a regular file")
+        raise CourseError("it is not a regular file")
     with path.open("rb") as file:
         return file.read(MAX_BYTES + 1)
 
@@ -286,4 +286,4 @@ def _read_member(submission: Submission) -> bytes:
             archive = stack.enter_context(zipfile.ZipFile(submission.path))
             return stack.enter_context(archive.open(submission.member)).read(MAX_BYTES + 1)
         except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError, KeyError) as error:
-            raise Unreadable(f"it cannot be unpacked: {error}") from None
+            raise CourseError(f"it cannot be unpacked: {error}") from None

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from course_utils.root import CourseError
+
 RECORD = ".editions.json"
 BACKUPS = "backups"
 
@@ -79,17 +81,17 @@ def _renew(lesson: Path, edition: bytes, work: Path, known: Mapping[str, Any]) -
 
 def _carry(name: str, mine: bytes, edition: bytes, path: Path, work: Path, old: Any) -> Renewal | None:
     """Put the learner's work into the new edition; None where it is there already."""
-    from course_utils.grading.answers import Unreadable, read_notebook
+    from course_utils.grading.answers import read_notebook
     from course_utils.lab.carry import CannotCarry, carry
 
     try:
         new = read_notebook(edition)
-    except Unreadable as error:
+    except CourseError as error:
         return Renewal(f"{name}: left as it is, because the course's own file is broken: {error}.")
     try:
         notebook = read_notebook(mine)
         carried = carry(notebook, new, old if isinstance(old, dict) else None)
-    except (Unreadable, CannotCarry) as error:
+    except (CourseError, CannotCarry) as error:
         advice = "For the new edition, rename it and run this again."
         return Renewal(f"{name}: left as it is, because {error}. {advice}")
     if carried.notebook == notebook:
@@ -150,12 +152,12 @@ def _read_record(work: Path) -> dict[str, Any]:
 
 
 def _describe(edition: bytes) -> dict[str, Any]:
-    from course_utils.grading.answers import Unreadable, read_notebook
+    from course_utils.grading.answers import read_notebook
     from course_utils.lab.carry import digests
 
     try:
         return {"file": _digest(edition), "cells": digests(read_notebook(edition))}
-    except Unreadable:  # a lesson of the course is broken, which opening it will show
+    except CourseError:  # a lesson of the course is broken, which opening it will show
         return {"file": _digest(edition)}
 
 

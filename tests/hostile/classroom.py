@@ -1,75 +1,144 @@
-"""The class in which most students attack the grader, and how it is graded: for the tests, and to be printed."""
+"""The class in which most students attack the grader: hostile answers, odd files, and honest notebooks between them."""
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from grading_samples import as_version_3, hand_in, notebook_with, source_under_name
+from grading_samples import TENSOR_HOOKS, as_version_3, hand_in, notebook_with, source_under_name
+from nbformat import NotebookNode
 
-from course_utils.grading.grade import Graded, grade
-from course_utils.grading.lessons import load_lessons
-from course_utils.grading.resume import Memory
-from course_utils.grading.sandbox.crew import LocalCrew
-from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits
-from course_utils.grading.submissions import find_submissions
-from hostile.answers import ATTACKS, EXERCISE
-from hostile.files import write_files
-
-SECRET = 4711
-LIMITS = Limits(exercise=6, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
-LESSONS = load_lessons()
-LESSON = LESSONS["01_tensor_hooks"]
-RIGHT = {exercise.name: source_under_name(exercise.accepted[0], exercise.name) for exercise in LESSON.exercises}
-
-
-def known_secret() -> Memory:
-    """A memory that keeps nothing, with a secret that is the same in every run."""
-    made = Memory(None)
-    made.secret = SECRET
-    return made
+EXERCISE = "scale_gradient"
+LESSON = TENSOR_HOOKS
+HONEST = {exercise.name: source_under_name(exercise.accepted[0], exercise.name) for exercise in LESSON.exercises}
+SHORT = {
+    "EXERCISE": EXERCISE,
+    "RIGHT": "return tensor.register_hook(lambda grad: grad * factor)",
+    "WRONG": "return tensor.register_hook(lambda grad: grad)",
+    "ENDED": "The Python process ended while your answer ran",
+    "LATE": "did not come to an end in time",
+    "TOO_MUCH": "more memory or disk",
+}
+IMPORTS = (
+    "import builtins, ctypes, gc, json, os, shutil, signal, socket, subprocess, sys, threading, time\nimport torch\n"
+)
 
 
-@contextmanager
-def temporary_files_in(folder: Path) -> Iterator[None]:
-    """In the block, this process and those that it starts have their temporary files in `folder`."""
-    before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
-    folder.chmod(0o755)
-    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before
-        del os.environ["TMPDIR"]
-        if variable is not None:
-            os.environ["TMPDIR"] = variable
+@dataclass(frozen=True)
+class Attack:
+    """What a student hands in as the answer to `EXERCISE`, and what is fair.
+
+    It `passes` or not, `words` are in the row's sentence or reason, a person has to look (`by_hand`). `alone` is set
+    where only namespaces contain the attack: a kernel of one's own does not.
+    """
+
+    name: str
+    source: str
+    words: str = ""
+    passes: bool = False
+    by_hand: bool = False
+    alone: bool = False
+
+
+def read_attacks() -> list[Attack]:
+    """The attacks in `answers.txt`: `## name | passes by-hand alone | words`, then what stands in the function.
+
+    Lines above a `--` stand before the function instead.
+    """
+    found = []
+    for part in Path(__file__).with_name("answers.txt").read_text(encoding="utf-8").split("## ")[1:]:
+        head, body = part.split("\n", 1)
+        name, flags, words = (one.strip() for one in head.split("|"))
+        for short, text in SHORT.items():
+            body, words = body.replace(short, text), words.replace(short, text)
+        above, _, inside = body.rpartition("--\n")
+        function = f"def {EXERCISE}(tensor, factor):\n{textwrap.indent(inside, '    ')}"
+        expected = {flag: flag.replace("_", "-") in flags.split() for flag in ("passes", "by_hand", "alone")}
+        found.append(Attack(name, f"{IMPORTS}{above}{function}", words, **expected))
+    return found
+
+
+def _defined(inside: str, above: str = "") -> str:
+    return f"import os\n{above}def {EXERCISE}(tensor, factor):\n    {inside}\n"
+
+
+ATTACKS = [
+    *read_attacks(),
+    Attack("null bytes", _defined("return '\x00'"), "not Python"),
+    Attack("not Python", _defined("return ("), "not Python"),
+    Attack("half a character", _defined("return '\ud800'"), "not Python"),
+    Attack("exits while it is defined", _defined(SHORT["RIGHT"], "@os._exit\n"), "raised"),
+    Attack("dies while it is defined", _defined(SHORT["RIGHT"], "@(lambda _: os._exit(1))\n"), SHORT["ENDED"]),
+]
 
 
 def write_class(folder: Path) -> dict[str, str]:
-    """Write a notebook for every attack, honest ones between them, and odd files; returns what `write_files` does."""
-    honest = notebook_with(LESSON, RIGHT)
+    """Write a notebook for every attack, honest ones between them, and odd files; returns what `_write_files` does."""
+    honest = notebook_with(LESSON, HONEST)
     for number, each in enumerate(ATTACKS):
-        notebook = notebook_with(LESSON, RIGHT | {EXERCISE: each.source})
         path = folder / each.name / f"{LESSON.name}.ipynb"
         path.parent.mkdir()
-        path.write_text(json.dumps(notebook))
+        path.write_text(json.dumps(notebook_with(LESSON, HONEST | {EXERCISE: each.source})))
         if number % 20 == 0:
             hand_in(folder, f"honest {number}", LESSON, honest)
-    return write_files(folder, LESSON.name, copy.deepcopy(honest), as_version_3(copy.deepcopy(honest)))
+    return _write_files(folder, honest)
 
 
-def grade_class(folder: Path, report: Path) -> Graded:
-    """Grade it with two lanes."""
-    with LocalCrew("fork", jobs=2, hidden=[folder, report], key=True) as crew:
-        return grade(
-            find_submissions(folder, LESSONS),
-            crew=crew,
-            memory=known_secret(),
-            limits=LIMITS,
-            record=report / "verdicts.ipynb",
-        )
+def _write_files(folder: Path, notebook: NotebookNode) -> dict[str, str]:
+    """Write odd files for the lesson below `folder`, made from a right `notebook`.
+
+    Returns for each student what the reason must say; "" where the answers are in order and count in full.
+    """
+
+    def other(**parts: object) -> bytes:
+        return json.dumps({**notebook, **parts}).encode()
+
+    def kernel(name: str, language: str) -> bytes:
+        spec = {"name": name, "display_name": name, "language": language}
+        return other(metadata={"kernelspec": spec, "language_info": {"name": language}})
+
+    def more(*sources: str) -> bytes:
+        empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+        cells = [{**empty, "source": text, "id": f"more-{number}"} for number, text in enumerate(sources)]
+        return other(cells=[*notebook["cells"], *cells])
+
+    right = other()
+    chain = "\n".join(
+        ["x0 = 1", *(f"x{number} = x{number - 1}" for number in range(1, 9000)), "def helper(): return x8999"]
+    )
+    odd: dict[str, tuple[bytes | Callable[[Path], object], str]] = {
+        "f-binary": (bytes(range(256)) * 100, "UTF-8"),
+        "f-cut": (right[: len(right) // 2], "cut off"),
+        "f-deep-json": (b"[" * 5_000_000, "nested too deeply"),
+        "f-deep-code": (more("x = " + "-" * 100_000 + "1"), ""),
+        "f-directory": (Path.mkdir, "is a folder"),
+        "f-double-ids": (other(cells=[{**cell, "id": "same"} for cell in notebook["cells"]]), ""),
+        "f-elif": (more("if x:\n    y = 0\n" + "elif x:\n    y = 1\n" * 700), ""),
+        "f-empty": (b"", "is empty"),
+        "f-latin-1": ("é".encode("latin-1"), "UTF-8"),
+        "f-long-code": (more("x = 1\n" * 200_000), "code cells hold"),
+        "f-many-names": (more(chain), ""),
+        "f-null": (b"\x00" * 1000, "no notebook"),
+        "f-other-kernel": (kernel("no-such-kernel", "python"), ""),
+        "f-other-language": (kernel("ir", "R"), ""),
+        "f-pipe": (os.mkfifo, "not a regular file"),
+        "f-two-gigabytes": (lambda path: (path.touch(), os.truncate(path, 2 * 1024**3)), "larger than"),
+        "f-many-cells": (more(*[""] * 20_000), ""),
+        "f-version-3": (as_version_3(notebook), ""),
+        "f-version-99": (right.replace(b'"nbformat": 4', b'"nbformat": 99'), "version 99"),
+        "f-with-mark": (b"\xef\xbb\xbf" + right, ""),
+        "f-symlink": (lambda path: path.symlink_to("/etc/passwd"), "links are not followed"),
+    }
+    for student, (content, _) in odd.items():
+        path = folder / student / f"{LESSON.name}.ipynb"
+        path.parent.mkdir()
+        path.write_bytes(content) if isinstance(content, bytes) else content(path)
+    for name in ("f-line\nbreak", "f-up..down", "f-nothing"):
+        (folder / name).mkdir()
+    (folder / "f-link").symlink_to(folder.parent)
+    named = {"f-line\\nbreak": "should have", "f-up..down": "should have", "f-nothing": "no notebook", "f-link": "link"}
+    return {student: reason for student, (_, reason) in odd.items()} | named

@@ -13,17 +13,15 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
 from course_utils.grading.sandbox.tasks import Limits, Ran, Task
+from course_utils.root import CourseError
 
 if TYPE_CHECKING:
-    from course_utils.grading.sandbox.kernel import KernelEngine
-    from course_utils.grading.sandbox.key_kernel import Seat
+    from course_utils.grading.sandbox.kernel import KernelEngine, Seat
 
-ENGINES = ("fork", "kernel")
 Result = tuple[int, list[Ran]]
 
 
@@ -32,7 +30,7 @@ def choose_engine(name: str = "auto") -> str:
     if name == "auto":
         return "fork" if sys.platform == "linux" else "kernel"
     if name == "fork" and sys.platform != "linux":
-        raise ValueError("the fork engine needs Linux; take --engine kernel")
+        raise CourseError("the fork engine needs Linux; take --engine kernel.")
     return name
 
 
@@ -73,7 +71,7 @@ class LocalCrew:
     def __enter__(self) -> LocalCrew:
         return self
 
-    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -121,7 +119,7 @@ class DaskCrew:
     def __enter__(self) -> DaskCrew:
         return self
 
-    def __exit__(self, kind: type | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def run(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[Result]:

@@ -15,25 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from course_utils.grading.sandbox.key_kernel import Seat
-from course_utils.grading.sandbox.tasks import (
-    KILLED,
-    LATE,
-    MEBIBYTE,
-    TOO_LONG,
-    Limits,
-    Ran,
-    Task,
-)
-from course_utils.grading.sandbox.walls import PACKAGE
+from course_utils.grading.sandbox.kernel import Seat
+from course_utils.grading.sandbox.tasks import KILLED, LATE, MEBIBYTE, TOO_LONG, Limits, Ran, Task
+from course_utils.root import ROOT, CourseError
 
 KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 START_SECONDS = 120  # to import torch, on a slow disk
 SPARE_SECONDS = 30  # for a host to end a child and to answer
-
-
-class HostDied(RuntimeError):
-    """The process that forks is gone, or does not answer."""
 
 
 class HostProcess:
@@ -147,7 +135,7 @@ class ForkEngine:
         try:
             self._write({"task": asdict(task), "limits": asdict(limits)})
             return Ran(**self._read(limits.exercise + SPARE_SECONDS))
-        except HostDied:  # where the platform protects no process from another, an answer can do that
+        except CourseError:  # where the platform protects no process from another, an answer can do that
             if self._closed:
                 raise
             self._stop()
@@ -179,7 +167,7 @@ class ForkEngine:
         try:
             self._lane.sendall(json.dumps(content).encode() + b"\n")
         except OSError:
-            raise HostDied(self.host.last_words()) from None
+            raise _gone(self.host.last_words()) from None
 
     def _read(self, seconds: float) -> dict[str, Any]:
         """The next line of the lane."""
@@ -189,31 +177,32 @@ class ForkEngine:
             left = deadline - time.monotonic()
             try:
                 if left <= 0 or not select.select([self._lane], [], [], left)[0]:
-                    raise HostDied(f"it did not answer in {seconds:g} s")
+                    raise _gone(f"it did not answer in {seconds:g} s")
                 chunk = self._lane.recv(MEBIBYTE)
             except (OSError, ValueError) as error:  # closed under our feet
-                raise HostDied(str(error)) from None
+                raise _gone(str(error)) from None
             if not chunk:
-                raise HostDied(self.host.last_words())
+                raise _gone(self.host.last_words())
             chunks.append(chunk)
         line, _, self._waiting = b"".join(chunks).partition(b"\n")
         return json.loads(line)
 
 
+def _gone(why: str) -> CourseError:
+    """What to raise where the process that forks is gone, or does not answer."""
+    return CourseError(f"no answer can be run here: {why}.")
+
+
 def _environment() -> dict[str, str]:
     """What the host and its children find in their environment: nothing of the user's."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return (
-        kept
-        | single
-        | {
-            "COURSE_PROGRESS": "off",
-            "CUDA_VISIBLE_DEVICES": "",
-            "USER": "student",
-            "MPLBACKEND": "Agg",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONHASHSEED": "0",
-            "PYTHONPATH": str(PACKAGE.parent),
-        }
-    )
+    return {
+        **{name: os.environ[name] for name in KEPT if name in os.environ},
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+        "COURSE_PROGRESS": "off",
+        "CUDA_VISIBLE_DEVICES": "",
+        "USER": "student",
+        "MPLBACKEND": "Agg",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": str(ROOT),
+    }

@@ -1,8 +1,8 @@
 """The process that forks: it has imported torch and the exercises (without their answers), and waits for work.
 
-Started by `forking.HostProcess`, which tells it in a line of JSON what to become:
+Started by `fork.HostProcess`, which tells it in a line of JSON what to become:
 
-    the process itself ── a kernel to be, if one is wanted: torch without a sandbox, for the key (see `key_kernel`)
+    the process itself ── a kernel to be, if one is wanted: torch without a sandbox, for the key (see `kernel.Seat`)
                        └─ the first process of new namespaces ── a *lane* for each core ── a child for each answer
 
 Over its socket a lane gets a line of JSON for each answer, and sends a line of JSON for each result. It has a single
@@ -107,7 +107,7 @@ def _become_kernel(fd: int, but: list[int]) -> None:
             os.close(lane)
         code = 70
         try:
-            from course_utils.grading.sandbox.key_kernel import wait_and_become_kernel
+            from course_utils.grading.sandbox.kernel import wait_and_become_kernel
 
             code = wait_and_become_kernel(fd)
         finally:

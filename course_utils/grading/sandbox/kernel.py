@@ -1,6 +1,9 @@
 """The kernel engine: papermill runs each exercise in an ordinary kernel. Slow, but it works wherever Jupyter does.
 
-The same notebook, with all exercises in it and in a kernel that knows the answers, gives the key.
+The same notebook, with all exercises in it and in a kernel that knows the answers, gives the key. That kernel may be
+made of a process that has imported torch before it is asked for: a fork of the process that forks (see `host`).
+
+Importing this module is cheap: the process that forks does, and so does the grader before it starts that process.
 """
 
 from __future__ import annotations
@@ -10,6 +13,10 @@ import gc
 import json
 import logging
 import os
+import select
+import signal
+import socket
+import sys
 import tempfile
 import time
 import warnings
@@ -18,14 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nbformat
-from nbformat import NotebookNode
-
-from course_utils.authoring import build, source
 from course_utils.grading.sandbox.tasks import (
     EVIDENCE,
     KILLED,
     LATE,
+    MEBIBYTE,
     MISTAKES,
     TOO_LONG,
     Limits,
@@ -35,7 +39,8 @@ from course_utils.grading.sandbox.tasks import (
 from course_utils.grading.sandbox.walls import kernel_words
 
 if TYPE_CHECKING:
-    from course_utils.grading.sandbox.key_kernel import Seat
+    from jupyter_client import AsyncKernelManager
+    from nbformat import NotebookNode
 
 MAX_NOTEBOOK_BYTES = 256 * 1024 * 1024
 START_SECONDS = 120  # to start a kernel and to import torch, on a slow disk
@@ -44,14 +49,10 @@ DRIVER = "course_utils.grading.sandbox.driver"
 
 @dataclass(frozen=True)
 class Execution:
-    """A notebook after its run: what each exercise's cells displayed, by kind.
-
-    If the run ended early, `ended` says why, and `at` is the exercise whose cell ran then ("" for none).
-    """
+    """A notebook after its run: what each exercise's cells displayed, by kind; `ended` says why it ended early."""
 
     displayed: dict[tuple[str, str], list[Any]]
     ended: str = ""
-    at: str = ""
 
 
 class KernelEngine:
@@ -95,6 +96,10 @@ class KernelEngine:
 
 def make_notebook(tasks: Sequence[Task], setup: str, mistakes: bool = False) -> NotebookNode:
     """The notebook that runs `tasks`; with `mistakes`, what the declared mistakes do is shown too (for the key)."""
+    from nbformat import v4
+
+    from course_utils.authoring.source import KERNELSPEC, LANGUAGE_INFO
+
     cells = [
         _cell("parameters", "seeds = {}", tags=["parameters"]),
         _cell("setup", f"{setup}\n%load_ext {DRIVER}"),
@@ -106,13 +111,14 @@ def make_notebook(tasks: Sequence[Task], setup: str, mistakes: bool = False) -> 
         cells.append(_cell(f"answer:{name}", f"%%answer {name}\n{task.answer}"))
         for call in ["show_evidence", "show_mistakes"] if mistakes else ["show_evidence"]:
             cells.append(_cell(f"{call}:{name}", f"from {DRIVER} import {call}\n\n{call}({name!r}, seeds[{name!r}])"))
-    metadata = {"kernelspec": dict(source.KERNELSPEC), "language_info": dict(source.LANGUAGE_INFO)}
-    return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    return v4.new_notebook(cells=cells, metadata={"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)})
 
 
 def _cell(purpose: str, source: str, tags: Sequence[str] = ()) -> NotebookNode:
     """A code cell; `purpose` says in its metadata which exercise it belongs to."""
-    return nbformat.v4.new_code_cell(source, metadata={"tags": list(tags), "purpose": purpose})
+    from nbformat import v4
+
+    return v4.new_code_cell(source, metadata={"tags": list(tags), "purpose": purpose})
 
 
 def execute(
@@ -127,9 +133,12 @@ def execute(
     The cell of an exercise is stopped after `exercise_seconds`, and any cell at `deadline` (of `time.monotonic`). The
     kernel is a new process or, if there is one, in the `seat`.
     """
+    import nbformat
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from papermill.exceptions import PapermillExecutionError
+
+    from course_utils.authoring.source import KERNELSPEC
 
     def seconds_left(cell: NotebookNode) -> int:
         left = deadline - time.monotonic()
@@ -150,7 +159,7 @@ def execute(
                     folder / "out.ipynb",
                     parameters={"seeds": dict(seeds)},
                     cwd=folder / "empty",
-                    kernel_name=source.KERNELSPEC["name"],
+                    kernel_name=KERNELSPEC["name"],
                     progress_bar=False,
                     timeout_func=seconds_left,
                     allow_errors=True,
@@ -182,7 +191,6 @@ def _read_execution(path: Path, ended: str) -> Execution:
         return Execution({}, "the notebook's outputs are too large to be read")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     started = [cell for cell in cells if cell["metadata"].get("papermill", {}).get("start_time")]
-    at = _purpose(started[-1])[1] if ended and started else ""
     displayed: dict[tuple[str, str], list[Any]] = {}
     for cell in started[:-1] if ended else started:  # what a cell showed before it broke down is not believed
         call, exercise = _purpose(cell)
@@ -191,7 +199,7 @@ def _read_execution(path: Path, ended: str) -> Execution:
             if kind and kind in output.get("data", {}):
                 value = output["data"][kind]
                 displayed.setdefault((kind, exercise), []).append("".join(value) if isinstance(value, list) else value)
-    return Execution(displayed, ended, at)
+    return Execution(displayed, ended)
 
 
 def _purpose(cell: dict) -> tuple[str, str]:
@@ -203,6 +211,8 @@ def _purpose(cell: dict) -> tuple[str, str]:
 @contextlib.contextmanager
 def _kernel_environment(folder: Path) -> Iterator[None]:
     """What a kernel inherits: no progress is kept, and its own files go where they vanish with the run."""
+    from course_utils.authoring import build
+
     before = dict(os.environ)
     os.environ.update(build.kernel_environment(folder))
     os.environ["JUPYTER_RUNTIME_DIR"] = str(folder / "runtime")
@@ -224,3 +234,106 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+# ------------------------------------------------------------------------------------------ a seat for the key's kernel
+
+
+class Seat:
+    """The grader's side of the process that waits to become a kernel: to papermill, a kernel as any other.
+
+    `close` ends it, whatever it is by then. No student's code runs in it, and it is in no sandbox.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid = 0
+
+    def manager(self) -> AsyncKernelManager:
+        """A kernel manager that starts the kernel here, once; its connection file is in Jupyter's runtime folder."""
+        from jupyter_client import AsyncKernelManager
+        from jupyter_core.paths import jupyter_runtime_dir
+
+        place = os.path.join(jupyter_runtime_dir(), "key.json")
+        manager = AsyncKernelManager(kernel_name="python3", connection_file=place)
+        manager.provisioner = _provisioner_class()(kernel_id="key", kernel_spec=manager.kernel_spec, parent=manager)
+        manager.provisioner.seat = self
+        return manager
+
+    def launch(self, command: list[str], environment: dict[str, str], folder: str) -> None:
+        """Become the kernel that `command` starts: `python -m ipykernel_launcher -f FILE …`."""
+        start = command.index("-m") + 2
+        request = {"arguments": command[start:], "environment": environment, "folder": folder}
+        self._connection.sendall(json.dumps(request).encode() + b"\n")
+        answer = self._connection.recv(100)
+        if not answer:
+            raise RuntimeError("the process that should become the key's kernel is gone")
+        self.pid = int(answer)
+
+    # What follows is what jupyter_client wants of a process, as `subprocess.Popen` has it.
+    stdin = stdout = stderr = None
+
+    def poll(self) -> int | None:
+        """None while it lives."""
+        return 0 if select.select([self._connection], [], [], 0)[0] else None
+
+    def wait(self) -> int:
+        """Come back when it has ended."""
+        select.select([self._connection], [], [])
+        return 0
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it lives."""
+        if self.pid and self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def close(self) -> None:
+        """End it."""
+        self.kill()
+        self._connection.close()
+
+
+def _provisioner_class() -> type:
+    from jupyter_client.provisioning import LocalProvisioner
+
+    class SeatProvisioner(LocalProvisioner):
+        """Starts a kernel in a `Seat` instead of a new process."""
+
+        seat: Seat
+
+        async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
+            """As the local one does."""
+            self.seat.launch(cmd, dict(options.get("env") or os.environ), str(options.get("cwd") or os.getcwd()))
+            self.process, self.pid, self.pgid = self.seat, self.seat.pid, None
+            return self.connection_info
+
+    return SeatProvisioner
+
+
+def wait_and_become_kernel(fd: int) -> int:
+    """In the child: be ready, wait for a request, and be an ordinary IPython kernel from then on."""
+    from ipykernel import kernelapp
+
+    with socket.socket(fileno=fd) as connection:
+        request = b""
+        while not request.endswith(b"\n"):
+            chunk = connection.recv(MEBIBYTE)
+            if not chunk:
+                return 0
+            request += chunk
+        wanted = json.loads(request)
+        os.environ.clear()
+        os.environ.update(wanted["environment"])
+        os.chdir(wanted["folder"])
+        sys.argv = ["ipykernel_launcher", *wanted["arguments"]]
+        connection.sendall(str(os.getpid()).encode())
+        kernelapp.launch_new_instance()  # the socket stays open: its end is the end of the kernel
+    return 0

@@ -1,7 +1,7 @@
 """The Linux calls that Python lacks (before 3.12), and nothing else: namespaces, mounts, Landlock, seccomp and such.
 
 Each function raises `OSError` with the kernel's own words where the platform refuses. What they are used for is in
-`sandbox`.
+`walls`.
 """
 
 from __future__ import annotations

@@ -17,13 +17,14 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from course_utils.grading.sandbox.tasks import Limits
+from course_utils.root import ROOT
 
-PACKAGE = Path(__file__).resolve().parents[2]
-HIDDEN = (PACKAGE / "exercises", PACKAGE / "grading")  # they are in memory; in their files are the answers
+PACKAGE = ROOT / "course_utils"
+HIDDEN = tuple(PACKAGE / room for room in ("exercises", "grading", "lessons"))  # in memory; in files are the answers
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/alternatives")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
@@ -42,10 +43,6 @@ class Isolation:
     user: int = 0  # the user id that children take; 0 if they keep the grader's
     root: bool = False
     lacking: list[str] = field(default_factory=list)
-
-    def to_json(self) -> dict:
-        """As plain data, for the pipe."""
-        return asdict(self)
 
     @property
     def words(self) -> str:
@@ -106,7 +103,7 @@ def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
     if isolation.namespaces:
         try:
             linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-            _build_root(BUILD_PLACE, [*HIDDEN, *hidden])
+            build_root(BUILD_PLACE, [*HIDDEN, *hidden])
             linux.change_root(BUILD_PLACE)
             isolation.root = True
         except OSError as error:
@@ -149,7 +146,7 @@ def readable() -> list[str]:
     return found
 
 
-def _build_root(folder: str, hidden: Sequence[Path]) -> None:
+def build_root(folder: str, hidden: Sequence[Path]) -> None:
     from course_utils.grading.sandbox import linux
 
     linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
@@ -171,7 +168,7 @@ def _build_root(folder: str, hidden: Sequence[Path]) -> None:
             linux.mount("tmpfs", target, "tmpfs", linux.MS_RDONLY, "size=4k,mode=755")
         elif os.path.exists(target):
             linux.mount("/dev/null", target, flags=linux.MS_BIND)
-    for path in ("/proc", _scratch_place()):
+    for path in ("/proc", choose_scratch()):
         os.mkdir(folder + path, 0o755)
     linux.mount("proc", f"{folder}/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     linux.mount("", folder, flags=linux.MS_REMOUNT | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
@@ -302,12 +299,12 @@ def _spare(hidden: Sequence[Path]) -> Iterator[str]:
 def make_scratch(isolation: Isolation) -> contextlib.AbstractContextManager[str]:
     """The folder in which an answer may write; empty, and gone after the block."""
     if isolation.root:
-        return contextlib.nullcontext(_scratch_place())
+        return contextlib.nullcontext(choose_scratch())
     return _temporary_folder(isolation.user)
 
 
 @functools.cache
-def _scratch_place() -> str:
+def choose_scratch() -> str:
     """Where the scratch folder is in a root of its own: not where it would hide a course or a Python."""
     needed = readable()
     return next(place for place in SCRATCH if not any(path.startswith(place + "/") for path in needed))

@@ -1,0 +1,205 @@
+"""All steps in a row: submissions to scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+
+from course_utils.exercises.outcome import Outcome
+from course_utils.grading.answers import read_cells
+from course_utils.grading.collect import CollectedAnswer, collect_answers
+from course_utils.grading.evidence import Key, Observed, make_keys, make_task, read_ran
+from course_utils.grading.lessons import Lesson
+from course_utils.grading.report import Score, score
+from course_utils.grading.resume import GradingMemory
+from course_utils.grading.sandbox.crew import LocalCrew, choose_engine
+from course_utils.grading.sandbox.tasks import Limits, Ran
+from course_utils.grading.submissions import Submission, printable, read_submission
+from course_utils.grading.verdict import Item, Verdict, compare, judge_answer, make_verdict_notebook
+from course_utils.root import CourseError
+
+if TYPE_CHECKING:
+    from course_utils.grading.sandbox.crew import DaskCrew
+    from course_utils.grading.verdict import Comparer
+
+STOPPED = "the grading was stopped before this was run"
+
+
+@dataclass
+class Graded:
+    """What came of it: a row and an outcome (None where there is none) for each exercise, in the submissions' order,
+
+    what kept the answers in, how many submissions were known from an earlier run, and whether the user stopped it.
+    """
+
+    scores: list[Score]
+    outcomes: list[Outcome | None]
+    isolation: list[str] = field(default_factory=list)
+    known: int = 0
+    stopped: bool = False
+    problem: str = ""
+
+
+@dataclass
+class _Work:
+    """One submission on its way: its answers, what was judged of them, or why there is nothing to know."""
+
+    submission: Submission
+    answers: list[CollectedAnswer] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    reason: str = ""
+    path: Path | None = None
+
+    @property
+    def to_run(self) -> list[CollectedAnswer]:
+        return [answer for answer in self.answers if answer.outcome is None]
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self.verdicts and not self.reason
+
+
+def grade(
+    submissions: Sequence[Submission],
+    *,
+    crew: LocalCrew | DaskCrew | None = None,
+    memory: GradingMemory | None = None,
+    record: Path | None = None,
+    comparer: Comparer | None = None,
+    limits: Limits | None = None,
+    progress: Callable[[int], AbstractContextManager[Any]] = lambda total: nullcontext(),
+) -> Graded:
+    """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
+
+    `crew` runs the answers (default: this machine); `memory` knows the secret and what an earlier run has graded;
+    `record` is where the verdict notebook is left; `comparer` the process that will judge it, if it has been started
+    already. `progress(total)` is entered while answers are run, as `tqdm`'s bar.
+    Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
+    """
+    if crew is None:
+        with LocalCrew(choose_engine(), key=True) as own:
+            return grade(submissions, crew=own, memory=memory, record=record, comparer=comparer, limits=limits)
+    memory = memory or GradingMemory(None)
+    grading = _Grading(crew, memory, limits or Limits())
+    work: list[_Work] = []
+    known, stopped = 0, False
+    try:
+        for submission in submissions:
+            work.append(grading.collect(submission))
+        known = sum(bool(each.verdicts) for each in work)
+        with progress(sum(each.is_waiting for each in work)) as bar:
+            for _ in grading.run([each for each in work if each.is_waiting]):
+                if bar is not None:
+                    bar.update()
+    except KeyboardInterrupt:
+        stopped = True
+    work += [_Work(each, reason=each.reason or STOPPED) for each in submissions[len(work) :]]
+    for each in work:
+        if each.is_waiting and each.to_run:
+            each.reason = STOPPED
+        elif each.is_waiting and each.answers:
+            grading.judge(each, [])
+    items = [Item(each.submission.student, each.submission.name, one) for each in work for one in each.verdicts]
+    verdicts = iter(compare(items, comparer))
+    rows = [row for each in work for row in _rows(each, verdicts)]
+    try:
+        if record and any(item.verdict.expected for item in items):
+            nbformat.write(make_verdict_notebook(items), record)
+    except OSError as error:
+        grading.problem = f"the verdict notebook cannot be written: {error.strerror}"
+    try:
+        memory.finish(crew.isolation, complete=not stopped)
+    except OSError as error:
+        grading.problem = grading.problem or f"what was graded cannot be kept for a second run: {error.strerror}"
+    outcomes = [found for _, found in rows]
+    return Graded([row for row, _ in rows], outcomes, memory.isolation, known, stopped, grading.problem)
+
+
+class _Grading:
+    """The steps that one grading shares: the keys it has made, the crew, and what was graded before."""
+
+    def __init__(self, crew: LocalCrew | DaskCrew, memory: GradingMemory, limits: Limits) -> None:
+        self._crew = crew
+        self._memory = memory
+        self._limits = limits
+        self._keys: dict[str, Key] = {}
+        self.problem = ""
+
+    def collect(self, submission: Submission) -> _Work:
+        """The answers of a submission; whatever goes wrong with one must not cost the class."""
+        if submission.reason:
+            return _Work(submission, reason=submission.reason)
+        try:
+            data = read_submission(submission)
+            path = self._memory.path_for(submission.student, submission.name, data)
+            answers = collect_answers(read_cells(data), submission.lesson)
+        except CourseError as error:
+            return _Work(submission, reason=f"the file could not be read: {error}")
+        except Exception as error:
+            return _Work(submission, reason=f"it could not be graded: {type(error).__name__}: {error}")
+        known = self._memory.recall(path)
+        if known is not None and [one.exercise for one in known] == [one.exercise.name for one in answers]:
+            return _Work(submission, answers, known)
+        return _Work(submission, answers, path=path)
+
+    def run(self, work: Sequence[_Work]) -> Iterator[_Work]:
+        """Run and judge; gives each submission as it is done."""
+        for each in work:
+            if not each.to_run:
+                yield self.judge(each, [])
+        running = [each for each in work if each.to_run]
+        if not running:
+            return
+        secret = self._memory.secret
+        batches = [[make_task(answer, secret) for answer in each.to_run] for each in running]
+        results = self._crew.run(batches, self._limits)  # they run while the keys are made
+        self._make_keys(running)
+        for number, rans in results:
+            yield self.judge(running[number], rans)
+
+    def _make_keys(self, running: Sequence[_Work]) -> None:
+        """The keys of the exercises that have an answer to compare."""
+        lessons: dict[str, tuple[Lesson, set[str]]] = {}
+        for each in running:
+            lesson = each.submission.lesson
+            lessons.setdefault(lesson.name, (lesson, set()))[1].update(one.exercise.name for one in each.to_run)
+        try:
+            self._keys |= make_keys(list(lessons.values()), self._memory.secret, seat=self._crew.seat)
+        except Exception as error:
+            reason = f"there is no key: {type(error).__name__}: {error}"
+            self._keys |= {name: Key(reason=reason) for _, names in lessons.values() for name in names}
+
+    def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
+        """Judge a submission in words, from what running its answers gave; and remember it."""
+        found = iter(rans)
+        work.verdicts = [self._judge_one(answer, found) for answer in work.answers]
+        if all(one.outcome for one in work.verdicts) and not self.problem:  # what has no score is run again
+            try:
+                self._memory.keep(work.path, work.verdicts)
+            except OSError as error:
+                self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
+        return work
+
+    def _judge_one(self, answer: CollectedAnswer, rans: Iterator[Ran]) -> Verdict:
+        observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(rans))
+        return judge_answer(observed, self._keys.get(answer.exercise.name, Key(reason="there is no key for it")))
+
+
+def _rows(work: _Work, verdicts: Iterator[Verdict]) -> Iterator[tuple[Score, Outcome | None]]:
+    submission, lesson = work.submission, work.submission.lesson
+    student, name = submission.student, submission.name
+    exercises = [(each.name, each.points) for each in lesson.exercises] if lesson else []
+    if not exercises or work.reason:
+        reason = printable(work.reason or "this lesson has no exercises", but="\n")
+        by_hand = bool(work.reason) and not submission.missing
+        for exercise, possible in exercises or [("", 0)]:
+            yield Score(student, name, exercise, 0, possible, look_by_hand=by_hand, reason=reason), None
+        return
+    for _, possible in exercises:
+        verdict = next(verdicts)
+        yield score(student, name, possible, verdict, submission.remark), verdict.outcome

@@ -1,0 +1,105 @@
+"""Where the names are now that lessons of an earlier edition imported: answers handed in for it keep their points.
+
+`renew_imports` rewrites the import statements of a submission's cell, and nothing else: every line keeps its number.
+Lessons of today import from today's places, so a new edition needs lines here only for what it has moved.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from course_utils.grading.definitions import Cell, read_cell
+
+# Old module, new module (both below course_utils), and the names that went there, as `old=new` where a name is another
+# one now; without names, all that are left.
+MOVED = """
+attention        vision.attention     draw_attention
+attention        vision.toys
+calls            hooks.call
+cam_pictures     vision.pictures
+charts           vision.charts
+diagnosis        vision.toys
+doctor           lab.doctor
+feature_maps     vision.toys          make_edge_net
+feature_maps     vision.scores        follow_things
+feature_maps     vision.pictures
+guided_pictures  vision.pictures      show_fixed
+guided_pictures  vision.charts
+hooks            hooks.record         record
+hooks            hooks.trace          trace
+hooks            hooks.inventory
+localisation     vision.scores
+memory           hooks.memory
+networks         vision.networks
+own_picture      vision.own
+patching         vision.patching
+pictures         vision.pictures
+saliency         root                 SaliencyError=CourseError
+saliency         vision.saliency
+sanity           vision.sanity
+scenes           scenes.scene
+"""
+EXERCISES = "exercises.lesson_"  # from exercises/lesson_NN to lessons/lesson_NN
+PACKAGE = "course_utils."
+
+
+def _read_table() -> dict[str, dict[str, tuple[str, str]]]:
+    """For each old module the new one and the new name by name, and under "" the module for all other names."""
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for line in MOVED.strip().splitlines():
+        old, new, *names = line.split()
+        for name in names or [""]:
+            before, _, after = name.partition("=")
+            found.setdefault(PACKAGE + old, {})[before] = PACKAGE + new, after or before
+    return found
+
+
+TABLE = _read_table()
+
+
+def find_new_place(module: str, name: str = "") -> tuple[str, str]:
+    """Where `name`, which once was in `module`, is imported from today, and its name there."""
+    if module.startswith(PACKAGE + EXERCISES):
+        return module.replace(".exercises.", ".lessons."), name
+    places = TABLE.get(module, {})
+    place, renamed = places.get(name) or places.get("") or (module, name)
+    return place, renamed or name
+
+
+def renew_imports(cell: Cell) -> Cell:
+    """The cell with its imports from the course's old places taken from the new ones, line by line as it was."""
+    if cell.tree is None or PACKAGE[:-1] not in cell.source:
+        return cell
+    nodes = [node for node in ast.walk(cell.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    lines = before = cell.source.encode().split(b"\n")  # columns of a syntax tree count bytes
+    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        if text := _renew(node):
+            first, last = node.lineno - 1, node.end_lineno - 1
+            changed = lines[first][: node.col_offset] + text.encode() + lines[last][node.end_col_offset :]
+            lines = [*lines[:first], *changed.split(b"\n"), *lines[last + 1 :]]
+    if lines is before:
+        return cell
+    renewed = read_cell(b"\n".join(lines).decode(), cell.id, cell.tags)
+    return cell if renewed.error else renewed  # as with `import a.b as c, \` and a second line
+
+
+def _renew(node: ast.Import | ast.ImportFrom) -> str:
+    """The statement with today's places, on as many lines as it has; "" where nothing has moved."""
+    if isinstance(node, ast.Import):  # `import a.b` without `as` binds `a`, and would need its uses rewritten too
+        names = [
+            ast.alias(find_new_place(each.name)[0] if each.asname else each.name, each.asname) for each in node.names
+        ]
+        texts = [ast.unparse(ast.Import(names))]
+    else:
+        by_place: dict[str, list[ast.alias]] = {}
+        for each in node.names:
+            place, name = find_new_place(node.module or "", each.name)
+            by_place.setdefault(place, []).append(
+                ast.alias(name, each.asname or (each.name if name != each.name else None))
+            )
+        texts = [ast.unparse(ast.ImportFrom(place, names, node.level)) for place, names in by_place.items()]
+    if texts == [ast.unparse(node)]:
+        return ""
+    start, _, end = texts[-1].rpartition("import ")
+    breaks = "\n" * (node.end_lineno - node.lineno)
+    return "; ".join([*texts[:-1], f"{start}import ({end}{breaks})" if breaks else texts[-1]])

@@ -1,0 +1,426 @@
+"""A class in which most students attack the grader: fair scores for all, nothing left behind; both engines agree."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import os
+import random
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import nbformat
+import pytest
+from grading_samples import (
+    EXERCISES,
+    LESSONS,
+    SEED,
+    START,
+    add_cell,
+    answer_in,
+    answer_to,
+    hand_in,
+    helpers_of,
+    key_of,
+    lesson_of,
+    notebook_with,
+    source_under_name,
+)
+from hostile.classroom import ATTACKS, EXERCISE, HONEST, LESSON, SHORT, write_class
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from course_utils.exercises.classroom import VISIBLE_SEED
+from course_utils.exercises.engine import find
+from course_utils.grading.batch import grade
+from course_utils.grading.evidence import make_task, read_ran
+from course_utils.grading.report import NOT_GRADED, write_pages, write_scores
+from course_utils.grading.resume import GradingMemory
+from course_utils.grading.sandbox.crew import LocalCrew
+from course_utils.grading.sandbox.fork import ForkEngine
+from course_utils.grading.sandbox.kernel import KernelEngine
+from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits
+from course_utils.grading.sandbox.walls import FIRST_USER, USERS
+from course_utils.grading.submissions import find_submissions
+from course_utils.grading.verdict import judge_answer
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="the fork engine and most of these attacks need Linux"),
+]
+GONE_SECONDS = 30  # in which what another grading on this machine runs has ended, and what sleeps for 60 s has not
+LIMITS = Limits(exercise=6, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
+
+
+def contents(folder):
+    """What is in a folder: the digest of every regular file, and where links lead."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            found[path] = os.readlink(path)
+        elif path.is_file() and path.stat().st_size < 100 * MEBIBYTE:
+            found[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def others():
+    """Processes of any sandbox's users, and this process's own children: number, start, name."""
+    found = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            status, stat = (Path("/proc", name, file).read_text() for file in ("status", "stat"))
+        except OSError:
+            continue
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        ours = int(fields["PPid"]) == os.getpid() and "Z" not in fields["State"]
+        if ours or FIRST_USER <= int(fields["Uid"].split()[0]) < FIRST_USER + USERS:
+            found.add((name, stat.rpartition(")")[2].split()[19], fields["Name"]))
+    return found
+
+
+def left_behind(before):
+    """Processes that were not there `before` and do not go away; those of other gradings on this machine do."""
+    left, deadline = others() - before, time.monotonic() + GONE_SECONDS
+    while left and time.monotonic() < deadline:
+        time.sleep(0.5)
+        left &= others()
+    return left
+
+
+def grade_class(folder, report):
+    """Grade it with two lanes and a known secret; the rows by student and exercise, without what differs each time."""
+    memory = GradingMemory(None)
+    memory.secret = SEED
+    with LocalCrew("fork", jobs=2, hidden=[folder, report], key=True) as crew:
+        found = grade(
+            find_submissions(folder, LESSONS),
+            crew=crew,
+            memory=memory,
+            limits=LIMITS,
+            record=report / "verdicts.ipynb",
+        )
+    write_scores(found.scores, report, found.isolation)
+    write_pages(found.scores, report, found.isolation)
+    rows = {}
+    for row in found.scores:
+        rows.setdefault(row.student, {})[row.exercise] = {**asdict(row), "seconds": 0, "student": ""}
+    return rows
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What the honest student gets in a class of one."""
+    folder, report = (tmp_path_factory.mktemp(name) for name in ("alone", "report"))
+    hand_in(folder, "honest", LESSON, notebook_with(LESSON, HONEST))
+    return grade_class(folder, report)["honest"]
+
+
+PATCHES = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\ndef judge(*_): return 'passed'\n"
+ROUGH = {
+    "record_gradient": "def record_gradient(tensor:\n",
+    EXERCISE: f"\n\ndef {EXERCISE}(tensor, factor):\n    raise RuntimeError('not today')\n",
+    "keep_positive": "import os\n\ndef keep_positive(tensor):\n    os._exit(1)\n",
+    "hook_once": "%time\nfrom collections import OrderedDict\n" + HONEST["hook_once"],
+}
+
+
+def constants_for_the_visible_seed():
+    """An answer to `largest` that knows the inputs everyone sees and what belongs to them."""
+    cases = find("largest").observe(find("largest").reference, VISIBLE_SEED)
+    known = {str(case["inputs"]["tensor"]["value"]["values"]): case["returned"]["value"] for case in cases}
+    return f"def largest(tensor):\n    return {known!r}.get(str(tensor.reshape(-1).tolist()), 0.0)\n"
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """The class, graded once; what it found, and what it has left."""
+    folder, report, temporary = (tmp_path_factory.mktemp(name) for name in ("class", "report", "temporary"))
+    reasons = write_class(folder)
+    mistaken = {one.name: source_under_name(one.mistakes[0].function, one.name) for one in LESSON.exercises}
+    hand_in(folder, "mistaken", LESSON, notebook_with(LESSON, mistaken))
+    hand_in(folder, "rough", LESSON, notebook_with(LESSON, HONEST | ROUGH))
+    hand_in(folder, "constants", START, notebook_with(START, {"largest": constants_for_the_visible_seed()}))
+    patched = notebook_with(START, {"largest": "def largest(tensor):\n    return 0.5\n"})
+    add_cell(patched, PATCHES, at=0)
+    for cell in patched.cells:
+        cell.metadata.tags = [*cell.metadata.get("tags", []), "raises-exception", "nbval-skip"]
+    hand_in(folder, "patches", START, patched)
+    before, running = contents(folder), others()
+    temporary.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        patch.setenv("TMPDIR", str(temporary))
+        rows = grade_class(folder, report)
+    left = {"files": list(temporary.iterdir()), "processes": left_behind(running)}
+    return {"rows": rows, "files": reasons, "left": left, "unchanged": contents(folder) == before, "report": report}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.name)
+def test_an_attack_gets_its_fair_score_and_the_attackers_other_answers_count(attack, graded, alone):
+    row = graded["rows"][attack.name][EXERCISE]
+    assert row["points"] == (row["possible"] if attack.passes else 0), row
+    assert attack.words in row["sentence"] + row["reason"]
+    assert attack.passes or row["sentence"] or row["reason"]
+    assert row["look_by_hand"] == attack.by_hand, row
+    assert graded["rows"][attack.name] | {EXERCISE: 0} == alone | {EXERCISE: 0}
+
+
+def test_honest_students_get_what_they_get_alone(graded, alone):
+    neighbours = [rows for student, rows in graded["rows"].items() if student.startswith("honest")]
+    assert len(neighbours) >= 3
+    assert neighbours == [alone] * len(neighbours)
+    assert len(alone) == len(LESSON.exercises)
+    assert all(row["points"] == row["possible"] > 0 for row in alone.values())
+
+
+def test_every_odd_file_has_its_rows(graded, alone):
+    for student, reason in graded["files"].items():
+        rows = graded["rows"][student]
+        if reason:
+            assert all(row["stage"] == NOT_GRADED and row["look_by_hand"] for row in rows.values()), student
+            assert all(reason in row["reason"] for row in rows.values()), (student, rows)
+        else:
+            assert rows == alone, student
+
+
+def test_nothing_is_left_and_nothing_was_written(graded):
+    assert graded["left"] == {"files": [], "processes": set()}
+    assert graded["unchanged"]
+
+
+def test_mistakes_get_the_words_of_check(graded):
+    for exercise in LESSON.exercises:
+        row = graded["rows"]["mistaken"][exercise.name]
+        assert (row["points"], row["possible"], row["cause"]) == (0, exercise.points, exercise.mistakes[0].message)
+
+
+def test_one_bad_answer_does_not_cost_the_others(graded):
+    rows = graded["rows"]["rough"]
+    assert "your line 1, `def record_gradient(tensor:`, is not Python" in rows["record_gradient"]["sentence"]
+    assert "your line 4, `raise RuntimeError('not today')`, raised" in rows[EXERCISE]["sentence"]
+    assert SHORT["ENDED"] in rows["keep_positive"]["sentence"]
+    passed = {name for name, row in rows.items() if row["stage"] == "passed"}
+    assert passed == HONEST.keys() - {"record_gradient", EXERCISE, "keep_positive"}
+    assert not any(row["look_by_hand"] for row in rows.values())
+
+
+def test_known_inputs_and_patches_in_other_cells_gain_nothing(graded):
+    namespace = {}
+    exec(constants_for_the_visible_seed(), namespace)
+    assert find("largest").check(namespace["largest"], VISIBLE_SEED).passed
+    for student in ("constants", "patches"):
+        row = graded["rows"][student]["largest"]
+        assert (row["points"], row["stage"], row["look_by_hand"]) == (0, "wrong value", False)
+
+
+def test_the_report_takes_hostile_text_as_text_and_the_record_holds_evidence_only(graded):
+    pages = list(graded["report"].rglob("*.html"))
+    assert len(pages) == len(graded["rows"]) + 1
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert not [sign for sign in ("<script", "\x1b", "\u202e") if sign in text]
+        assert page.parent.name != "students" or len(text.encode()) < 20_000
+    record = nbformat.read(graded["report"] / "verdicts.ipynb", as_version=4)
+    nbformat.validate(record)
+    judged = {(cell.metadata.student, cell.metadata.exercise) for cell in record.cells if cell.cell_type == "code"}
+    assert ("mistaken", EXERCISE) in judged
+    assert ("not Python", EXERCISE) not in judged
+    text = (graded["report"] / "verdicts.ipynb").read_text()
+    assert str(SEED) not in text
+    assert "register_hook" not in text, "no code of anyone's"
+
+
+# --------------------------------------------------------------------------------------------------------- the engines
+
+
+@pytest.fixture(scope="module")
+def fork_engine():
+    with ForkEngine() as engine:
+        yield engine
+
+
+def judge_with(engine, *answers, limits=None):
+    """The verdicts on answers that an engine runs, as one submission."""
+    rans = engine.run([make_task(answer, SEED) for answer in answers], limits)
+    pairs = zip(answers, rans, strict=True)
+    return [judge_answer(read_ran(one, ran), key_of(one.exercise.name, SEED)) for one, ran in pairs]
+
+
+BOMB = """
+import linecache, os, threading, time
+def wait_for_the_next():
+    while "<answer scale_gradient>" not in linecache.cache:
+        time.sleep(0.01)
+    os._exit(1)
+def largest(tensor):
+    threading.Thread(target=wait_for_the_next, daemon=True).start()
+    return tensor.max().item()
+"""
+FORGED = """
+import os
+from IPython.display import display
+def largest(tensor):
+    display({"application/vnd.course-utils.evidence": "{}"}, raw=True)
+    os.write(3, b"{}")
+    return 0.0
+"""
+BOTH = [  # of each kind of attack that a kernel can meet, one
+    "endless loop that swallows interrupts",
+    "thread",
+    "kills itself",
+    "8 GB",
+    "200 MB of prints",
+    "a value without end",
+    "patches check and judge",
+    "imports the reference answer anew",
+    "changes the default dtype",
+    "raises what cannot be said",
+]
+
+
+def test_both_engines_give_the_same_score(fork_engine):
+    attacks = {each.name: each for each in ATTACKS}
+    for name in BOTH:
+        answer = answer_to(EXERCISE, attacks[name].source)
+        for engine in (fork_engine, KernelEngine()):
+            (verdict,) = judge_with(engine, answer, limits=LIMITS)
+            assert bool(verdict.outcome and verdict.outcome.passed) == attacks[name].passes, (name, engine.name)
+    for engine in (fork_engine, KernelEngine()):
+        bomb, right, forged = judge_with(
+            engine, answer_to("largest", BOMB), answer_to(EXERCISE, HONEST[EXERCISE]), answer_to("largest", FORGED)
+        )
+        assert (bomb.outcome.passed, right.outcome.passed) == (True, True), "what one left does not reach the next"
+        assert (forged.outcome, forged.by_hand) == (None, True)
+        assert "record" in forged.reason
+        (late,) = judge_with(engine, answer_to("largest", BOMB), limits=Limits(submission=0))
+        assert "used up" in late.reason
+
+
+def test_an_answer_that_did_not_get_its_full_time_is_not_blamed(fork_engine):
+    loop = answer_to("largest", "def largest(tensor):\n    while True: pass\n")
+    (verdict,) = judge_with(fork_engine, loop, limits=Limits(exercise=60, submission=1))
+    assert (verdict.outcome, verdict.by_hand) == (None, True)
+
+
+def test_the_sandbox_says_what_check_says(fork_engine):
+    """Of each exercise a right answer and a mistake, on the whole way of a submission."""
+    answers, causes = [], []
+    for exercise in EXERCISES:
+        for function, cause in (
+            (exercise.accepted[-1], ""),
+            (exercise.mistakes[-1].function, exercise.mistakes[-1].message),
+        ):
+            text = f"{helpers_of(function)}\n\n{source_under_name(function, exercise.name)}"
+            lesson = lesson_of(exercise.name)
+            answers.append(answer_in(notebook_with(lesson, {exercise.name: text}), exercise.name, lesson))
+            causes.append(cause)
+    for answer, cause, verdict in zip(
+        answers, causes, judge_with(fork_engine, *answers, limits=Limits(submission=600)), strict=True
+    ):
+        assert verdict.outcome, (answer.exercise.name, verdict.reason)
+        assert (verdict.outcome.passed, verdict.outcome.cause) == (not cause, cause), answer.exercise.name
+
+
+# ------------------------------------------------------------------------------------------------------------ fairness
+
+NOISE = """\
+%matplotlib inline | !ls | %%time\nx = 1 | %%bash\nls | display(1) | print('hello') | # only a comment | | 1 / 0 |
+this is not Python | raise SystemExit | torch.set_default_dtype(torch.float64) | import torch\ntorch.manual_seed(3)
+"""
+
+
+class Renamer(ast.NodeTransformer):
+    """Gives a function's own variables (not its parameters) other names."""
+
+    def __init__(self, names):
+        self.names = names
+
+    def visit_Name(self, node):
+        node.id = self.names.get(node.id, node.id)
+        return node
+
+
+def rename_variables(source, suffix):
+    """`source` with another name for every plain local variable that can safely have one."""
+    tree = ast.parse(source)
+    if [node for node in ast.walk(tree) if isinstance(node, ast.Nonlocal | ast.Global | ast.ClassDef)]:
+        return source
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    fixed = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg | ast.keyword)} | set(dir(builtins))
+    fixed |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return ast.unparse(Renamer({name: f"{name}{suffix}" for name in stored - fixed}).visit(tree)) + "\n"
+
+
+@st.composite
+def variations(draw):
+    """An exercise, one of its right answers, and a notebook in which it is written in a roundabout way."""
+    exercise = draw(st.sampled_from(EXERCISES))
+    lesson = lesson_of(exercise.name)
+    function = draw(st.sampled_from([exercise.reference, *exercise.accepted]))
+    source = source_under_name(function, exercise.name)
+    if draw(st.booleans()):
+        source = rename_variables(source, draw(st.sampled_from(["_", "2", "_of_mine", "é"])))
+    above = draw(st.sampled_from(["", "%time", "# look", "display(2)", '"""Text."""']))
+    source = f"{above}\n\n# mine\n{source}\n# done\n"
+    helpers = helpers_of(function)
+    place = draw(st.sampled_from(["same cell", "cell before", "end of notebook", "one cell each"]))
+    if place == "same cell":
+        source = f"{helpers}\n\n{source}"
+    own_cell = draw(st.booleans())
+    notebook = notebook_with(lesson, {} if own_cell else {exercise.name: source})
+    if place == "cell before":
+        add_cell(notebook, helpers, at=2)
+    elif place == "end of notebook":
+        add_cell(notebook, helpers, at=len(notebook.cells))
+    elif place == "one cell each":
+        notebook.cells += [nbformat.v4.new_code_cell(ast.unparse(node)) for node in ast.parse(helpers).body]
+    if own_cell:
+        add_cell(notebook, source, at=len(notebook.cells))
+    shuffle = random.Random(draw(st.integers(0, 1000)))
+    for text in draw(st.lists(st.sampled_from(NOISE.strip("\n").split(" | ")), max_size=4)):
+        add_cell(notebook, text, at=shuffle.randrange(len(notebook.cells) + 1))
+    if draw(st.booleans()):
+        for cell in notebook.cells:
+            cell.metadata = {}
+            cell.pop("id", None)
+    return lesson, exercise.name, notebook
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(variations())
+def test_a_right_answer_is_right_however_it_is_written(fork_engine, variation):
+    lesson, name, notebook = variation
+    answer = answer_in(notebook, name, lesson)
+    assert answer.outcome is None, answer.outcome
+    (verdict,) = judge_with(fork_engine, answer)
+    assert verdict.outcome, verdict.reason
+    assert verdict.outcome.passed, verdict.outcome
+
+
+OLD = "from course_utils.hooks import record\nfrom course_utils.exercises.lesson_03 import SaveOutput"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["def make_hook(factor):\n    return lambda grad: grad * factor"],
+        ["import functools, operator", "def make_hook(factor):\n    return functools.partial(operator.mul, factor)"],
+        ["times = lambda a, b: a * b", "def make_hook(factor):\n    return lambda grad: times(grad, factor)"],
+        ["class Scale(float):\n    def __call__(self, grad): return grad * float(self)", "make_hook = Scale"],
+        ["if True:\n    def make_hook(factor): return lambda grad: factor * grad"],
+        ["%%time\ndef make_hook(factor):\n    return lambda grad: grad * factor", "make_hook(2)  # tried"],
+        ["from torch import mul as product", "def make_hook(factor):\n    return lambda grad: product(grad, factor)"],
+        [OLD, "def make_hook(factor):\n    assert record and SaveOutput\n    return lambda grad: grad * factor"],
+    ],
+)
+def test_what_an_answer_uses_from_other_cells_travels(cells, fork_engine):
+    function = f"def {EXERCISE}(tensor, factor):\n    return tensor.register_hook(make_hook(factor))\n"
+    notebook = notebook_with(LESSON, {EXERCISE: function})
+    for number, text in enumerate(cells):
+        add_cell(notebook, text, at=1 + number)
+    (verdict,) = judge_with(fork_engine, answer_in(notebook))
+    assert verdict.outcome.passed, verdict

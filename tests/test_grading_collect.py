@@ -1,0 +1,464 @@
+"""What the grader takes from a submission: its files by name, the answers in a notebook, the definitions they need."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import os
+import textwrap
+import zipfile
+
+import nbformat
+import pytest
+from grading_samples import (
+    LESSONS,
+    ONE,
+    START,
+    TENSOR_HOOKS,
+    TWO,
+    add_cell,
+    answer_in,
+    as_version_3,
+    notebook_with,
+    only,
+    put,
+    raw_notebook,
+)
+
+from course_utils.authoring import source
+from course_utils.exercises.outcome import Stage
+from course_utils.grading.answers import read_cells
+from course_utils.grading.collect import collect_answers
+from course_utils.grading.definitions import Names, read_cell, text_of, used_names
+from course_utils.grading.old_imports import find_new_place, renew_imports
+from course_utils.grading.submissions import MAX_BYTES, Submission, find_submissions, read_roster, read_submission
+from course_utils.root import CourseError
+
+BLANK = nbformat.writes(source.learner(START.path))
+
+
+# ------------------------------------------------------------------------------------------------------------- layouts
+
+
+def seen(place):
+    """Student, name, and whether it can be graded, of everything found."""
+    return [(one.student, one.name, one.reason == "") for one in find_submissions(place, LESSONS)]
+
+
+BOTH = [("ann", START.name, True), ("bo", START.name, True)]
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [f"ann/{START.name}.ipynb", f"bo/{START.name}.ipynb"],
+        [f"{START.name}/ann.ipynb", f"{START.name}/bo.ipynb"],
+        [f"submitted/ann/{START.name}/{START.name}.ipynb", f"submitted/bo/{START.name}/{START.name}.ipynb"],
+        [f"ann/{START.name}/{START.name}.ipynb", f"bo/{START.name}/{START.name}.ipynb"],
+        [f"ann/{START.name}.ipynb", f"{START.name}/bo.ipynb"],
+    ],
+    ids=["student/lesson", "lesson/student", "nbgrader", "nbgrader's submitted", "mixed"],
+)
+@pytest.mark.parametrize("packed", ["folder", "zip", "zip of the folder"])
+def test_every_layout_is_understood(places, packed, tmp_path):
+    folder = tmp_path / "class"
+    put(folder, *places, text=BLANK)
+    if packed == "folder":
+        assert seen(folder) == BOTH
+        return
+    above = "class/" if packed == "zip of the folder" else ""
+    with zipfile.ZipFile(tmp_path / "class.zip", "w") as archive:
+        for place in places:
+            archive.write(folder / place, above + place)
+        archive.writestr(f"__MACOSX/._{START.name}.ipynb", "")
+    assert seen(tmp_path / "class.zip") == BOTH
+
+
+def test_other_folders_of_nbgrader_and_of_a_learner_are_not_looked_at(tmp_path):
+    nested = f"{START.name}/{START.name}.ipynb"
+    put(tmp_path / "one", f"submitted/ann/{nested}", f"source/{nested}", text=BLANK)
+    assert seen(tmp_path / "one") == BOTH[:1]
+    put(tmp_path / "two", f"ann/{START.name}.ipynb", f"ann/backups/{START.name}.ipynb", text=BLANK)
+    assert seen(tmp_path / "two") == BOTH[:1]
+    assert seen(tmp_path / "two" / "ann" / f"{START.name}.ipynb") == [("student", START.name, True)], "one file alone"
+
+
+def test_every_file_in_the_folder_gets_a_row(tmp_path):
+    folder, outside = tmp_path / "class", tmp_path / "outside"
+    for name in ("ann", "empty", "up..down", "line\nbreak", ".git"):
+        (folder / name).mkdir(parents=True)
+    name = f"{START.name}.ipynb"
+    put(outside, "secret.ipynb", text=BLANK)
+    put(folder, f"ann/{name}", "ann/00_start_her (1).ipynb", "loose.ipynb", text=BLANK)
+    put(folder, f"cy/homework/{name}", f"di/{name}", f"{START.name}/di.ipynb", text=BLANK)
+    put(folder, "ann/notes.txt", "empty/answers.py", "readme.md", text="mine")
+    (folder / "ann" / "01_tensor_hooks.ipynb").symlink_to(outside / "secret.ipynb")
+    (folder / "linked").symlink_to(outside, target_is_directory=True)
+    found = {(each.student, each.name): each.reason for each in find_submissions(folder, LESSONS) if each.reason}
+    assert "the nearest is 00_start_here.ipynb" in found.pop(("ann", "00_start_her (1)"))
+    assert "links are not followed" in found.pop(("ann", "01_tensor_hooks"))
+    assert "only answers.py" in found.pop(("empty", ""))
+    assert "links are not followed" in found.pop(("linked", ""))
+    assert "should have" in found.pop(("up..down", ""))
+    assert "should have" in found.pop(("line\\nbreak", ""))
+    assert "not in a student's folder" in found.pop(("", "loose.ipynb"))
+    assert "too deep" in found.pop(("cy", START.name))
+    assert "second notebook" in found.pop(("di", START.name))
+    assert not found
+
+
+def test_only_small_regular_files_are_opened(tmp_path):
+    (tmp_path / "folder.ipynb").mkdir()
+    (tmp_path / "large.ipynb").write_bytes(b" " * (MAX_BYTES + 1))
+    (tmp_path / "link.ipynb").symlink_to(tmp_path / "large.ipynb")
+    os.mkfifo(tmp_path / "pipe.ipynb")
+    reasons = {"folder": "is a folder", "large": "than 20 MB", "link": "link", "pipe": "regular", "gone": "cannot"}
+    for name, reason in reasons.items():
+        with pytest.raises(CourseError, match=reason):
+            read_submission(Submission("ann", name, tmp_path / f"{name}.ipynb"))
+
+
+def test_a_hostile_zip_is_only_read(tmp_path):
+    path, name = tmp_path / "class.zip", f"{START.name}.ipynb"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"../../{name}", BLANK)
+        archive.writestr(f"/etc/{name}", BLANK)
+        archive.writestr(f"ann/{name}", BLANK)
+        archive.writestr(f"bomb/{name}", b" " * 100_000_000)
+        link = zipfile.ZipInfo(f"link/{name}")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    found = {one.student: one for one in find_submissions(path, LESSONS)}
+    assert [student for student, one in found.items() if not one.reason] == ["ann", "bomb"]
+    assert len(found) == 5
+    assert read_submission(found["ann"]) == BLANK.encode()
+    with pytest.raises(CourseError, match="larger than 20 MB"):
+        read_submission(found["bomb"])
+    data = path.read_bytes()
+    place = data.index(f"ann/{name}".encode()) + len(f"ann/{name}")
+    path.write_bytes(data[:place] + bytes(40) + data[place + 40 :])
+    with pytest.raises(CourseError, match="cannot be unpacked"):
+        read_submission(found["ann"])
+    assert os.listdir(tmp_path) == ["class.zip"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["student,mail\nann,a@b\n\nzoe,\n", "mail,Student\na,ann\n,zoe\n", "ann\nzoe\nann\n", "\ufeffstudent\nann\nzoe\n"],
+)
+def test_names_of_a_roster(text, tmp_path):
+    put(tmp_path, "roster.csv", text=text)
+    assert read_roster(tmp_path / "roster.csv") == ["ann", "zoe"]
+
+
+@pytest.mark.parametrize("data", [b"", b"student\n", "é".encode("latin-1")])
+def test_a_roster_without_names_is_refused(data, tmp_path):
+    (tmp_path / "roster.csv").write_bytes(data)
+    with pytest.raises(CourseError, match="the roster"):
+        read_roster(tmp_path / "roster.csv")
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (raw_notebook("x = 1")[:-20], "cut off"),
+        (b"PK\x03\x04\xff\xfe", "UTF-8"),
+        (b"print('hello')", "no notebook"),
+        (b"[1, 2]", "not a notebook"),
+        (b'{"cells": []}', "not a notebook"),
+        (b'{"nbformat": true, "cells": []}', "not a notebook"),
+        (b'{"nbformat": 7, "cells": []}', "version 7"),
+        (b'{"nbformat": 4, "cells": {"a": 1}}', "without a list of cells"),
+        (b'{"nbformat": 3, "worksheets": 5}', "cannot be converted"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"nbformat": 4, "cells": [' + b"9" * 5000 + b"]}", "no notebook"),
+        (raw_notebook("x = 1\n" * 100_000), "code cells hold 600,000 characters"),
+    ],
+)
+def test_what_is_no_notebook_has_a_reason(data, reason):
+    with pytest.raises(CourseError, match=reason):
+        read_cells(data)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        17,
+        None,
+        {"cell_type": "code"},
+        {"cell_type": "code", "source": 5, "metadata": 6, "id": 7},
+        {"cell_type": "code", "source": ["def f(", 3, ")"], "metadata": {"tags": "answer"}},
+        {"cell_type": "code", "source": "\x00", "metadata": {"tags": [1, {}]}},
+        {"cell_type": "code", "source": "x = '\ud800'", "metadata": {}},
+        {"cell_type": "code", "source": "def scale_gradient(a, a):\n    return 1", "metadata": {}},
+        {"cell_type": "code", "source": "if x:\n    y = 0\n" + "elif x:\n    y = 1\n" * 700, "metadata": {}},
+        {"cell_type": "markdown", "source": "def scale_gradient(): pass", "metadata": {}},
+    ],
+)
+def test_odd_cells_do_not_stop_the_reading(cell):
+    good = "def keep_positive(tensor):\n    return tensor"
+    answers = collect_answers(read_cells(raw_notebook(cell, good)), TENSOR_HOOKS)
+    assert [answer.exercise.name for answer in answers if answer.source] == ["keep_positive"]
+
+
+def test_answers_are_found_by_id_then_tag_then_name():
+    notebook = notebook_with(TENSOR_HOOKS, {"scale_gradient": ONE})
+    add_cell(notebook, TWO, at=len(notebook.cells))
+    assert "return 1" in answer_in(notebook).source, "the lesson's own cell comes first"
+    cell = next(cell for cell in notebook.cells if "return 1" in cell.source)
+    cell.id = "lost"
+    assert "return 1" in answer_in(notebook).source, "then the tag"
+    cell.metadata.tags = []
+    assert "return 2" in answer_in(notebook).source, "then the last with the name"
+
+
+def test_a_doubled_id_says_nothing():
+    notebook = notebook_with(TENSOR_HOOKS, {"scale_gradient": ONE})
+    cell = copy.deepcopy(next(cell for cell in notebook.cells if "return 1" in cell.source))
+    cell.source = TWO
+    notebook.cells.append(cell)
+    found = collect_answers(read_cells(json.dumps(notebook).encode()), TENSOR_HOOKS)
+    assert "return 2" in only(found).source, "the last tagged one, as when run"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("scale_gradient", TWO), ("SaveOutput", "class SaveOutput:\n    def __call__(self): return 2\n")],
+)
+def test_an_empty_skeleton_does_not_hide_the_answer_elsewhere(name, answer):
+    lesson = next(one for one in LESSONS.values() if name in [each.name for each in one.exercises])
+    notebook = notebook_with(lesson, {})
+    add_cell(notebook, answer, at=len(notebook.cells))
+    assert "return 2" in answer_in(notebook, name, lesson).source
+
+
+def test_lost_ids_and_tags_and_old_versions_change_nothing():
+    notebook = nbformat.reads(TENSOR_HOOKS.answered_notebook(), as_version=4)
+
+    def texts(data):
+        return [(one.exercise.name, one.source) for one in collect_answers(read_cells(data), TENSOR_HOOKS)]
+
+    wanted = texts(json.dumps(notebook).encode())
+    bare = copy.deepcopy(notebook)
+    for number, cell in enumerate(bare.cells):
+        cell.metadata, cell.id = {}, f"cell-{number}"
+    bare.metadata = {"kernelspec": {"name": "julia", "display_name": "Julia", "language": "julia"}}
+    for data in (json.dumps(bare).encode(), as_version_3(notebook), b"\xef\xbb\xbf" + json.dumps(bare).encode()):
+        assert texts(data) == wanted
+
+
+@pytest.mark.parametrize(
+    ("cells", "stage", "words"),
+    [
+        (["x = 1"], Stage.NOT_ATTEMPTED, "no function called `scale_gradient`"),
+        (["scale_gradient = lambda t, f: t"], Stage.NOT_ATTEMPTED, "write the answer with `def`"),
+        (["def scale_gradient(t, f):\n    '''Do.'''\n    ..."], Stage.NOT_ATTEMPTED, "as it came"),
+        (["\ndef scale_gradient(t, f):\n    return (\n"], Stage.RAISED, "your line 3, `return (`, is not Python"),
+        (["\n\ndef scale_gradient(a, a): return a"], Stage.RAISED, "your line 3, `def scale_gradient(a, a): return a`"),
+    ],
+)
+def test_what_is_no_answer_has_an_outcome_in_words(cells, stage, words):
+    answers = collect_answers(read_cells(raw_notebook(*cells, "def keep_positive(t):\n    return t")), TENSOR_HOOKS)
+    assert only(answers).outcome.stage is stage
+    assert words in only(answers).outcome.sentence
+    assert only(answers, "keep_positive").outcome is None, "it costs no other answer anything"
+
+
+def test_what_a_student_lost_comes_from_the_lesson():
+    data = raw_notebook("def scale_gradient(t, f):\n    return torch.relu, number")
+    answer = only(collect_answers(read_cells(data), TENSOR_HOOKS))
+    assert "import torch" in answer.support
+    assert any(text.startswith("def number") for text in answer.support)
+    own = raw_notebook("torch = 5", "def scale_gradient(t, f):\n    return torch")
+    assert only(collect_answers(read_cells(own), TENSOR_HOOKS)).support == ("torch = 5",)
+
+
+# --------------------------------------------------------------------------------------------------------- definitions
+
+
+def needed(*sources, of=None):
+    """What the last cell needs from the cells of a notebook, and what nobody defines."""
+    cells = [read_cell(source) for source in sources]
+    found, missing = Names(cells).needed(used_names(of or sources[-1]), len(cells) - 1, but="answer")
+    return found, missing - set(dir(__builtins__)) - set(__builtins__)
+
+
+def test_names_from_outside_are_used_and_own_variables_are_not():
+    source = """
+        @decorate
+        def answer(tensor, factor=DEFAULT):
+            own = tensor * factor
+            return [helper(one) for one in own if one > limit]
+        """
+    assert used_names(textwrap.dedent(source)) == {"decorate", "DEFAULT", "helper", "limit"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        pytest.param(
+            ["import torch as t\nfrom torch import nn, jit"],
+            ["import torch as t", "from torch import nn"],
+            id="imports",
+        ),
+        pytest.param(
+            ["def nn(): return deep\ndeep = 3\nt = other = nn"],
+            ["def nn(): return deep", "deep = 3", "t = other = nn"],
+            id="transitive",
+        ),
+        pytest.param(["a, (nn, *t) = 1, (2, 3)\nunused = slow()"], ["a, (nn, *t) = 1, (2, 3)"], id="tuple"),
+        pytest.param(
+            ["try:\n    import nn\nexcept ImportError:\n    nn = None\nt: int = 1"],
+            ["try:\n    import nn\nexcept ImportError:\n    nn = None", "t: int = 1"],
+            id="try",
+        ),
+        pytest.param(["t = 1\nnn = t + 1", "t = 5"], ["t = 1", "nn = t + 1", "t = 5"], id="each in its time"),
+        pytest.param(
+            ["t = nn = 1\nt.patched = 2\nprint(t)\nnn.run()\nt += 1\ndel nn"], ["t = nn = 1"], id="no effects"
+        ),
+        pytest.param(["from everywhere import *"], ["from everywhere import *"], id="star"),
+        pytest.param(["nn = 1\nif nn: t = 2\nif nn: print(nn)"], ["nn = 1", "if nn: t = 2"], id="if"),
+        pytest.param(["%%bash\nrm -rf t nn", "t, nn = 1, 2"], ["t, nn = 1, 2"], id="another language"),
+    ],
+)
+def test_definitions_travel_in_order_and_nothing_else(cells, expected):
+    found, _ = needed(*cells, "def answer(): return t, nn")
+    assert found == expected
+
+
+def test_last_definition_before_the_answer_counts():
+    assert needed("k = 1", "k = 2", "def answer(): return k")[0] == ["k = 2"]
+    assert needed("k = 1", "def answer(): return k\nk = 3")[0] == ["k = 3"], "the answer's cell runs whole"
+    cells = [read_cell(text) for text in ("def answer(): return k", "k = 4", "k = 5")]
+    assert Names(cells).needed({"k"}, 0, but="answer") == (["k = 4"], set()), "else the first one after"
+
+
+def test_functions_that_call_each_other_come_once():
+    found, missing = needed(
+        "def even(n): return odd(n)\ndef odd(n): return even(n) or answer(n)", "def answer(n): return even(n)"
+    )
+    assert len(found) == 2
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "%matplotlib inline\n!pip list\nx = 3\n\ndef answer():\n    %time 1\n    return x",
+        "%%time\n\n\nx = 3\ndef answer():\n    return x",
+        "\n\nx = 3\nfiles = !ls\nx?\n\ndef answer():\n    return x",
+    ],
+)
+def test_lines_for_ipython_do_no_harm_and_keep_the_line_numbers(source):
+    cell = read_cell(source)
+    assert cell.error is None
+    wanted = [number for number, line in enumerate(source.split("\n"), start=1) if line.startswith("def")]
+    assert [node.lineno for node in cell.tree.body if hasattr(node, "name")] == wanted
+    assert needed(source, of="def answer():\n    return x\n")[0] == ["x = 3"]
+
+
+def test_the_text_of_a_statement_is_what_ast_says():
+    source = "é = 'ü'; x = '''a\nü b'''; y = 3\nif x:\n    z = 1\nelse:\n    z = (2,\n 3)  # no\nw: int = 4\n"
+    nodes = ast.parse(source).body
+    assert [text_of(node, source) for node in nodes] == [ast.get_source_segment(source, node) for node in nodes]
+
+
+# --------------------------------------------------------------------------------------------------------- old imports
+
+OLD_IMPORTS = """
+from course_utils.attention import HEADS, draw_attention, encode, make_two_head_block
+from course_utils.calls import life_of_a_call, read_parts
+from course_utils.cam_pictures import draw_heat
+from course_utils.charts import bars
+from course_utils.diagnosis import have_an_accident, make_chain, make_distance_net, make_one_unit, make_overflow_net
+from course_utils.doctor import doctor
+from course_utils.exercises import check, hint, predict, progress, solution, why
+from course_utils.exercises.lesson_00 import largest
+from course_utils.exercises.lesson_01 import freeze_biases, hook_once, keep_positive, record_by_name, record_gradient
+from course_utils.exercises.lesson_01 import record_total_norm, scale_gradient, step_in_backward
+from course_utils.exercises.lesson_02 import arrived_and_passed_on, count_saved_bytes, gradients_of_all, keep_first_row
+from course_utils.exercises.lesson_02 import multiply_in_place, record_norms, save_as_half
+from course_utils.exercises.lesson_03 import SaveOutput, fix_argument, hooked, output_shapes, reverse_gradient
+from course_utils.exercises.lesson_03 import silence_channel
+from course_utils.exercises.lesson_04 import Handle, MiniModule, MiniSteps, forward_between_nodes, global_hooks
+from course_utils.exercises.lesson_04 import hooks_in_order, pass_through, plug_in, run_always_called, run_forward_hooks
+from course_utils.exercises.lesson_04 import run_pre_hooks, takes_fast_path
+from course_utils.exercises.lesson_05 import channel_means, dead_channels, keep_maps, run_to, share_on_thing
+from course_utils.exercises.lesson_05 import strongest_channels, tile_maps, zero_shares
+from course_utils.exercises.lesson_06 import Guide, class_gradient, guide_relu, pass_relu, randomise_last, share_on
+from course_utils.exercises.lesson_06 import stop_in_place, to_picture
+from course_utils.exercises.lesson_07 import channel_weights, class_activation_map, grad_cam_with_hooks
+from course_utils.exercises.lesson_07 import guided_grad_cam_product, lost_answers, pointing_game, to_heatmap
+from course_utils.exercises.lesson_08 import attention_maps, clip_as_it_passes, dead_share, first_bad_gradient
+from course_utils.exercises.lesson_08 import first_bad_layer, patched_logits, watch_norms
+from course_utils.explorers import FeatureMaps, GradCam, GradientFlow, GuidedBackprop, LifeOfACall, ModelHooks, Patching
+from course_utils.feature_maps import draw_strokes, follow_things, light_up, make_edge_net, put_on_white
+from course_utils.guided_pictures import draw_cascade, draw_rules, show_fixed
+from course_utils.hooks import HooksLeftError, count_hooks, list_hooks, no_hooks_left, record, trace
+from course_utils.localisation import energy_inside, grow, localise, point, points_at
+from course_utils.memory import measure_memory
+from course_utils.networks import load_classifier, load_picture_net, measure
+from course_utils.own_picture import look_at, show_grad_cams, show_gradients, show_strongest_maps
+from course_utils.patching import SWAPS, cells_of, patch, recovered, scan, swap_pair
+from course_utils.pictures import centre, colourise, grid, normalise, outline, read_picture, resize_maps, show
+from course_utils.saliency import SaliencyError, cam, class_maps, deconvnet, explain, grad_cam, guided_backprop
+from course_utils.saliency import input_gradient, relu, scale_to_unit, standardise, upsample
+from course_utils.sanity import cosine_similarity, find_strength, measure_class_sensitivity, randomise_cascading
+from course_utils.sanity import rank_correlation
+from course_utils.scenes import KINDS, SIZE, scene, scenes
+""".strip().splitlines()
+
+
+def test_what_the_first_edition_imported_is_still_found():
+    for line in OLD_IMPORTS:
+        found = {}
+        exec(renew_imports(read_cell(line)).source, found)
+        assert {alias.name for alias in ast.parse(line).body[0].names} <= found.keys(), line
+
+
+def test_imports_are_renewed_wherever_they_stand_and_every_line_keeps_its_number():
+    old = (
+        "é = 1; from course_utils.hooks import record as r, trace; x = 2\n"
+        "def scale_gradient(t, f):\n"
+        "    from course_utils.hooks import (\n        count_hooks,\n        record,\n    )\n"
+        "    import torch, course_utils.saliency as s\n"
+        "    return r, s\n"
+    )
+    cell = renew_imports(read_cell(old, "id", ["answer"]))
+    assert cell.source.splitlines()[:3] == [
+        "é = 1; from course_utils.hooks.record import record as r; from course_utils.hooks.trace import trace; x = 2",
+        "def scale_gradient(t, f):",
+        "    from course_utils.hooks.inventory import count_hooks; from course_utils.hooks.record import (record",
+    ]
+    assert cell.source.splitlines()[6:] == [
+        "    import torch, course_utils.vision.saliency as s",
+        "    return r, s",
+    ]
+    assert (cell.id, cell.tags, len(cell.source.splitlines())) == ("id", ("answer",), len(old.splitlines()))
+    answer = only(collect_answers(read_cells(raw_notebook(old)), TENSOR_HOOKS))
+    assert "from course_utils.hooks.record import record as r" in answer.support
+    assert "course_utils.vision.saliency" in answer.source
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from course_utils.exercises import check",
+        "from . import hooks",
+        "import course_utils.saliency",
+        "from torch import nn",
+        "from course_utils.exercises.engine import find",
+        "import course_utils.saliency as s, \\\n    torch",
+        "x = (  # course_utils",
+    ],
+)
+def test_what_has_not_moved_stays_as_it_is(text):
+    cell = read_cell(text)
+    assert renew_imports(cell) is cell
+    assert find_new_place("torch", "nn") == ("torch", "nn")

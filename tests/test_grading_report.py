@@ -1,0 +1,206 @@
+"""What a grader reads: the scores, the table, the pages of the class and of each student, and marks made from them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from grading_samples import EXERCISES, LESSONS
+
+from course_utils.exercises.declaration import read_declarations
+from course_utils.exercises.engine import exercises_of
+from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.grading import report as reports
+from course_utils.grading.report import COLUMNS, Score, file_names, marks, score, table, write_pages, write_scores
+from course_utils.grading.verdict import Verdict
+
+SCORES = [
+    Score("ann", "01_tensor_hooks", "scale_gradient", 2, 2, "passed", look_by_hand=False, seconds=0.5),
+    Score("ann", "00_start_here", "largest", 0, 1, "wrong value", 'for x, got "a"', "a `cause`", False, seconds=1),
+    Score("bo", "01_tensor_hooks", "scale_gradient", 0, 2, reason="the file could not be read: it is empty"),
+    Score("bo", "01_tensor_hooks", "keep_positive", 0, 1, reason="the file could not be read: it is empty"),
+    Score("cy", "tensors", "", reason="tensors.ipynb is not the name of a lesson"),
+    Score("di", "00_start_here", "largest", 1, 1, "passed", reason="nbval disagrees"),
+    Score("di", "00_start_here", "smallest", 1, 1, "passed", look_by_hand=False),
+]
+
+
+def test_scores_are_written_with_stable_columns(tmp_path):
+    write_scores(SCORES, tmp_path)
+    with (tmp_path / "scores.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == COLUMNS
+    assert tuple(re.findall(r"^([a-z_]+)  ", reports.__doc__, re.MULTILINE)) == COLUMNS
+    assert [row["look_by_hand"] for row in rows] == ["no", "no", "yes", "yes", "yes", "yes", "no"]
+    assert rows[1]["sentence"] == 'for x, got "a"'
+    data = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+    assert (data["version"], tuple(data["columns"])) == (2, COLUMNS)
+    assert data["scores"][2]["look_by_hand"] is True
+    assert [tuple(row) for row in data["scores"]] == [COLUMNS] * len(SCORES)
+
+
+def test_the_table_has_a_line_for_each_student_and_each_thing_to_see():
+    assert table(SCORES).splitlines() == [
+        "student  00_start_here  01_tensor_hooks  total",
+        "ann      0 of 1         2 of 2           2 of 3",
+        "bo       -              0 of 3           0 of 3",
+        "cy       -              -                -",
+        "di       2 of 2         -                2 of 2",
+        "",
+        "To look at by hand:",
+        "  bo/01_tensor_hooks: the file could not be read: it is empty",
+        "  cy/tensors: tensors.ipynb is not the name of a lesson",
+        "  di/00_start_here, largest: nbval disagrees",
+    ]
+    assert "look at" not in table(SCORES[:2])
+
+
+def test_what_no_screen_should_get_is_escaped_and_a_remark_is_for_a_person():
+    verdict = Verdict("e", Outcome("e", Stage.RAISED, "a\x1b[31mb\ud800\n"), reason="\x00", seconds=2.5)
+    row = score("ann", "l", 1, verdict, remark="!")
+    assert (row.sentence, row.reason) == ("a\\x1b[31mb\\ud800\n", "\\x00; !")
+    assert (row.exercise, row.look_by_hand, row.seconds) == ("e", True, 2.5)
+
+
+class Checker(HTMLParser):
+    """Notes what a page must have: tags that close, alternative texts, headings in order, no script."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.levels, self.problems, self.pictures = [], [], [], 0
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+        if tag[0] == "h" and tag[1:].isdigit():
+            self.levels.append(int(tag[1:]))
+        if tag == "img":
+            self.pictures += 1
+            if len(attributes.get("alt", "")) < 20:
+                self.problems.append("a picture without words")
+        if tag in ("script", "iframe", "link") or any(name.startswith("on") for name in attributes):
+            self.problems.append(f"<{tag}> is not needed")
+        if tag == "th" and "scope" not in attributes:
+            self.problems.append("a heading of a table without scope")
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.problems.append(f"</{tag}> closes nothing")
+
+
+def check_page(path):
+    text, checker = path.read_text(encoding="utf-8"), Checker()
+    checker.feed(text)
+    assert (checker.problems, checker.open, checker.levels[0]) == ([], [], 1)
+    assert all(after - before <= 1 for before, after in zip(checker.levels, checker.levels[1:], strict=False))
+    assert "color-scheme:light dark" in text
+    assert '<html lang="en">' in text
+    assert "<b>" not in text
+    return text, checker.pictures
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The pages of a class in which everyone makes another mistake in every exercise of the course."""
+    sentence = f"for `x` <b> got {'[1., 2.], ' * 500}"
+    rows = [
+        Score(student, lesson.name, one.name, 0, one.points, "wrong value", sentence, one.mistakes[0].message, False)
+        for student in ("ann", "bo & co", "<b>", "")
+        for lesson in LESSONS.values()
+        for one in lesson.exercises
+    ]
+    report = tmp_path_factory.mktemp("report")
+    (report / "students").mkdir()
+    (report / "students" / "old.html").write_text("")
+    write_pages(rows, report, ["isolation: <none>"])
+    return report
+
+
+def test_pages_are_accessible_and_a_students_has_the_hint_and_nothing_of_others(pages):
+    text, pictures = check_page(pages / "index.html")
+    assert pictures == 2
+    for part in ("4 students", "isolation: &lt;none&gt;", "Pass rates", "0 %", "Misconceptions", "<p>Nothing.</p>"):
+        assert part in text
+    assert '<a href="students/bo_co.html">bo &amp; co</a>' in text
+    assert '<a href="students/nobody.html">(nobody)</a>' in text
+    assert len(list((pages / "students").glob("*.html"))) == 4
+    for page in (pages / "students").glob("*.html"):
+        check_page(page)
+    text, _ = check_page(pages / "students" / "ann.html")
+    assert f"<strong>0 of {sum(one.points for one in EXERCISES)} points</strong>" in text
+    assert "Likely cause:</strong>" in text
+    assert "Read again:</strong> A hook that returns nothing looks" in text
+    assert "…" in text
+    assert "<code>x</code>" in text
+    assert "co.html" not in text
+    for exercise in EXERCISES:
+        assert exercise.source.split('"""')[-1].strip() not in text
+
+
+def test_pages_say_who_passed_who_could_not_be_graded_and_whom_to_look_at(tmp_path, monkeypatch):
+    write_pages(SCORES, tmp_path)
+    text, _ = check_page(tmp_path / "index.html")
+    wanted = '<th scope="row">largest</th><td class="number">2</td><td class="number">2</td><td class="number">1</td>'
+    assert wanted + '<td class="number">50 %</td><td class="number">1.00</td><td class="number">1.00</td>' in text
+    assert "<td>largest</td><td>nbval disagrees</td>" in text
+    assert '<th scope="row">1. largest</th><td>a <code>cause</code></td><td class="number">1</td>' in text
+    assert '>ann</a></th><td class="number">2</td><td class="number">3</td><td class="number">1.5</td>' in text
+    text, _ = check_page(tmp_path / "students" / "ann.html")
+    assert '<span aria-hidden="true">✓</span> scale_gradient: passed (2 of 2)</h3></section>' in text
+    assert '<span aria-hidden="true">✗</span> largest: wrong value (0 of 1)</h3>' in text
+    text, _ = check_page(tmp_path / "students" / "bo.html")
+    assert "<h2>01_tensor_hooks: 0 of 3</h2>\n<p>Not graded: the file could not be read: it is empty</p>" in text
+    assert "<section>" not in text
+    assert "A person will look at this:</strong> nbval disagrees" in (tmp_path / "students" / "di.html").read_text()
+    monkeypatch.setattr(reports, "MOST_LOOKS", 1)
+    write_pages(SCORES[2:5], tmp_path)
+    text, _ = check_page(tmp_path / "index.html")
+    assert "And 2 more, in scores.csv." in text
+    assert "Pass rates" not in text
+    write_pages(SCORES[:1], tmp_path)
+    assert "No wrong answer behaves like a declared mistake." in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_students_page_of_one_lesson_is_below_20_kb(tmp_path):
+    long = ("wrong value", "x" * 5000)
+    write_pages(
+        [
+            Score(f"of {lesson.name}", lesson.name, one.name, 0, 1, *long, one.mistakes[0].message, False)
+            for lesson in LESSONS.values()
+            for one in lesson.exercises
+        ],
+        tmp_path,
+    )
+    sizes = [len(page.read_bytes()) for page in (tmp_path / "students").glob("*")]
+    assert len(sizes) == sum(bool(lesson.exercises) for lesson in LESSONS.values())
+    assert max(sizes) < 20_000
+
+
+def test_names_of_pages_differ_and_are_safe():
+    names = file_names(["ann", "Ann", "a/b", "a b", "a-2", "a", "a!", "../..", "ü", "", "x" * 300])
+    assert len({name.lower() for name in names.values()}) == 11
+    assert all(re.fullmatch(r"[\w-]{1,65}\.html", name, re.ASCII) for name in names.values())
+
+
+def test_the_template_for_marks():
+    rows = [
+        {"student": "ann", "lesson": "01", "exercise": "a", "points": 2, "possible": 2},
+        {"student": "ann", "lesson": "01", "exercise": "b", "points": 0, "possible": 2},
+        {"student": "bo", "lesson": "01", "exercise": "", "points": 0, "possible": 0},
+    ]
+    assert marks(rows) == {"ann": 50.0, "bo": 0.0}
+    assert marks(rows, weights={"a": 3})["ann"] == 75.0
+    assert marks(rows, days_late={("ann", "01"): 2}, loss_per_day=0.25)["ann"] == 25.0
+    assert marks(rows, days_late={("ann", "01"): 20})["ann"] == 0.0
+
+
+def test_a_card_says_what_the_exercise_says():
+    """The grader reads declarations as text, so that it need not import torch; nothing of them is lost."""
+    said = [(card.name, card.lesson, card.points, card.hints, card.source) for card in read_declarations()]
+    assert said == [(each.name, each.lesson, each.points, each.hints, each.source) for each in exercises_of()]
+    advice = "there is nothing."
+    assert read_declarations(0)[0].not_attempted(advice) == exercises_of(0)[0].not_attempted(advice)
