@@ -1,39 +1,64 @@
-# Every target is a command of `python -m course_utils`; this file only names them and passes the variables on.
+# The environment, the tests and the benchmark are made here; every other target is a command of `python -m course_utils`.
 PYTHON ?= python3
-COURSE = $(PYTHON) -m course_utils
+VENV ?= .venv
+ifneq ($(wildcard $(VENV)/.done-cpu),)
+TORCH ?= cpu
+endif
+ifneq ($(filter-out cpu,$(TORCH)),)
+$(error TORCH=$(TORCH) is not known: use TORCH=cpu, or leave TORCH out)
+endif
+DONE = $(VENV)/.done$(addprefix -,$(TORCH))
+IN = $(VENV)/bin/python -m
+PIP = $(IN) pip install --disable-pip-version-check
+# PyTorch's own index of wheels without CUDA. torchvision must come from there too: PyPI's is built for CUDA.
+CPU_WHEELS = https://download.pytorch.org/whl/cpu
 
 # $(call option,PORT,--port) is --port='8889' when PORT is 8889, and nothing when PORT is empty.
-option = $(if $($(1)),$(2)='$(subst ','\'',$($(1)))')
-torch = $(call option,TORCH,--torch)
-submissions = $(call option,SUBMISSIONS,--submissions)
+option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
+lesson = $(call option,LESSON,--lesson)
 
-.PHONY: help setup lab check doctor test notebooks grade instructor slides handout release train bench
-
+.PHONY: help setup lab check doctor test test-all notebooks grade instructor slides handout release train bench
 help:
-	@$(COURSE) help
-setup:
-	@$(COURSE) setup $(torch)
-lab:
-	@$(COURSE) lab $(torch) $(call option,PORT,--port) $(ARGS)
-check:
-	@$(COURSE) check $(torch) $(call option,LESSON,--lesson) $(ARGS)
-doctor:
-	@$(COURSE) doctor $(torch)
-test:
-	@$(COURSE) test $(torch) $(ARGS)
-notebooks:
-	@$(COURSE) notebooks $(torch) $(ARGS)
-grade:
-	@$(COURSE) grade $(torch) $(submissions) $(call option,ROSTER,--roster) $(call option,REPORT,--report) $(ARGS)
-instructor:
-	@$(COURSE) instructor $(torch) $(call option,LESSON,--lesson) $(ARGS)
-slides:
-	@$(COURSE) slides $(torch) $(call option,LESSON,--lesson) $(ARGS)
-handout:
-	@$(COURSE) handout $(torch) $(call option,LESSON,--lesson) $(call option,NETWORK,--network) $(call option,IMAGE,--image) $(ARGS)
-release:
-	@$(COURSE) release $(torch) $(ARGS)
-train:
-	@$(COURSE) train $(torch) $(ARGS)
-bench:
-	@$(COURSE) bench $(torch) $(ARGS)
+	@$(PYTHON) -m course_utils help
+setup: $(DONE)
+	@echo "The course is set up. Open it with: make lab"
+lab: $(DONE)
+	@$(IN) course_utils lab $(call option,PORT,--port) $(ARGS)
+check: $(DONE)
+	@$(IN) course_utils check $(lesson) $(ARGS)
+instructor slides: $(DONE)
+	@$(IN) course_utils $@ $(lesson) $(ARGS)
+doctor notebooks release train: $(DONE)
+	@$(IN) course_utils $@ $(ARGS)
+grade: $(DONE)
+	@$(IN) course_utils grade $(call option,SUBMISSIONS) $(call option,ROSTER,--roster) $(call option,REPORT,--report) $(ARGS)
+handout: $(DONE)
+	@$(IN) course_utils handout $(lesson) $(call option,NETWORK,--network) $(call option,IMAGE,--image) $(ARGS)
+bench: $(DONE)
+	@$(IN) tests.bench.bench $(ARGS)
+
+# Each test once: the fast ones, then the others. One process for each core, a file at a time; 4 at most, for each takes
+# 2 GB. More threads than cores would wait for each other.
+PYTEST = OMP_NUM_THREADS=1 $(IN) pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+test: $(DONE)
+	@$(PYTEST) -m "not slow" $(ARGS) $(NONE_CHOSEN)
+test-all: test
+	@$(PYTEST) -m slow $(ARGS) $(NONE_CHOSEN)
+# Where ARGS choose some tests, it is no failure that none of them is in one of the two parts (status 5).
+NONE_CHOSEN = $(if $(ARGS),|| [ $$? = 5 ])
+
+# The stamp is written when all is installed, and names the folder: a course that was moved is installed again.
+ifneq ($(shell test -x $(VENV)/bin/python && cat $(DONE) 2>/dev/null),$(CURDIR))
+.PHONY: $(DONE)
+endif
+$(DONE): pyproject.toml | $(VENV)/bin/python
+	@echo "Setting the course up in $(VENV), this once: some minutes, up to 3 GB to download, or 1 GB with TORCH=cpu."
+	@$(if $(TORCH),$(PIP) --upgrade --index-url $(CPU_WHEELS) torch torchvision)
+	@$(PIP) -e ".[dev]"
+	@echo "$(CURDIR)" >$@
+$(VENV)/bin/python:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10))" || { echo \
+	"The course needs Python 3.10 or newer, which $(PYTHON) is not: add PYTHON=python3.12 (its name)." >&2; exit 1; }
+	@$(PYTHON) -c "import venv, ensurepip" 2>/dev/null || { echo \
+	"$(PYTHON) cannot make environments. On Debian and Ubuntu:  sudo apt install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear) $(VENV)

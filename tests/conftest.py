@@ -1,4 +1,4 @@
-"""What all tests share: they keep no progress, and the seconds that lessons took are shown at the end."""
+"""What all tests share: two tiers, no progress kept, and the seconds that lessons took, shown at the end."""
 
 import os
 import signal
@@ -13,6 +13,14 @@ def pytest_configure():
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What needs a browser, reference libraries or weights is slow, and so left to `make test-all`."""
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("browser", "parity", "pretrained")):
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(optionalhook=True)

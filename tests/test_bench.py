@@ -12,9 +12,7 @@ from tests.bench.bench import (
     bare_grad_cam,
     bare_tiny_grad_cam,
     compare,
-    one_thread,
     table,
-    time_call,
 )
 from tests.bench.graders import Measured
 
@@ -31,21 +29,6 @@ def test_comparison_runs_both_equally_often_in_turns():
     compare(lambda: calls.append("ours"), lambda: calls.append("other"), rounds=4)
     assert calls[:2] == ["ours", "other"], "one run of each is not measured"
     assert calls[2:] == ["other", "ours", "ours", "other", "other", "ours", "ours", "other"]
-
-
-def test_timed_function_runs_once_more_than_it_is_measured():
-    calls = []
-    cpu, wall = time_call(lambda: calls.append(1), rounds=5)
-    assert len(calls) == 6
-    assert cpu >= 0
-    assert wall >= 0
-
-
-def test_threads_are_put_back():
-    before = torch.get_num_threads()
-    with one_thread():
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == before
 
 
 def test_lower_limits_compute_the_same_maps_as_the_package():
@@ -81,27 +64,6 @@ def test_table_and_json_hold_the_same_rows(monkeypatch, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "first" in printed
     assert "over" in printed
-
-
-def test_one_part_can_be_measured_alone(monkeypatch, capsys):
-    asked = []
-    for part in bench.PARTS:
-        monkeypatch.setitem(bench.PARTS, part, lambda quick, part=part: asked.append((part, quick)) or [])
-    assert bench.main(["--only", "grading", "imports"]) == 0
-    assert bench.main(["--quick"]) == 0
-    assert asked[:2] == [("grading", False), ("imports", False)]
-    assert {part for part, quick in asked[2:] if quick} == bench.PARTS.keys() - {"lessons"}
-
-
-def test_95_percent_of_the_moves_are_not_slower():
-    assert bench._percentile_95([3.0, 1.0, 2.0]) == 3.0
-    assert bench._percentile_95([float(number) for number in range(1, 101)]) == 95.0
-
-
-def test_without_a_browser_there_is_a_row_that_says_so(monkeypatch):
-    monkeypatch.setattr("tests.browser.lab_page.say_what_is_missing", lambda: "there is no Chromium")
-    (row,) = bench.measure_sliders(5)
-    assert (row.measured, row.note) == (None, "there is no Chromium")
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """The README: its map of the lessons is theirs, and every command it shows exists and takes what it is given."""
 
 import re
-import subprocess
 import sys
 
 import nbformat
 import pytest
 
-from course_utils.__main__ import COMMANDS, parse_options
+from course_utils.__main__ import MAKE_ONLY, TARGETS, parse
 from course_utils.authoring import readme
 from course_utils.authoring.source import FOLDER, tags_of
 from course_utils.root import ROOT
@@ -22,16 +21,13 @@ BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
 INLINE = [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", PROSE)]
 PYTHON = r"(?:\.venv[/\\](?:bin|Scripts)[/\\])?(?:py|python3?)"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
 
 def shown(start: str) -> list[str]:
     """The commands in the README that match the pattern `start`, without their comments."""
     lines = [" ".join(line.split("  #")[0].split()) for block in BLOCKS for line in block.splitlines()]
     return sorted({line for line in [*lines, *INLINE] if re.match(start, line)})
-
-
-# ---------------------------------------------------------------------------------------------------------------- map
 
 
 def test_the_map_is_what_the_lessons_say():
@@ -49,53 +45,52 @@ def test_the_map_agrees_with_the_notebook_that_learners_open(path):
     assert any(f"**Time:** about {minutes} minutes" in cell.source for cell in notebook.cells)
 
 
-# ----------------------------------------------------------------------------------------------------------- commands
+SOURCE = "# %% [markdown]\n# # {}\n#\n# **Time:** about {} minutes.\n\n{}"
+TABLE = "# %% [markdown]\n# | 01 | [Old name](01_first.ipynb) | to look | 5 |\n"
+ANSWER = '# %% tags=["answer"]\ndef look():\n    ...\n'
 
 
-def test_the_readme_shows_commands_at_all():
-    assert len(shown("make ")) >= 8
-    assert shown(rf"{PYTHON} -m course_utils ")
-    assert shown(rf"({PYTHON} -m )?pip install ")
+def test_only_the_map_of_the_readme_changes_and_what_is_lacking_is_named(tmp_path):
+    file, folder = tmp_path / "README.md", tmp_path / "source"
+    folder.mkdir()
+    (folder / "00_start_here.py").write_text(SOURCE.format("Start", 10, TABLE))
+    (folder / "01_first.py").write_text(SOURCE.format("First steps", 25, ANSWER))
+    file.write_text(f"# Course\n\n{readme.HEAD}| 99 | gone | x | 0 | 0 |\n\nThe end.\n", encoding="utf-8")
+    assert not readme.renew(file, tmp_path, write=False)
+    assert "gone" in file.read_text(encoding="utf-8")
+    readme.renew(file, tmp_path)
+    assert readme.renew(file, tmp_path, write=False)
+    row = "| 01 | [First steps](notebooks/01_first.ipynb) | to look | 1 | 25 |"
+    assert re.fullmatch(
+        rf"# Course\n\n{re.escape(readme.HEAD)}\| 00 .*\n{re.escape(row)}\n\nThe end.\n", file.read_text()
+    )
+    file.write_text("# Course\n")
+    with pytest.raises(ValueError, match="no place for the map"):
+        readme.renew(file, tmp_path)
+    for name, minutes, part in (("02_new", 30, "has no row"), ("01_first", "some", "Time:")):
+        (folder / f"{name}.py").write_text(SOURCE.format("New", minutes, ANSWER))
+        with pytest.raises(ValueError, match=f"{name}: .*{part}"):
+            readme.rows(tmp_path)
 
 
 @pytest.mark.parametrize("line", shown("make [a-z]"))
 def test_every_make_command_is_a_target_with_its_variables(line):
     _, target, *variables = re.findall(r"(?:[^\s\"\[\]]|\"[^\"]*\")+", line)  # the brackets mark what is optional
-    assert target in COMMANDS, line
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    known = set(re.findall(r"[A-Z]+", COMMANDS[target].variables)) | {"PYTHON", "TORCH"}
-    for variable in variables:
-        name, sign, _ = variable.partition("=")
-        assert sign, f"{line}: {variable} is not VARIABLE=value"
-        assert name in known, f"{line}: {target} does not take {name}"
-        assert re.search(rf"\b{name}\b", makefile), line
+    known = {*re.findall(r"[A-Z]+", TARGETS[target][1]), "PYTHON", "TORCH"}
+    assert {variable.partition("=")[0] for variable in variables if "=" in variable} <= known
+    assert all("=" in variable for variable in variables), f"{line}: VARIABLE=value"
 
 
 @pytest.mark.parametrize("line", shown(rf"{PYTHON} -m course_utils [a-z]"))
 def test_every_python_command_exists_and_takes_its_options(line):
-    _, _, _, name, *arguments = line.split()
-    assert name in COMMANDS, line
-    _, rest = parse_options(name, arguments)
-    assert not [each for each in rest if each.startswith("-")], f"{line}: {name} does not take {rest}"
+    _, values = parse(line.split()[3:])
+    assert not values.get("arguments")
 
 
-@pytest.mark.parametrize("line", shown(rf"{PYTHON} -m course_utils\."))
-def test_every_module_that_is_run_has_help(line):
-    module = line.split()[2]
-    done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "usage" in done.stdout
-
-
-@pytest.mark.parametrize("line", shown(rf"({PYTHON} -m )?pip install .*\["))
-def test_every_extra_exists(line):
-    (extras,) = re.findall(r"\[([a-z,-]+)\]", line)
-    assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), line
-
-
-def test_every_file_and_folder_that_is_named_exists():
-    named = [code for code in INLINE if re.fullmatch(r"(course_utils|notebooks|tests)(/[\w.]+)+/?", code)]
-    assert named
-    to_be_made = ("NN", "_09", "09_")  # in how to add a lesson
-    missing = [code for code in named if not (ROOT / code).exists() and not any(part in code for part in to_be_made)]
-    assert not missing
+def test_every_extra_and_every_file_that_is_named_exists():
+    extras = {name for line in shown(r".*pip install ") for name in re.findall(r"[a-z]+", line.partition("[")[2])}
+    assert {"dev", "instructor"} <= extras <= set(EXTRAS)
+    links = re.findall(r"\]\(([^)#\s]+)\)", README)
+    assert len(links) > 9
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert set(MAKE_ONLY) < set(TARGETS)

@@ -1,326 +1,170 @@
-"""Look at the environment a lesson runs in, and say how to mend what is wrong with it.
+"""Look at the environment a lesson runs in, and say how to mend it: `doctor()`, or `make doctor`.
 
-`doctor()` in a notebook shows one line a check. While all is well, both its faces depend on nothing but that: no
-version, path or number of the machine; `doctor(details=True)` adds those. Nothing here needs a working PyTorch.
+While all is well, it shows no version, path or number of the machine; `doctor(details=True)` adds those.
 """
 
 from __future__ import annotations
 
-import html
 import importlib
-import importlib.metadata
+import importlib.metadata as installed
 import os
 import shutil
 import site
 import sys
-import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
+
+from packaging.requirements import Requirement
 
 from course_utils.lab.jupyter import MARKER, WORK
-from course_utils.lab.setup import (
-    OLDEST_PYTHON,
-    find_version,
-    list_unmet,
-    release_numbers,
-    split_requirement,
-)
-from course_utils.show import (
-    BAD,
-    CAUTION,
-    GOOD,
-    NEUTRAL,
-)
+from course_utils.show import BAD, CAUTION, GOOD, NEUTRAL, code_spans
 
-Status = Literal["ok", "warn", "fail", "note"]
-
-LEAST_DISK = 1e9  # bytes: enough for the outputs, and for the weights of one pretrained network
-PRETRAINED = ("alexnet", "resnet34", "squeezenet1_1")
 SYMBOLS = {"ok": "✓", "warn": "!", "fail": "✗", "note": "i"}
 EDGES = {"ok": GOOD, "warn": CAUTION, "fail": BAD, "note": NEUTRAL}
+PRETRAINED = ("alexnet", "resnet34", "squeezenet1_1")
 REINSTALL = "in the course's folder run `make setup`, then restart the kernel (menu Kernel, Restart Kernel)."
-OTHER_KERNEL = (
-    "menu Kernel, Change Kernel, choose Python 3 (ipykernel) and run the lesson again. If that changes nothing, close "
-    "Jupyter and open the lessons with `make lab`."
-)
+MAKE_AGAIN = "close Jupyter, delete the folder `.venv` and run `make lab`, with `PYTHON=python3.12` for another Python."
+OWN_KERNEL = "menu Kernel, Change Kernel, choose Python 3 (ipykernel); or open the lessons with `make lab`."
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What one check found.
-
-    `found` is a sentence, the same on every machine where the status is "ok"; `details` holds versions, paths and
-    numbers; `mend` says what to do where the status is "warn" (a lesson runs, but not all of it) or "fail". A "note"
-    asks for nothing, and is shown with the details only.
-    """
+class Finding(NamedTuple):
+    """What one check found: ok, warn (not all of a lesson runs), fail, or note; in a sentence; how to mend it."""
 
     name: str
-    status: Status
+    status: str
     found: str
     mend: str = ""
-    details: str = ""
+    details: str = ""  # versions, paths and numbers; a note is shown with these only
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """All findings, with a plain-text and an HTML face."""
 
     findings: tuple[Finding, ...]
     details: bool = False
 
     @property
-    def healthy(self) -> bool:
-        """True where no check failed; warnings are allowed."""
-        return all(finding.status != "fail" for finding in self.findings)
-
-    @property
     def summary(self) -> str:
-        """How many checks are fine, and how many findings there are to mend."""
-        checks = [finding for finding in self.findings if finding.status != "note"]
-        wrong = sum(finding.status != "ok" for finding in checks)
-        if not wrong:
+        """How many checks are fine."""
+        fine = [one.status == "ok" for one in self.findings if one.status != "note"]
+        if all(fine):
             return "All is well: the lessons can start."
-        return f"{len(checks) - wrong} of {len(checks)} checks are fine; the lines above say how to mend the rest."
+        return f"{sum(fine)} of {len(fine)} checks are fine; the lines above say how to mend the rest."
 
-    def shown(self) -> list[Finding]:
-        """The findings to show: notes only together with the details."""
-        return [finding for finding in self.findings if self.details or finding.status != "note"]
+    def _shown(self) -> Iterator[tuple[str, list[str]]]:
+        for _, status, found, mend, details in self.findings:
+            if self.details or status != "note":
+                yield (
+                    status,
+                    [found, *[details] * bool(self.details and details), *[f"To mend it: {mend}"] * bool(mend)],
+                )
 
-    def __str__(self) -> str:
-        lines = []
-        for finding in self.shown():
-            lines.append(f"{finding.status:<6}{finding.found}")
-            if self.details and finding.details:
-                lines.append(f"      {finding.details}")
-            if finding.mend:
-                lines.append(f"      To mend it: {finding.mend}")
-        return "\n".join([*lines, self.summary])
-
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return "\n".join([*(f"{status:<6}" + "\n      ".join(lines) for status, lines in self._shown()), self.summary])
 
     def _repr_html_(self) -> str:
-        rows = "".join(self._row(finding) for finding in self.shown())
+        rows = "".join(
+            f'<li style="display:flex;border-left:4px solid {EDGES[status]};padding:.15em .75em;margin:.15em 0">'
+            f'<strong style="flex:0 0 4.5em"><span aria-hidden="true">{SYMBOLS[status]}</span> {status}</strong> '
+            f"<div>{code_spans(found)}{''.join(f'<div>{code_spans(line)}</div>' for line in more)}</div></li>"
+            for status, (found, *more) in self._shown()
+        )
         return (
             '<div role="group" aria-label="What the doctor found" style="color:var(--jp-content-font-color0, inherit)">'
             f'<ul style="list-style:none;margin:0;padding:0">{rows}</ul>'
-            f"<p><strong>{html.escape(self.summary)}</strong></p></div>"
+            f"<p><strong>{self.summary}</strong></p></div>"
         )
-
-    def _row(self, finding: Finding) -> str:
-        lines = [finding.details] if self.details and finding.details else []
-        lines += [f"To mend it: {finding.mend}"] if finding.mend else []
-        body = "".join(f"<div>{_code_spans(line)}</div>" for line in lines)
-        return (
-            '<li style="display:flex;border-left:4px solid '
-            f'{EDGES[finding.status]};padding:.15em .75em;margin:.15em 0"><strong style="flex:0 0 4.5em">'
-            f'<span aria-hidden="true">{SYMBOLS[finding.status]}</span> {finding.status}</strong> '
-            f"<div>{_code_spans(finding.found)}{body}</div></li>"
-        )
-
-
-def _code_spans(text: str) -> str:
-    """Escape `text` for HTML and set what stands between pairs of backquotes as code."""
-    parts = html.escape(text, quote=False).split("`")
-    return "".join(f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))
 
 
 def doctor(details: bool = False) -> Diagnosis:
     """Check the environment of this notebook and show what was found; with `details`, versions, paths and notes too."""
-    return Diagnosis(tuple(diagnose()), details)
+    return Diagnosis((*examine(Path.cwd()), _look_for_copy(Path.cwd()), _look_for_weights()), details)
 
 
 def main() -> int:
     """Print the diagnosis of the environment that runs this, with details; return 1 where a check failed."""
-    diagnosis = Diagnosis(tuple(diagnose(WORK if WORK.is_dir() else WORK.parent, notebook=False)), details=True)
-    print(diagnosis)
-    return 0 if diagnosis.healthy else 1
+    findings = (*examine(WORK if WORK.is_dir() else WORK.parent), _look_for_weights())
+    print(Diagnosis(findings, details=True))
+    return int(any(one.status == "fail" for one in findings))
 
 
-def diagnose(folder: Path | None = None, notebook: bool = True) -> list[Finding]:
-    """Run every check for lessons in `folder` (default: the current one), most basic first. Raises nothing.
+def examine(folder: Path) -> Iterator[Finding]:
+    """What lessons in `folder` need, the most basic first. Raises nothing, whatever is missing or broken."""
+    places = [*site.getsitepackages(), site.getusersitepackages()]
+    course = next(iter(installed.distributions(name="course-utils", path=places)), None)
+    wanted = [Requirement(line) for line in (course and course.requires) or [] if "extra ==" not in line]
+    others = [one for one in wanted if one.name not in ("torch", "torchvision")]
+    python = f"Python {sys.version.split()[0]} at {sys.executable}"
+    old = "" if sys.version_info >= (3, 10) else f"Python is too old: {python}."
+    yield _check("Python is new enough", old, MAKE_AGAIN, python)
+    for package, name in (("torch", "PyTorch"), ("torchvision", "torchvision")):
+        lacking = _lacking([one for one in wanted if one.name == package] or [Requirement(package)])
+        broken = "" if lacking else _broken(package)
+        mend = REINSTALL if lacking else f"{MAKE_AGAIN} PyTorch and torchvision must come from one index."
+        yield _check(f"{name} is new enough, and loads", lacking or broken, mend, f"{name} {_version(package)}")
+    yield _check("The other packages are new enough", _lacking(others), REINSTALL, ", ".join(map(_named, others)))
+    elsewhere = (
+        "" if course else f"The kernel is another Python than the course's: {sys.prefix} does not have the course."
+    )
+    yield _check("The kernel is the course's own", elsewhere, OWN_KERNEL, f"environment {sys.prefix}")
+    widgets = [Requirement(line) for line in ("ipywidgets>=8", "comm", "jupyterlab_widgets>=3")]
+    broken = _lacking(widgets) or _broken("ipywidgets")
+    yield _check("Widgets can be shown", broken, REINSTALL, ", ".join(map(_named, widgets)))
+    free = shutil.disk_usage(folder).free / 1e9
+    full = f"The disk is nearly full: {free:.1f} GB are free." if free < 1 else ""
+    yield _check(
+        "There is room on the disk", full, "free some space: the lessons want 1 GB.", f"{free:.0f} GB free", "warn"
+    )
+    shut = "" if os.access(folder, os.W_OK) else f"Nothing can be saved in {folder}."
+    yield _check("Files can be saved in this folder", shut, "move the course to a folder of your own.", str(folder))
 
-    `notebook=False` leaves out what is about an open lesson: whether it is the learner's own copy.
-    """
-    folder = folder or Path.cwd()
-    return [
-        check_python(),
-        check_torch(),
-        check_torchvision(),
-        check_packages(),
-        check_kernel(),
-        check_widgets(),
-        check_disk(folder),
-        check_folder(folder),
-        *([check_copy(folder)] if notebook else []),
-        check_pretrained(),
+
+def _check(fine: str, wrong: str, mend: str, details: str, status: str = "fail") -> Finding:
+    return Finding(fine, status, wrong, mend) if wrong else Finding(fine, "ok", fine, "", details)
+
+
+def _version(name: str) -> str:
+    return next((one.version for one in installed.distributions(name=name)), "")
+
+
+def _named(one: Requirement) -> str:
+    return f"{one.name} {_version(one.name)}"
+
+
+def _lacking(wanted: Iterable[Requirement]) -> str:
+    """A sentence that names those of the requirements that are not met; "" where all are."""
+    lacking = [
+        f"{one.name} {_version(one.name) or 'is missing'} (needed: {one.specifier or 'any version'})"
+        for one in wanted
+        if not _version(one.name) or not one.specifier.contains(_version(one.name), prereleases=True)
     ]
+    return f"Missing or too old: {', '.join(lacking)}." if lacking else ""
 
 
-# ---- versions
-
-
-def _read_requirements() -> list[str]:
-    """Return what the installed course says it needs, without the extras."""
-    try:
-        lines = importlib.metadata.requires("course-utils") or []
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    return [line for line in lines if "extra ==" not in line]
-
-
-def _describe_lack(requirements: Iterable[str]) -> str:
-    parts = []
-    for requirement in requirements:
-        name, bound = split_requirement(requirement)
-        parts.append(f"{name} {find_version(name) or 'is missing'} (needed: {bound or 'any version'})")
-    return ", ".join(parts)
-
-
-def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
-    """Is Python as new as the course needs?"""
-    shown, needed = ".".join(map(str, version)), ".".join(map(str, OLDEST_PYTHON))
-    if version < OLDEST_PYTHON:
-        return Finding(
-            "Python",
-            "fail",
-            f"Python is too old: {shown}, and the course needs {needed} or newer.",
-            f"install Python {needed} or newer, delete the folder `.venv` and run `make lab PYTHON=` with its name.",
-        )
-    return Finding("Python", "ok", "Python is new enough", details=f"Python {shown} at {sys.executable}")
-
-
-def check_torch() -> Finding:
-    """Is PyTorch there, new enough, and does it load?"""
-    return _check_package("torch", "PyTorch")
-
-
-def check_torchvision() -> Finding:
-    """Is torchvision there, new enough, and does it fit PyTorch? (A CUDA torchvision beside a CPU torch does not.)"""
-    return _check_package("torchvision", "torchvision")
-
-
-def _check_package(package: str, name: str) -> Finding:
-    needed = [line for line in _read_requirements() if split_requirement(line)[0] == package] or [package]
-    lack = list_unmet(needed)
-    if lack:
-        return Finding(name, "fail", f"{name} is missing or too old: {_describe_lack(lack)}.", REINSTALL)
+def _broken(package: str) -> str:
+    """A sentence with what importing the package raises, if it does."""
     try:
         importlib.import_module(package)
-    except Exception as error:  # a broken build can raise anything, and the finding is what it raised
-        reason = (str(error).strip().splitlines() or [""])[0]
-        return Finding(
-            name,
-            "fail",
-            f"{name} does not load: {type(error).__name__}: {reason}",
-            "close Jupyter, delete the folder `.venv` and run `make lab`. PyTorch and torchvision must come from one "
-            "index: both for CUDA, or both for CPU only.",
-        )
-    return Finding(name, "ok", f"{name} is new enough, and loads", details=f"{name} {find_version(package)}")
+    except Exception as error:  # a broken build can raise anything
+        return f"{package} does not load: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    return ""
 
 
-def check_packages() -> Finding:
-    """Are the other packages as new as the course needs?"""
-    requirements = [line for line in _read_requirements() if split_requirement(line)[0] not in ("torch", "torchvision")]
-    if not requirements:
-        return Finding("packages", "fail", "The course is not installed for this Python.", OTHER_KERNEL)
-    lack = list_unmet(requirements)
-    if lack:
-        return Finding("packages", "fail", f"Packages are missing or too old: {_describe_lack(lack)}.", REINSTALL)
-    versions = ", ".join(f"{name} {find_version(name)}" for name, _ in map(split_requirement, requirements))
-    return Finding("packages", "ok", "The other packages are new enough", details=versions)
-
-
-# ---- notebook
-
-
-def check_kernel() -> Finding:
-    """Does the kernel run the Python of the environment into which the course was installed?"""
-    folders = [*site.getsitepackages(), site.getusersitepackages()]
-    if any(importlib.metadata.distributions(name="course-utils", path=folders)):
-        return Finding("kernel", "ok", "The kernel is the course's own", details=f"environment {sys.prefix}")
-    return Finding(
-        "kernel",
-        "fail",
-        f"The kernel is another Python than the course's: nothing of the course is installed in {sys.prefix}.",
-        OTHER_KERNEL,
-    )
-
-
-def check_widgets() -> Finding:
-    """Can sliders and buttons work: kernel side (ipywidgets, comm) and page side (JupyterLab's widget manager)?"""
-    versions = []
-    for package in ("ipywidgets", "comm", "jupyterlab_widgets"):
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            found = f"Widgets do not work: {package} cannot be imported ({error})."
-            return Finding("widgets", "fail", found, REINSTALL)
-        versions.append(f"{package} {find_version(package)}")
-    if release_numbers(find_version("jupyterlab_widgets")) < (3,):
-        found = f"Widgets do not work: jupyterlab_widgets {find_version('jupyterlab_widgets')} is too old (needed: 3)."
-        return Finding("widgets", "fail", found, REINSTALL)
-    manager = Path(sys.prefix, "share/jupyter/labextensions/@jupyter-widgets/jupyterlab-manager/package.json")
-    if not manager.is_file():
-        found = "Widgets may not show in JupyterLab: its widget manager is not in this environment."
-        return Finding("widgets", "warn", found, f"{REINSTALL} Then reload the page.")
-    return Finding("widgets", "ok", "Widgets can be shown", details=", ".join(versions))
-
-
-# ---- disk
-
-
-def check_disk(folder: Path) -> Finding:
-    """Is there a gigabyte left on the disk of `folder`?"""
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        return Finding(
-            "disk", "warn", f"The free space of {folder} cannot be read: {error.strerror}.", "free some space."
-        )
-    if free < LEAST_DISK:
-        found = f"The disk is nearly full: {free / 1e9:.1f} GB are free."
-        return Finding("disk", "warn", found, f"free some space: the lessons want {LEAST_DISK / 1e9:.0f} GB.")
-    return Finding("disk", "ok", "There is room on the disk", details=f"{free / 1e9:.0f} GB free at {folder}")
-
-
-def check_folder(folder: Path) -> Finding:
-    """Can files be written in `folder`?"""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        return Finding(
-            "folder",
-            "fail",
-            f"Nothing can be saved in {folder}: {error.strerror}.",
-            "move the course to a folder of your own and run `make lab` there.",
-        )
-    return Finding("folder", "ok", "Files can be saved in this folder", details=str(folder))
-
-
-def check_copy(folder: Path) -> Finding:
+def _look_for_copy(folder: Path) -> Finding:
     """Is this a learner's copy, so that progress is saved? (Builds and tests of the lessons save none on purpose.)"""
     if os.environ.get("COURSE_PROGRESS", "").lower() == "off":
         return Finding("copy", "note", "This is a build or a test of the lesson, so no progress is saved.")
     if any((place / MARKER).exists() for place in (folder, *folder.parents)):
         return Finding("copy", "note", "This is your copy of the lessons: your progress is saved in it.")
-    return Finding(
-        "copy",
-        "warn",
-        "This is not your copy of the lessons, so your progress is not saved.",
-        "open the lessons with `make lab`, which copies them to the folder `work`.",
-    )
+    found = "This is not your copy of the lessons, so your progress is not saved."
+    return Finding("copy", "warn", found, "open the lessons with `make lab`, which copies them to the folder `work`.")
 
 
-def check_pretrained() -> Finding:
+def _look_for_weights() -> Finding:
     """Which pretrained networks are here? Only a few cells want one, and they go on without."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
     weights = Path(os.environ.get("TORCH_HOME", cache)).expanduser() / "hub" / "checkpoints"
     here = [name for name in PRETRAINED if any(weights.glob(f"{name}-*.pth"))]
-    missing = [name for name in PRETRAINED if name not in here]
-    found = f"Weights of pretrained networks: {', '.join(here) or 'none'} here"
-    if missing:
-        found += f"; {', '.join(missing)} would be downloaded. The lessons go on without them"
-    return Finding("pretrained", "note", f"{found}.", details=str(weights))
+    found = f"Weights of pretrained networks: {', '.join(here) or 'none'} of {', '.join(PRETRAINED)} here."
+    return Finding("pretrained", "note", f"{found} The lessons go on without.", details=str(weights))

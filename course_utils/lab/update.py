@@ -1,165 +1,193 @@
-"""Bring a learner's copies of the lessons up to date, with their work in them.
+"""Copy the lessons into a learner's folder, and merge new editions into the copies, with the learner's work kept.
 
-What is remembered of an edition is a digest of its file and one of each cell's text, so that what the learner changed
-can be told from what the course changed. A file is replaced in one step, after a copy of it was made; whenever this is
-interrupted, the next run goes on. While no lesson has a new edition, this reads files and imports nothing.
+Three notebooks are merged, cell by cell: the edition that a copy was made from (kept in the folder `.base`), the
+learner's copy, and the new edition. nbdime tells which cells are the same under other ids, and merges their texts. The
+file as it was goes to `backups`; every file is written whole, and where this was interrupted, the next run goes on.
 """
 
+from __future__ import annotations
+
 import hashlib
-import json
-import os
-import shutil
+import re
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from course_utils.root import CourseError
+from course_utils.root import write_whole
 
-RECORD = ".editions.json"
-BACKUPS = "backups"
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+BASE, BACKUPS = ".base", "backups"
+CHANGED = "**The update changed the cell above, and so had you.** This is your version of it."
+GONE = "**The update removed, or wrote anew, a cell that you had changed.** This is your version of it."
+NEW_TASK = "**The update changed this task.** Your answer is kept. The answer cell now comes as:\n\n```python\n{}\n```"
 
 
-@dataclass(frozen=True)
-class Renewal:
-    """What became of one file: a sentence for the learner, the file if it is a new edition now, and the old one."""
+class Update(NamedTuple):
+    """What became of a copy: a sentence ("" if there is nothing to say), the file if it was written, and its backup."""
 
     sentence: str
-    renewed: Path | None = None
+    written: Path | None = None
     backup: Path | None = None
 
 
-def remember(lessons: Mapping[str, Path], work: Path) -> None:
-    """Note in the folder `work` that the copies with these names are now of the editions in the files `lessons`."""
-    record = _read_record(work)
-    record.update({name: _describe(lesson.read_bytes()) for name, lesson in lessons.items()})
-    _replace(work / RECORD, (json.dumps(record, indent=1, sort_keys=True) + "\n").encode())
+def update_lessons(lessons: Iterable[Path], work: Path) -> Iterator[Update]:
+    """Copy those of `lessons` that the folder `work` lacks, and bring the other copies up to date, one after another.
 
-
-def renew_lessons(lessons: list[Path], work: Path) -> list[Renewal]:
-    """Bring the copies of `lessons` in `work` up to date; the result has an entry for each file with something to say.
-
-    A copy that the learner has not touched is replaced. Into any other, what is the learner's is carried (see
-    `carry.py`), and the file as it was goes to the folder `backups`. What is no notebook, or has another name than a
-    lesson, is left alone.
+    What is no notebook, or has another name than a lesson, is left alone, and named where an edition is new.
     """
-    record = _read_record(work)
-    found = []
+    names, news = set(), False
     for lesson in lessons:
-        edition = lesson.read_bytes()
-        known = record.get(lesson.name, {})
-        if (work / lesson.name).exists() and known.get("file") != _digest(edition):
-            found += _renew(lesson, edition, work, known)
-    if any(each.renewed for each in found):
-        names = {lesson.name for lesson in lessons}
-        others = sorted(path.name for path in work.glob("*.ipynb") if path.name not in names)
-        found += [Renewal(f"{name}: left as it is, because no lesson has this name.") for name in others]
-    return found
+        names.add(lesson.name)
+        path, base = work / lesson.name, work / BASE / lesson.name
+        edition, known = lesson.read_bytes(), base.read_bytes() if base.exists() else None
+        if path.exists() and known == edition:
+            continue
+        if path.exists() and (path.is_dir() or path.read_bytes() != edition):
+            news, update = True, _update(path, edition, known, work / BACKUPS)
+        else:
+            write_whole(path, edition)
+            update = Update("", path)
+        if update.written:
+            write_whole(base, edition)
+        yield update
+    for path in sorted(work.glob("*.ipynb")) if news else []:
+        if path.name not in names:
+            yield Update(f"{path.name}: left as it is, because no lesson has this name.")
 
 
-def _renew(lesson: Path, edition: bytes, work: Path, known: Mapping[str, Any]) -> Iterator[Renewal]:
-    """Renew one copy."""
-    path = (work / lesson.name).resolve()  # where there is a link, it stays one
+def _update(path: Path, edition: bytes, known: bytes | None, backups: Path) -> Update:
+    import nbformat
+
     try:
         mine = path.read_bytes()
-    except OSError as error:
-        yield Renewal(f"{lesson.name}: left as it is, because it cannot be read ({error.strerror}).")
-        return
-    if mine != edition:
-        if _digest(mine) == known.get("file"):
-            _replace(path, edition)
-            yield Renewal(f"{lesson.name}: a new edition.", work / lesson.name)
-        else:
-            renewal = _carry(lesson.name, mine, edition, path, work, known.get("cells"))
-            if renewal and not renewal.renewed:
-                yield renewal
-                return
-            yield from [renewal] if renewal else []
-    remember({lesson.name: lesson}, work)
+        if mine == known:
+            write_whole(path.resolve(), edition)  # where there is a link, it stays one
+            return Update(f"{path.name}: a new edition.", path)
+        merged, words = merge(_read(mine), _read(edition), known and _read(known))
+    except Exception as error:  # nbformat raises many kinds for what is no notebook
+        reason = str(error).partition("\n")[0]
+        return Update(f"{path.name}: left as it is ({reason}). For the new edition, rename it and run this again.")
+    stem = f"{path.stem}.{time.strftime('%Y-%m-%d_%H%M')}"
+    places = [backups / f"{stem}{end}.ipynb" for end in ("", *(f"-{number}" for number in range(2, 1000)))]
+    backup = next(place for place in places if not place.exists())
+    write_whole(backup, mine)
+    write_whole(path.resolve(), nbformat.writes(merged) + "\n")
+    return Update(f"{path.name}: a new edition, {words} The file as it was: {BACKUPS}/{backup.name}.", path, backup)
 
 
-def _carry(name: str, mine: bytes, edition: bytes, path: Path, work: Path, old: Any) -> Renewal | None:
-    """Put the learner's work into the new edition; None where it is there already."""
-    from course_utils.grading.answers import read_notebook
-    from course_utils.lab.carry import CannotCarry, carry
+def _read(content: bytes) -> NotebookNode:
+    import nbformat
 
-    try:
-        new = read_notebook(edition)
-    except CourseError as error:
-        return Renewal(f"{name}: left as it is, because the course's own file is broken: {error}.")
-    try:
-        notebook = read_notebook(mine)
-        carried = carry(notebook, new, old if isinstance(old, dict) else None)
-    except (CourseError, CannotCarry) as error:
-        advice = "For the new edition, rename it and run this again."
-        return Renewal(f"{name}: left as it is, because {error}. {advice}")
-    if carried.notebook == notebook:
-        return None
-    backup = _back_up(path, work / BACKUPS, Path(name).stem, mine)
-    text = json.dumps(carried.notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    _replace(path, text.encode("utf-8", "surrogatepass"))
-    answers = f"{carried.answers} {'answer' if carried.answers == 1 else 'answers'}"
-    cells = f"{carried.cells} {'cell' if carried.cells == 1 else 'cells'} of your own"
-    clash = " Where both you and the update had changed a cell, both versions are there." if carried.clashes else ""
-    kept = f"The file as it was: {BACKUPS}/{backup.name}."
-    return Renewal(f"{name}: a new edition, with your {answers} and {cells}.{clash} {kept}", work / name, backup)
+    notebook = nbformat.reads(content.decode(), as_version=4)
+    nbformat.validate(notebook)
+    notebook.nbformat_minor = max(5, notebook.nbformat_minor)
+    for cell in notebook.cells:
+        cell.setdefault("id", _note("").id)
+    return notebook
 
 
-def _back_up(path: Path, folder: Path, stem: str, content: bytes) -> Path:
-    """Write `content` to a new file in `folder`, named by the minute; no file that is there is overwritten."""
-    folder.mkdir(exist_ok=True)
-    minute = time.strftime("%Y-%m-%d_%H%M")
-    part = folder / f".{stem}.part"
-    number = 1
-    while True:
-        backup = folder / f"{stem}.{minute}{f'-{number}' if number > 1 else ''}.ipynb"
-        if not backup.exists():
-            break
-        number += 1
-    _write(part, content)
-    shutil.copystat(path, part)
-    os.replace(part, backup)
-    return backup
+def merge(mine: NotebookNode, new: NotebookNode, base: NotebookNode | None) -> tuple[NotebookNode, str]:
+    """Merge the learner's notebook `mine`, a copy of the edition `base`, with the edition `new`; say what was kept.
+
+    Every cell of `new` is there, in its order, and each of the learner's own follows the cell that it followed. Where
+    one side changed a cell, that version stands; where both did, nbdime merges the lines, or both versions are there.
+    An answer stays in its cell, to the letter. Without a base, a cell is as it came only if its id says so.
+    """
+    course = {cell.id: cell for cell in new.cells}
+    old = base.cells if base else [cell.copy() for cell in mine.cells if _is_as_named(cell)]
+    _recognise(old, course, course, [*old, *mine.cells])
+    came = {cell.id: cell for cell in old}
+    _recognise(mine.cells, course | came, came if base else course, mine.cells, bool(base))
+    came = course | came
+    there, ranks, place = {cell.id for cell in mine.cells}, {name: rank for rank, name in enumerate(course)}, -1
+    placed = [(ranks[name], [cell]) for name, cell in course.items() if name not in there]
+    for cell in mine.cells:
+        place = ranks.get(cell.id, place)
+        placed.append((place, _settle(cell, came.get(cell.id), course.get(cell.id))))
+    own = sum(name not in came for name in there)
+    answers = sum(cell.id.startswith("answer-") and cell.source != came[cell.id].source for cell in mine.cells)
+    tasks = {cell.source for cell in mine.cells if cell.source.startswith(NEW_TASK[:20])}  # of an interrupted run
+    placed.sort(key=lambda pair: pair[0])
+    cells = [cell for _, cells in placed for cell in cells]
+    mine.cells = [cell for cell in cells if cell.id in there or cell.source not in tasks]
+    clash = any(cell.source in (CHANGED, GONE) and cell.id not in there for cell in mine.cells)
+    words = f"with your {_count(answers, 'answer')} and {_count(own, 'cell')} of your own."
+    return mine, words + " Where both you and the update had changed a cell, both versions are there." * clash
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Make `content` the file `path` in one step: whenever this ends, the old file or the new one is there, whole."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        _write(part, content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+def _settle(cell: NotebookNode, came: NotebookNode | None, now: NotebookNode | None) -> list[NotebookNode]:
+    """What becomes of a learner's `cell` that `came` so with the old edition, and is `now` so in the new one."""
+    from nbdime.prettyprint import merge_render
+
+    if came is None:
+        return [cell]
+    yours = cell | {"id": _note("").id}
+    if now is None:
+        return [_note(GONE), type(cell)(yours)] if cell.source != came.source else []
+    cell.metadata = type(cell)(cell.metadata | now.metadata)
+    if cell.id.startswith("answer-") and cell.source != came.source:
+        changed = now.source not in (came.source, cell.source)
+        return [_note(NEW_TASK.format(now.source)), cell] if changed else [cell]
+    merged, conflict = merge_render(*(f"{each.source}\n" for each in (came, cell, now)))
+    merged = merged.removesuffix("\n")
+    if conflict:
+        return [now, _note(CHANGED), type(cell)(yours)]
+    if merged == cell.source:
+        return [cell]
+    if merged != now.source:
+        now.source = merged
+        now |= {"outputs": [], "execution_count": None} if now.cell_type == "code" else {}
+    return [now]
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file as far as the disk, not only to where a power cut would lose it."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def _recognise(
+    cells: list[NotebookNode],
+    known: Mapping[str, NotebookNode],
+    among: Mapping[str, NotebookNode],
+    renamed: Iterable[NotebookNode],
+    loose: bool = True,
+) -> None:
+    """Give those of `cells` that are one `among` others under another id its id: by the answer, or as nbdime pairs texts.
+
+    What has the id of a `known` cell of another kind gets a new one. All of `renamed` follow.
+    """
+    from nbdime.diffing.notebooks import compare_cell_approximate, compare_cell_strict
+    from nbdime.diffing.snakes import compute_snakes_multilevel
+
+    ids = {cell.id: _note("").id for cell in cells if cell.id in known and known[cell.id].cell_type != cell.cell_type}
+    free = {name: cell for name, cell in among.items() if name not in {cell.id for cell in cells}}
+    lost = []
+    for cell in cells:
+        if cell.id not in known:
+            defined = (
+                re.search(r"^(?:def|class) (\w+)", cell.source, re.MULTILINE) if cell.cell_type == "code" else None
+            )
+            name = f"answer-{defined[1].lower().replace('_', '-')}"[:50] if defined else ""
+            if free.pop(name, None):
+                ids[cell.id] = name
+            else:
+                lost.append(cell)
+    left, alike = list(free.values()), [*[compare_cell_approximate] * loose, compare_cell_strict]
+    for first, second, length in compute_snakes_multilevel(left, lost, alike):
+        ids |= {lost[second + k].id: left[first + k].id for k in range(length)}
+    for cell in renamed:
+        cell.id = ids.get(cell.id, cell.id)
 
 
-def _read_record(work: Path) -> dict[str, Any]:
-    """What is remembered of the editions in `work`, by the lessons' names. A damaged record counts as none."""
-    try:
-        record = json.loads((work / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    items = record.items() if isinstance(record, dict) else []
-    return {name: known for name, known in items if isinstance(known, dict)}
+def _is_as_named(cell: NotebookNode) -> bool:
+    """Whether the id is made from this text, as are those of the course's cells without a name."""
+    made = re.fullmatch(r"(?:code|explore|setup|text)-([0-9a-f]{8})", cell.id)
+    return bool(made) and hashlib.sha256(cell.source.encode()).hexdigest().startswith(made[1])
 
 
-def _describe(edition: bytes) -> dict[str, Any]:
-    from course_utils.grading.answers import read_notebook
-    from course_utils.lab.carry import digests
+def _note(words: str) -> NotebookNode:
+    from nbformat.v4 import new_markdown_cell
 
-    try:
-        return {"file": _digest(edition), "cells": digests(read_notebook(edition))}
-    except CourseError:  # a lesson of the course is broken, which opening it will show
-        return {"file": _digest(edition)}
+    return new_markdown_cell(words)
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -389,8 +389,8 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m course_utils bench [--quick] [--only PART …] [--json FILE]`; returns 1 if a limit is exceeded."""
-    parser = argparse.ArgumentParser(prog="python -m course_utils bench", description=__doc__.splitlines()[0])
+    """`make bench ARGS="[--quick] [--only PART …] [--json FILE]"`; returns 1 if a limit is exceeded."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="leave the notebooks out, and measure fewer rounds")
     parser.add_argument("--json", type=Path, help="write the rows to this file as well")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")

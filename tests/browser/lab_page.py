@@ -59,7 +59,7 @@ class Lab:
 
     address: str
     token: str
-    jupyter: Path
+    work: Path
 
     def page_of(self, path: str = "") -> str:
         """The address of a notebook in `work`, or of an empty JupyterLab, in a workspace that remembers nothing."""
@@ -73,13 +73,12 @@ def start_lab(folder: Path, notebooks: Path = jupyter.NOTEBOOKS) -> Iterator[Lab
     The learner's own `work/`, settings and progress are out of reach. Raises `CourseError` if it does not start.
     """
     lessons, home, log = folder / "work", folder / "home", folder / "lab.log"
-    jupyter.configure_lab(home)
-    jupyter.trust_lessons(jupyter.copy_lessons(notebooks, lessons), home)
+    jupyter.prepare(home, lessons, notebooks)
     environment = jupyter.isolate_jupyter(dict(os.environ), home)
     environment.pop("COURSE_PROGRESS", None)  # this progress is to be kept: the folder is a learner's
     port = _find_port()
     # The second argument lets this module ask JupyterLab for its state; it changes nothing that a learner sees.
-    command = jupyter.lab_command(str(port), ["--no-browser", "--LabApp.expose_app_in_browser=True"], lessons)
+    command = jupyter.lab_command(port, ["--no-browser", "--LabApp.expose_app_in_browser=True"], lessons)
     with log.open("w", encoding="utf-8") as output:
         server = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
