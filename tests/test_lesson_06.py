@@ -26,7 +26,6 @@ from course_utils.explorers.guided_pictures import (
 )
 from course_utils.hooks.inventory import count_hooks
 from course_utils.scenes.scene import KINDS, scene
-from course_utils.vision.charts import draw_cascade, draw_rules
 from course_utils.vision.networks import load_picture_net
 from course_utils.vision.pictures import Picture, png, show_fixed
 
@@ -50,16 +49,6 @@ def test_pencil_example_by_finite_differences():
     assert y(1, 2) == 7
     slopes = [(y(1 + step, 2) - y(1 - step, 2)) / (2 * step), (y(1, 2 + step) - y(1, 2 - step)) / (2 * step)]
     assert slopes == [-7, 7]
-
-
-def test_picture_of_the_rules():
-    picture = draw_rules((5, 1, 0), (2, -3, 4), "Gates & rules")
-    assert picture.passed == {"backprop": (2, -3, 0), "deconvnet": (2, 0, 4), "guided": (2, 0, 0)}
-    assert 'aria-label="Gates &amp; rules"' in picture.svg
-    assert picture.svg.count("l18 18 m0 -18") == 4, "a cross for each closed gate: colour alone says nothing"
-    assert picture.svg.count("h26 m-8 -7") == 5
-    with pytest.raises(ValueError, match="got 2 and 1"):
-        draw_rules((1, 2), (1,), "Not as many")
 
 
 def by_hand(images: torch.Tensor, target: int, rule: str) -> torch.Tensor:
@@ -125,13 +114,6 @@ def test_any_size_gives_the_same_picture():
 def test_what_the_prose_says_was_measured(line, words):
     assert shows(line)
     assert words in PAGE.prose
-
-
-def test_the_cascade_picture_refuses_what_it_cannot_draw():
-    with pytest.raises(ValueError, match="guided has 1 values for 2 layers"):
-        draw_cascade(["a", "b"], {"guided": [1.0]}, "Falls", "It falls.")
-    with pytest.raises(ValueError, match="at most 4 curves"):
-        draw_cascade(["a"], {str(n): [1.0] for n in range(5)}, "Falls", "It falls.")
 
 
 # --- the lesson as a whole --------------------------------------------------------------------------------------------
