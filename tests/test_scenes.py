@@ -177,7 +177,7 @@ def test_enough_of_every_thing_is_seen_and_some_overlap(monkeypatch):
 
     monkeypatch.setattr(world, "_put", watch)
     shares = []
-    for seed in range(80):
+    for seed in range(50):
         picture = scene(*Dice(seed).pick_two(KINDS), seed=seed, size=64)
         for kind, mask in zip(picture.labels, picture.masks, strict=True):
             shares.append(int(mask.sum()) / drawn[KINDS.index(kind) + 1])

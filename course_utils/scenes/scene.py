@@ -162,7 +162,8 @@ def scenes(
         raise CourseError(f"{things} different things per picture need as many kinds, got {len(available)}")
     rule = cue if isinstance(cue, Mapping) else {} if cue is None else {KINDS[0]: cue}
     for kind, name in rule.items():
-        _known(kind, KINDS, "kind of thing"), _known(name, CUES, "cue")
+        _known(kind, KINDS, "kind of thing")
+        _known(name, CUES, "cue")
 
     images = np.empty((count, 3, size, size), dtype=np.uint8)
     owners = np.empty((count, size, size), dtype=np.uint8)

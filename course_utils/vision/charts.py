@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -107,13 +108,13 @@ def draw_rules(outputs: Sequence[float], arriving: Sequence[float], title: str) 
 def draw_cascade(layers: Sequence[str], curves: Mapping[str, Sequence[float]], title: str, alt: str) -> Picture:
     """Draw how the similarity with the original map falls, one labelled line a method, one step a layer.
 
-    layers: the name of the layer that became random at each step. curves: at most four methods, each with a similarity
-    for each step, at most 1.
+    layers: the name of the layer that became random at each step. curves: for each method, best not more than four, a
+    similarity for each step.
     """
     axes = _canvas(6.2, 3.4, title)
     axes.axis("on")
     axes.axhline(0, color=GREY, linewidth=1)
-    for (method, values), (colour, marker, style) in zip(curves.items(), _LINES, strict=False):
+    for (method, values), (colour, marker, style) in zip(curves.items(), cycle(_LINES), strict=False):
         axes.plot(values, color=colour, marker=marker, linestyle=style, linewidth=2, label=method)
     axes.set_xticks(range(len(layers)), layers)
     axes.set_xlabel("random, from the last layer down to")

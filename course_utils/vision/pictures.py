@@ -125,10 +125,7 @@ def _widen(masks: Tensor, width: int) -> Tensor:
 
 
 def _as_floats(images: Tensor) -> Tensor:
-    """Pictures (..., 3, H, W), uint8 or float in [0, 1], as detached float32 on the CPU.
-
-    Raises `CourseError` for another shape and for values that are out of range or not finite.
-    """
+    """Pictures (..., 3, H, W), uint8 or float in [0, 1], as detached float32 on the CPU."""
     if images.dim() < 3 or images.shape[-3] != 3 or not images.numel():
         raise CourseError(f"expected pictures (..., 3, H, W), got shape {tuple(images.shape)}")
     if images.dtype == torch.uint8:
@@ -245,30 +242,26 @@ def grid(
     columns: how many in a row; None makes the grid about square. padding: pixels between and around them.
     labels: a short text under each. scale: how often each pixel is repeated, to see small maps pixel by pixel.
     """
-    tiles = [_in_three_channels(tile) for tile in pictures]
-    if labels is not None and len(labels) != len(tiles):
-        raise CourseError(f"{len(tiles)} pictures need as many labels, got {len(labels)}")
-    stacked = _repeat_pixels(_as_floats(torch.stack(tiles)), scale)
+    tiles = torch.stack([_enlarge(tile, scale) for tile in pictures])
     if labels is not None:
-        strips = [_draw_text([label], stacked.shape[-1]) for label in labels]
-        stacked = torch.cat([stacked, torch.stack(strips)], dim=-2)
-    height, width = (side + padding for side in stacked.shape[-2:])
+        if len(labels) != len(tiles):
+            raise CourseError(f"{len(tiles)} pictures need as many labels, got {len(labels)}")
+        strips = [_draw_text([label], tiles.shape[-1]) for label in labels]
+        tiles = torch.cat([tiles, torch.stack(strips)], dim=-2)
+    height, width = (side + padding for side in tiles.shape[-2:])
     columns = min(columns or math.ceil(math.sqrt(len(tiles))), len(tiles))
     paper = torch.tensor(PAPER, dtype=torch.float32)[:, None, None] / 255
     sheet = paper.repeat(1, math.ceil(len(tiles) / columns) * height + padding, columns * width + padding)
-    for number, tile in enumerate(stacked):
+    for number, tile in enumerate(tiles):
         top, left = (number // columns) * height + padding, (number % columns) * width + padding
         sheet[:, top : top + tile.shape[-2], left : left + tile.shape[-1]] = tile
     return sheet
 
 
-def _in_three_channels(image: Tensor) -> Tensor:
-    """A map (H, W) as a grey picture; a picture as it is."""
-    return image.expand(3, -1, -1) if image.dim() == 2 else image
-
-
-def _repeat_pixels(images: Tensor, times: int) -> Tensor:
-    return images.repeat_interleave(times, -2).repeat_interleave(times, -1)
+def _enlarge(image: Tensor, times: int = 1) -> Tensor:
+    """A picture, or a map (H, W) in grey, as floats, with each pixel repeated so many times."""
+    image = _as_floats(image.expand(3, -1, -1) if image.dim() == 2 else image)
+    return image.repeat_interleave(times, -2).repeat_interleave(times, -1)
 
 
 def _draw_text(lines: Sequence[str], width: int) -> Tensor:
@@ -281,15 +274,12 @@ def _draw_text(lines: Sequence[str], width: int) -> Tensor:
     return torch.from_numpy(np.array(strip)).movedim(-1, 0).float() / 255
 
 
-# --- PNG and notebooks ------------------------------------------------------------------------------------------------
-
-
 def png(image: Tensor, small: bool = False) -> bytes:
     """Encode a picture (3, H, W) or a grey map (H, W) as PNG: 2 ms for 224 x 224.
 
     small: take twice as long for an eighth fewer bytes, for a picture that is stored in a notebook.
     """
-    pixels = (_as_floats(_in_three_channels(image)) * 255).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
+    pixels = (_enlarge(image) * 255).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", compress_level=6 if small else 1)
     return buffer.getvalue()
@@ -324,7 +314,7 @@ def show(image: Tensor, alt: str, title: str | None = None, scale: int = 1) -> P
     alt: a sentence that says what there is to see; it must not be empty. scale: how often each pixel is repeated.
     title: drawn above the picture, in as many lines as it needs: the finding, in a few words.
     """
-    image = _repeat_pixels(_as_floats(_in_three_channels(image)), scale)
+    image = _enlarge(image, scale)
     if title:
         per_letter = ImageFont.load_default(13).getlength("average text") / len("average text")
         lines = textwrap.wrap(title, max(int((image.shape[-1] - 4) / per_letter), 8), break_long_words=False)

@@ -163,9 +163,6 @@ def _check_pair(heatmaps: Tensor, masks: Tensor) -> None:
         )
 
 
-# --- what do channels follow? -----------------------------------------------------------------------------------------
-
-
 def share_on(maps: Tensor, mask: Tensor) -> Tensor:
     """Return which share of each map's positive response lies on a mask: (..., C, h, w), (..., H, W) to (..., C).
 
@@ -216,7 +213,7 @@ def follow_things(maps: Tensor, batch: SceneBatch) -> Followed:
     return Followed(share, tells)
 
 
-# --- how alike are two maps? ------------------------------------------------------------------------------------------
+# --- does a map follow the class? -------------------------------------------------------------------------------------
 
 
 def find_strength(gradients: Tensor) -> Tensor:
@@ -260,9 +257,6 @@ def _cosine(first: Tensor, second: Tensor) -> Tensor:
     return (first * second).sum(1) / (first.norm(dim=1) * second.norm(dim=1))
 
 
-# --- does a map follow the class? -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ClassSensitivity:
     """How two maps of the same pictures differ that explain two classes, each of which is there; means over pictures.
@@ -294,9 +288,10 @@ def measure_class_sensitivity(
     Raises `CourseError` for other shapes, or a gradient that is 0 on both things of a picture.
     """
     strengths, shares = (find_strength(first), find_strength(second)), []
-    _check_pair(strengths[0], first_masks), _check_pair(strengths[1], second_masks)
-    for strength, own in zip(strengths, (first_masks, second_masks), strict=True):
-        both = (strength * (first_masks | second_masks)).sum((1, 2))
+    for strength, own, other in zip(strengths, (first_masks, second_masks), (second_masks, first_masks), strict=True):
+        _check_pair(strength, own)
+        _check_pair(strength, other)
+        both = (strength * (own | other)).sum((1, 2))
         if not (both > 0).all():
             raise CourseError(f"the gradient of picture {(both > 0).int().argmin().item()} is 0 on both things")
         shares.append((strength * own).sum((1, 2)) / both)
