@@ -6,28 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from lesson_pages import LessonPage
-from panels import control, pixels_of, read_png
 from torch import nn
 
-from course_utils.exercises.engine import exercises_of, predictions_of
-from course_utils.explorers import GuidedBackprop
-from course_utils.explorers.guided_backprop import (
-    CLASS,
-    GUIDED_PICTURES,
-    NORMALISATIONS,
-    RULES,
-    STARTS,
-    draw_guided,
-    find_unit,
-    show_sign,
-    show_strength,
-)
-from course_utils.hooks.inventory import count_hooks
-from course_utils.root import CourseError
+from course_utils.exercises.engine import exercises_of
+from course_utils.explorers.guided_backprop import RULES
 from course_utils.scenes.scene import KINDS, scene
-from course_utils.vision.charts import draw_cascade, draw_rules
 from course_utils.vision.networks import load_picture_net
-from course_utils.vision.pictures import png, show_fixed
 
 PAGE = LessonPage("06_guided_backprop")
 shows = PAGE.shows
@@ -49,16 +33,6 @@ def test_pencil_example_by_finite_differences():
     assert y(1, 2) == 7
     slopes = [(y(1 + step, 2) - y(1 - step, 2)) / (2 * step), (y(1, 2 + step) - y(1, 2 - step)) / (2 * step)]
     assert slopes == [-7, 7]
-
-
-def test_picture_of_the_rules():
-    picture = draw_rules((5, 1, 0), (2, -3, 4), "Gates & rules")
-    assert picture.passed == {"backprop": (2, -3, 0), "deconvnet": (2, 0, 4), "guided": (2, 0, 0)}
-    assert 'aria-label="Gates &amp; rules"' in picture.svg
-    assert picture.svg.count("l18 18 m0 -18") == 4, "a cross for each closed gate: colour alone says nothing"
-    assert picture.svg.count("h26 m-8 -7") == 5
-    with pytest.raises(ValueError, match="got 2 and 1"):
-        draw_rules((1, 2), (1,), "Not as many")
 
 
 def by_hand(images: torch.Tensor, target: int, rule: str) -> torch.Tensor:
@@ -103,11 +77,6 @@ def test_relus_without_hooks():
     assert shows("nn.ReLU [2.0, 4.0] in place [2.0, 4.0] F.relu [2.0, 4.0]")
 
 
-def test_any_size_gives_the_same_picture():
-    assert PAGE.printed.count("largest difference in the picture: 0.000") == 3
-    assert shows("picture and negative add up to 1, up to 0.000")
-
-
 # --- the two measurements ---------------------------------------------------------------------------------------------
 
 
@@ -126,37 +95,7 @@ def test_what_the_prose_says_was_measured(line, words):
     assert words in PAGE.prose
 
 
-def test_the_cascade_picture_refuses_what_it_cannot_draw():
-    with pytest.raises(ValueError, match="guided has 1 values for 2 layers"):
-        draw_cascade(["a", "b"], {"guided": [1.0]}, "Falls", "It falls.")
-    with pytest.raises(ValueError, match="at most 4 curves"):
-        draw_cascade(["a"], {str(n): [1.0] for n in range(5)}, "Falls", "It falls.")
-
-
 # --- the lesson as a whole --------------------------------------------------------------------------------------------
-
-
-def test_enough_to_predict_and_to_do():
-    assert len(predictions_of(6)) >= 4
-    assert len(exercises_of(6)) >= 6
-    assert all(len(each.mistakes) >= 3 and len(each.accepted) >= 2 for each in exercises_of(6))
-
-
-@pytest.mark.parametrize(
-    ("name", "answer", "shown"),
-    [
-        ("deconvnet_silent_unit", "4", "3 0 4 0 4 0"),
-        ("guided_first_input", "2", "guided: [2.0, 4.0]"),
-        ("functional_relu", "the plain gradient", "F.relu 0 hooks, gradient [-7.0, 7.0]"),
-        ("a_thousand_times", "the same picture", "times 1000 largest difference in the picture: 0.000"),
-        ("most_on_the_thing", "guided", "guided 0.82"),
-        ("random_classifier", "0.9", "classifier 0.52 0.40 0.88"),
-    ],
-)
-def test_predictions_come_out_as_their_cells_do(name, answer, shown):
-    (asked,) = [each for each in predictions_of(6) if each.name == name]
-    assert asked.answer == answer
-    assert shows(shown)
 
 
 def test_all_three_gates_are_asked_by_name():
@@ -166,97 +105,4 @@ def test_all_three_gates_are_asked_by_name():
     assert found == [[2, -2, 0, 0], [2, 0, 2, 0], [2, 0, 0, 0]]
 
 
-# --- the explorer's pictures ------------------------------------------------------------------------------------------
-
-
-def test_normalisations_by_hand():
-    gradients = torch.zeros(3, 1, 2)
-    gradients[:, 0, 1] = torch.tensor([0.1, -0.2, 0.0])
-    assert show_fixed(gradients)[:, 0].tolist() == [[0.5, pytest.approx(0.65)], [0.5, pytest.approx(0.2)], [0.5, 0.5]]
-    signs = show_sign(gradients)
-    assert signs[:, 0, 0].tolist() == [0.5, 0.5, 0.5]
-    assert signs[0, 0, 1] > 0.5 > signs[1, 0, 1]
-    assert torch.allclose(show_sign(10 * gradients), signs)
-    assert show_strength(gradients)[:, 0, 0].tolist() == [0, 0, 0]
-    assert show_strength(gradients)[:, 0, 1].tolist() == [1, 1, 1]
-
-
-@pytest.mark.parametrize("show", NORMALISATIONS.values(), ids=list(NORMALISATIONS))
-def test_a_gradient_of_zeros_is_a_picture(show):
-    found = show(torch.zeros(3, 4, 4))
-    assert found.shape == (3, 4, 4)
-    assert len(found.unique()) == 1
-
-
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("rule", RULES)
-def test_every_start_and_rule(start, rule):
-    view = draw_guided(2, "dog", start, rule, "strength")
-    assert view.sentence.startswith(rule.capitalize())
-    assert start in view.sentence or start == CLASS
-    assert f"the {rule} map for the dog, from {start}" in view.alt
-    assert 0 <= view.picture.min() <= view.picture.max() <= 1
-
-
-def test_the_unit_is_the_one_that_counts_most():
-    """Silencing it lowers the logit; the gradient says by how much, as the rest of the network is linear from there."""
-    model, picture = load_picture_net(), scene("cat", "boat", seed=3).image[None]
-    channel, row, column = find_unit(model, picture, "features.16", KINDS.index("cat"))
-    drops = []
-    for silenced in [(channel, row, column), (0, 0, 0), (5, 7, 7), (channel, row, column - 3)]:
-
-        def silence(module, args, output, place=silenced):
-            output = output.clone()
-            output[(0, *place)] = 0
-            return output
-
-        with torch.no_grad(), model.features[16].register_forward_hook(silence):
-            drops.append(-model(picture)[0, KINDS.index("cat")].item())
-    assert drops[0] == max(drops)
-    assert sum(count_hooks(model).values()) == 0
-
-
-def test_a_unit_sees_no_more_than_its_receptive_field():
-    sheet = draw_guided(1, "cat", "features.2", "gradient", "strength").picture
-    lit = (sheet[:, 4:340, 344:680].amax(0) > 0.02).nonzero()  # the right half, without the paper around it
-    assert lit.numel()
-    extent = (lit.amax(0) - lit.amin(0) + 1).tolist()
-    assert max(extent) <= 3 * (7 + 2), "a kernel of 7 pixels, drawn three times as large and smoothed"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"picture": 0}, f"Picture is a whole number from 1 to {len(GUIDED_PICTURES)}, got 0"),
-        ({"kind": "hause"}, "Class: there is no 'hause' here; did you mean 'house'"),
-        ({"start": "features.3"}, "Start at: there is no 'features.3' here; did you mean"),
-        ({"rule": "backprop"}, "Rule: there is no 'backprop' here.*gradient, deconvnet, guided"),
-        ({"normalisation": "none"}, "Shown as: there is no 'none' here"),
-    ],
-)
-def test_choices_that_do_not_exist(change, words):
-    with pytest.raises(CourseError, match=words):
-        GuidedBackprop(**change)
-
-
-def test_every_control_changes_picture_and_sentence():
-    explorer, state = GuidedBackprop(), [1, "cat", CLASS, "guided", "mean 0.5, std 0.1"]
-    for label, place, value in (
-        ("Picture", 0, 2),
-        ("Class", 1, "dog"),
-        ("Start at", 2, "features.10"),
-        ("Rule", 3, "gradient"),
-        ("Shown as", 4, "zero is grey"),
-    ):
-        before = pixels_of(explorer)
-        control(explorer, label).value = state[place] = value
-        view = draw_guided(*state)
-        assert explorer.sentence == view.sentence
-        assert (pixels_of(explorer) == read_png(png(view.picture))).all()
-        assert (pixels_of(explorer) != before).any()
-
-
-def test_without_a_kernel_there_are_a_picture_and_a_sentence():
-    data, metadata = GuidedBackprop(picture=3, kind="fish")._repr_mimebundle_()
-    assert data["text/plain"].startswith("Guided from the class fish")
-    assert metadata["image/png"]["alt"].startswith("A fish and a tree")
+# --- the panel --------------------------------------------------------------------------------------------------------
