@@ -1,10 +1,10 @@
-"""The explorer of Guided Backprop: pictures by hand, every start and rule, the controls, a page without a kernel."""
+"""The explorer of Guided Backprop: gradients as pictures, the unit to start at, and what each control changes."""
 
 import pytest
 import torch
 from panels import control, pixels_of, read_png
 
-from course_utils.explorers import GuidedBackprop
+from course_utils.explorers import GuidedBackprop, guided_backprop
 from course_utils.explorers.guided_backprop import (
     CLASS,
     GUIDED_PICTURES,
@@ -18,7 +18,7 @@ from course_utils.explorers.guided_backprop import (
 )
 from course_utils.hooks.inventory import count_hooks
 from course_utils.root import CourseError
-from course_utils.scenes.scene import KINDS, scene
+from course_utils.scenes.scene import KINDS, SIZE, scene
 from course_utils.vision.networks import load_picture_net
 from course_utils.vision.pictures import png, show_fixed
 
@@ -40,6 +40,12 @@ def test_a_gradient_of_zeros_is_a_picture(show):
     found = show(torch.zeros(3, 4, 4))
     assert found.shape == (3, 4, 4)
     assert len(found.unique()) == 1
+
+
+def test_a_gradient_of_zeros_is_said(monkeypatch):
+    monkeypatch.setattr(guided_backprop, "_find_gradient", lambda *_: (torch.zeros(3, SIZE, SIZE), "from here"))
+    view = draw_guided(1, "cat", "features.2", "guided", "strength")
+    assert view.sentence == "Guided from here: the gradient is 0 everywhere."
 
 
 @pytest.mark.parametrize("start", STARTS)
