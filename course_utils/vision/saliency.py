@@ -73,8 +73,6 @@ class Run:
         """Return the gradient for each of T targets, (T, N, K, h, w), in batched backward passes; see `gradient`."""
         if not self._open:
             raise CourseError("this run is closed, its graph is gone: ask inside the `with` block, or explain again")
-        if not len(targets):
-            raise CourseError("expected at least one target, such as [3, 5], got none")
         if relu_rule not in ("plain", "guided", "deconvnet"):
             raise CourseError(f'relu_rule is "plain", "guided" or "deconvnet", got {relu_rule!r}')
         if relu_rule != "plain" and self._relus is None:
@@ -138,9 +136,7 @@ class Run:
         except RuntimeError as error:
             if "modified by an inplace operation" not in str(error):
                 raise
-            where = (
-                "weights after the run (explain again), or a value inside the model (it could not be trained either)"
-            )
+            where = "weights after the run (explain again), or a value inside the model"
             raise CourseError(f"what the backward pass needs was changed in place: {where}") from error
         if gradients[0] is None:
             raise CourseError(_why_independent(self.layer))
@@ -372,7 +368,9 @@ def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor
             linears.append((logits, torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device), logits))
         means, weights, _ = linears[-1]
         for maps, pooled in head.poolings:
-            if torch.equal(pooled.flatten(1), means) and _are_means(maps, means):
+            exact, size = maps.double().mean((2, 3)), maps.double().abs().mean((2, 3))
+            rounding = 32 * torch.finfo(means.dtype).eps * size
+            if torch.equal(pooled.flatten(1), means) and ((exact - means).abs() <= rounding).all():
                 return logits.detach(), weights.detach().clone(), maps.detach()
     head_reads = (
         "it ends otherwise" if means is logits else f"its last layer reads {tuple(means.shape)}, no means of maps"
@@ -381,11 +379,6 @@ def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor
         "CAM needs a model that averages its last maps over all of two or more positions and hands the means to one "
         f"linear layer that returns the logits; {type(model).__name__} does not ({head_reads}). Use grad_cam."
     )
-
-
-def _are_means(maps: Tensor, means: Tensor) -> bool:
-    exact, size = maps.double().mean((2, 3)), maps.double().abs().mean((2, 3))
-    return bool(((exact - means).abs() <= 32 * torch.finfo(means.dtype).eps * size).all())
 
 
 # -- Targets ----------------------------------------------------------------------------------------------------------
