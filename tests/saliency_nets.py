@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torchvision import models
 
 
 class Small(nn.Module):
@@ -59,6 +60,10 @@ class InPlaceAfterwards(PreActivation):
         x[:, 1:3].relu_()
         x = torch.relu_(self.norm(x))
         return self.head(x.flatten(1))
+
+
+def of_torchvision(name, **more):
+    return lambda: getattr(models, name)(num_classes=7, **more)
 
 
 def seeded(model, seed=0):

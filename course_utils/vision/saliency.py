@@ -73,8 +73,6 @@ class Run:
         """Return the gradient for each of T targets, (T, N, K, h, w), in batched backward passes; see `gradient`."""
         if not self._open:
             raise CourseError("this run is closed, its graph is gone: ask inside the `with` block, or explain again")
-        if not len(targets):
-            raise CourseError("expected at least one target, such as [3, 5], got none")
         if relu_rule not in ("plain", "guided", "deconvnet"):
             raise CourseError(f'relu_rule is "plain", "guided" or "deconvnet", got {relu_rule!r}')
         if relu_rule != "plain" and self._relus is None:
@@ -138,9 +136,7 @@ class Run:
         except RuntimeError as error:
             if "modified by an inplace operation" not in str(error):
                 raise
-            where = (
-                "weights after the run (explain again), or a value inside the model (it could not be trained either)"
-            )
+            where = "weights after the run (explain again), or a value inside the model"
             raise CourseError(f"what the backward pass needs was changed in place: {where}") from error
         if gradients[0] is None:
             raise CourseError(_why_independent(self.layer))
@@ -372,7 +368,9 @@ def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor
             linears.append((logits, torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device), logits))
         means, weights, _ = linears[-1]
         for maps, pooled in head.poolings:
-            if torch.equal(pooled.flatten(1), means) and _are_means(maps, means):
+            exact, size = maps.double().mean((2, 3)), maps.double().abs().mean((2, 3))
+            rounding = 32 * torch.finfo(means.dtype).eps * size
+            if torch.equal(pooled.flatten(1), means) and ((exact - means).abs() <= rounding).all():
                 return logits.detach(), weights.detach().clone(), maps.detach()
     head_reads = (
         "it ends otherwise" if means is logits else f"its last layer reads {tuple(means.shape)}, no means of maps"
@@ -381,11 +379,6 @@ def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor
         "CAM needs a model that averages its last maps over all of two or more positions and hands the means to one "
         f"linear layer that returns the logits; {type(model).__name__} does not ({head_reads}). Use grad_cam."
     )
-
-
-def _are_means(maps: Tensor, means: Tensor) -> bool:
-    exact, size = maps.double().mean((2, 3)), maps.double().abs().mean((2, 3))
-    return bool(((exact - means).abs() <= 32 * torch.finfo(means.dtype).eps * size).all())
 
 
 # -- Targets ----------------------------------------------------------------------------------------------------------
@@ -406,10 +399,8 @@ def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
         wanted = "a class index, a sequence with one for each image, a function of the logits or None"
         raise TypeError(f"a target is {wanted}; got {type(target).__name__} {target!r}")
     if classes.dim() and classes.shape != logits.shape[:1]:
-        raise CourseError(
-            f"got {len(classes)} targets for a batch of {len(logits)}: a sequence has one for each image; for several "
-            "classes of the same images use .grad_cams([...]) or .gradients([...]) of explain(...)"
-        )
+        given = f"got {len(classes)} targets for a batch of {len(logits)}: a sequence has one for each image"
+        raise CourseError(f"{given}; for several classes of the same images use .grad_cams([...]) of explain(...)")
     last = logits.shape[1] - 1
     if outside := [each for each in classes.reshape(-1).tolist() if not 0 <= each <= last]:
         raise CourseError(f"class {outside[0]} is out of range: the model has {last + 1} classes, 0 to {last}")
@@ -421,10 +412,8 @@ def _differentiate(score: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
         logits = logits.detach().clone().requires_grad_()
         scores = score(logits.clone())  # a clone: the function may change it in place
         if not isinstance(scores, Tensor) or scores.shape not in ((), logits.shape[:1]) or not scores.requires_grad:
-            wanted = (
-                f"a score for each image, shape ({len(logits)},), or one number, computed from the logits with PyTorch"
-            )
-            raise CourseError(f"a target function returns {wanted}; got {shapes_in(scores)}")
+            wanted = f"a score for each image, shape ({len(logits)},), or one number, computed from the logits"
+            raise CourseError(f"a target function returns {wanted} with PyTorch; got {shapes_in(scores)}")
         return torch.autograd.grad(scores.sum(), logits)[0]
 
 
@@ -445,22 +434,17 @@ def _why_independent(layer: str) -> str:
 def _check_images(images: Tensor) -> None:
     given = f"{tuple(images.shape)} {images.dtype}" if isinstance(images, Tensor) else type(images).__name__
     if not isinstance(images, Tensor) or images.dim() != 4 or not images.numel() or not images.is_floating_point():
-        fix = (
-            "images[None] adds the batch dimension"
-            if getattr(images, "ndim", 4) == 3
-            else "prepare them as in training"
-        )
-        raise CourseError(f"images are floating-point numbers (N, C, H, W), at least one of them; got {given}: {fix}")
+        fix = ": images[None] adds the batch dimension" if getattr(images, "ndim", 4) == 3 else ""
+        raise CourseError(f"images are floating-point numbers (N, C, H, W), at least one of them; got {given}{fix}")
 
 
 def _check_map(model: nn.Module, layer: str, output: Any, images: int) -> None:
     if isinstance(output, Tensor) and output.dim() == 4 and len(output) == images and output.is_floating_point():
         return
-    last = [
-        f"; the last convolution is {name!r}" for name, each in model.named_modules() if isinstance(each, nn.Conv2d)
-    ]
+    last = [name for name, each in model.named_modules() if isinstance(each, nn.Conv2d)][-1:]
     wanted = f"a map needs positions, one floating-point tensor ({images}, K, h, w)"
-    raise CourseError(f"layer {layer!r} returns {shapes_in(output)}: {wanted}{''.join(last[-1:])}")
+    hint = f"; the last convolution is {last[0]!r}" if last else ""
+    raise CourseError(f"layer {layer!r} returns {shapes_in(output)}: {wanted}{hint}")
 
 
 def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
@@ -472,9 +456,9 @@ def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
             "a module that returns the logits"
         )
     if logits.isnan().any():
-        tensors = {"images": images, **model.state_dict()}
-        bad = [repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()]
-        raise CourseError(f"the logits of {title} have NaN values; before the run: {bad[0] if bad else 'none'}")
+        tensors = {"images": images} | dict(model.named_parameters()) | dict(model.named_buffers())
+        bad = [repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()] or ["none"]
+        raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad[0]}")
 
 
 # -- From a raw map to a picture --------------------------------------------------------------------------------------
