@@ -1,7 +1,6 @@
 """What an instructor makes of the lessons: notes that are true, slides and pages that load nothing, handouts."""
 
 import html
-import os
 import re
 from functools import cache
 from html.parser import HTMLParser
@@ -308,7 +307,9 @@ def test_slides_have_all_of_a_lesson_and_its_notes_and_load_nothing(lesson):
     assert all("".join(cell.source.split()) in words for cell in learner(lesson).cells if cell.cell_type == "markdown")
     assert all(note in notes for note in notes_of(lesson))
     pictures = [
-        cell for cell in built(lesson).cells if any(WIDGET in each.metadata for each in cell.get("outputs", []))
+        cell
+        for cell in built(lesson).cells
+        if any(WIDGET in each.get("metadata", {}) for each in cell.get("outputs", []))
     ]
     assert {cell.id for cell in pictures} - {cell.id for cell in cells} <= {"progress"}
     for exercise in exercises_of(number_of(lesson)):
@@ -327,6 +328,7 @@ def test_without_reveal_a_sentence_says_how_to_get_it(monkeypatch):
         slides.write_slides()
 
 
+@pytest.mark.slow
 @needs_extra
 def test_slides_are_written_and_named(tmp_path, capsys):
     assert slides.write_slides("01", tmp_path) == 0
@@ -337,6 +339,7 @@ def test_slides_are_written_and_named(tmp_path, capsys):
 # ------------------------------------------------------------------------------------------------------------ handouts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wish", "sentence"),
     [
@@ -357,6 +360,7 @@ def test_what_cannot_be_made_is_a_sentence_and_leaves_no_file(tmp_path, wish, se
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @needs_extra
 def test_a_handout_without_wishes_is_the_lesson_as_it_was_built(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -401,22 +405,6 @@ def test_a_handout_shows_the_chosen_network_and_picture(tmp_path, number):
     section = made.split('id="Your-network,-your-picture"')[1]
     assert "picture_net_misled was trained on the picture world where every fish has a buoy beside it." in section
     assert (Reader(made).loads, Reader(made).wordless) == ([], [])
-
-
-@pytest.mark.slow
-@needs_extra
-@pytest.mark.pretrained
-def test_a_handout_with_a_real_network_and_a_real_photo(tmp_path, monkeypatch):
-    beside = Path(__file__).parents[2] / "shared" / "real_network"
-    folder = Path(os.environ.get("COURSE_REAL_NETWORK", beside))
-    if not (folder / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth").is_file():
-        pytest.skip("no SqueezeNet 1.1 weights: COURSE_REAL_NETWORK names a folder that has hub/checkpoints and photos")
-    monkeypatch.setenv("TORCH_HOME", str(folder))
-    editions.write_handout("07", "squeezenet1_1", str(folder / "photos" / "cat_dog.png"), folder=tmp_path)
-    (path,) = tmp_path.iterdir()
-    section = path.read_text(encoding="utf-8").split('id="Your-network,-your-picture"')[1]
-    assert "squeezenet1_1 has weights trained on ImageNet (IMAGENET1K_V1)." in section
-    assert re.search(r"why Great Dane\? \(4\d%\)", section)
 
 
 # --------------------------------------------------------------------------------------------------------- in a browser

@@ -18,6 +18,7 @@ from course_utils.root import ROOT
 
 (LESSON,) = source.choose(["01"])
 WITH_EXERCISES = [path for path in source.sources() if exercises_of(source.number_of(path))]
+pytestmark = pytest.mark.slow
 RIGHT, WRONG = "record_gradient", "scale_gradient"
 
 
@@ -119,7 +120,6 @@ def run(folder, *command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_nbgrader_hands_out_skeletons(course):
     notebook = nbformat.read(course / "release" / LESSON.stem / f"{LESSON.stem}.ipynb", as_version=4)
     texts = "\n".join(cell.source for cell in notebook.cells)
@@ -129,7 +129,6 @@ def test_nbgrader_hands_out_skeletons(course):
         assert says_not_attempted(name, cell.source)
 
 
-@pytest.mark.slow
 def test_nbgrader_gives_the_scores_that_our_grader_gives_and_shows_what_check_says(course):
     from nbgrader.api import Gradebook
 

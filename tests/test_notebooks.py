@@ -54,6 +54,7 @@ def test_the_answered_edition_runs_twice_in_one_kernel(lesson, tmp_path):
     assert run_twice(source.answered(lesson, answers), tmp_path) == []
 
 
+@pytest.mark.slow
 @each_lesson
 def test_plain_nbconvert_shows_each_widget_without_a_network(lesson):
     """With nbconvert's own settings: each explorer's picture, and each prediction with the call that commits."""

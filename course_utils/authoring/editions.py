@@ -41,9 +41,6 @@ def say_written(path: Path, what: str) -> None:
     print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}: {what}", flush=True)
 
 
-# ------------------------------------------------------------------------------------------------- answered, with notes
-
-
 def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instructor") -> int:
     """Run the instructor's edition of a lesson (`07`), or of all, and write it into `folder`; returns 0.
 
@@ -102,9 +99,6 @@ def describe_mistakes(exercise: Exercise) -> str:
 def _plain(text: str) -> str:
     """One line of Markdown in which nothing is taken for a formula."""
     return " ".join(text.split()).replace("$", r"\$")
-
-
-# ------------------------------------------------------------------------------------------------------------ handouts
 
 
 def write_handout(

@@ -51,7 +51,7 @@ def write_release(output: Path | None = None, nbgrader: Path | None = None) -> i
     """
     if not has_answers():
         raise CourseError(
-            "This is a release already, without answers. Make one in the instructor's copy of the course."
+            "This is a release already, without answers: make one in the instructor's copy of the course."
         )
     if nbgrader:
         print(*nbgrader_course.export(Path(nbgrader)), sep="\n")
@@ -119,8 +119,8 @@ def student_readme(text: str) -> str:
 
 def linked_files(markdown: str) -> list[str]:
     """The files of the course that a Markdown text shows or links to."""
-    links = re.findall(r"\]\(([^)#\s]+)|\bsrc=\"([^\"]+)\"", markdown)
-    return sorted({link for pair in links for link in pair if link and "://" not in link})
+    links = re.findall(r"(?:\]\(|\bsrc=\")([^)#\s\"]+)", markdown)
+    return sorted({link for link in links if "://" not in link})
 
 
 def student_module(source: str) -> str:
@@ -148,13 +148,10 @@ def student_module(source: str) -> str:
 
 def _declaration(node: ast.FunctionDef | ast.ClassDef, exercise: Exercise, lines: list[str], start: int) -> list[str]:
     """An exercise as it is declared: decorator, signature and task; no hint that is an answer."""
-    hints = next(each.value.elts for each in node.decorator_list[-1].keywords if each.arg == "hints")
-    hidden = {
-        number
-        for hint in hints
-        if gives_away(ast.literal_eval(hint), exercise)
-        for number in range(hint.lineno - 1, hint.end_lineno)
-    }
+    hidden = set()
+    for hint in next(each.value.elts for each in node.decorator_list[-1].keywords if each.arg == "hints"):
+        if gives_away(ast.literal_eval(hint), exercise):
+            hidden |= set(range(hint.lineno - 1, hint.end_lineno))
     end = node.body[0].end_lineno  # of the docstring, which every exercise has
     shown = [lines[number] for number in range(start, end) if number not in hidden]
     return [*shown, *([""] if isinstance(node, ast.ClassDef) else []), "    ..."]
@@ -251,7 +248,5 @@ def describe(files: Mapping[str, bytes]) -> str:
     sizes = defaultdict(list)
     for name, content in files.items():
         sizes[name.rpartition("/")[0] or "."].append(len(content))
-    width = max(map(len, sizes))
-    return "\n".join(
-        f"{name:<{width}}  {len(each):>3} files  {sum(each) / 1e6:6.2f} MB" for name, each in sorted(sizes.items())
-    )
+    lines = [f"{name:<30}  {len(each):>3} files  {sum(each) / 1e6:6.2f} MB" for name, each in sorted(sizes.items())]
+    return "\n".join(lines)

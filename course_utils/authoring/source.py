@@ -59,9 +59,6 @@ def number_of(path: Path) -> int:
     return int(path.stem[:2])
 
 
-# ------------------------------------------------------------------------------------------------------------ editions
-
-
 def read_source(path: Path) -> NotebookNode:
     """The whole lesson in the source file `path`, as a notebook that was not run: every cell, with its lasting id.
 
@@ -124,15 +121,11 @@ def answer_cells(notebook: NotebookNode, lesson: str = "the notebook") -> dict[s
     found: dict[str, NotebookNode] = {}
     for number, cell in enumerate(notebook.cells, start=1):
         if cell.cell_type == "code" and "answer" in tags_of(cell):
-            where = place(lesson, number, cell.source)
-            name = defined_name(cell.source, where)
+            name = defined_name(cell.source, where := place(lesson, number, cell.source))
             if name in found:
                 raise CourseError(f"{where}: another answer cell defines {name} already.")
             found[name] = cell
     return found
-
-
-# --------------------------------------------------------------------------------------------------------------- cells
 
 
 def tags_of(cell: NotebookNode) -> list[str]:
