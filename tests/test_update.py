@@ -140,9 +140,12 @@ def test_without_a_base_the_ids_tell_what_the_learner_changed():
     by_text = cell("code-41c2f5d3", "old()")
     made = update.hashlib.sha256(b"old()").hexdigest()[:8]
     edited = cell(f"code-{made[::-1]}", "mine()")
-    mine = notebook(TITLE, by_text | {"id": f"code-{made}"}, edited, answered("f"))
-    cells, _ = merged(mine, notebook(TITLE, cell("code-9", "new()"), skeleton("f")), None)
-    assert sorted(sources(cells)[1:]) == sorted(["new()", "mine()", answered("f")["source"]])
+    mine = notebook(TITLE, by_text | {"id": f"code-{made}"}, edited, answered("f"), answered("gone"))
+    cells, words = merged(mine, notebook(TITLE, cell("code-9", "new()"), skeleton("f")), None)
+    assert sorted(sources(cells)[1:]) == sorted(
+        ["new()", "mine()", *(answered(name)["source"] for name in ("f", "gone"))]
+    )
+    assert words.startswith("with your 1 answer and 2 cells of your own.")
 
 
 # ------------------------------------------------------------------------------------ what a learner's notebook may be

@@ -108,7 +108,8 @@ def merge(mine: NotebookNode, new: NotebookNode, base: NotebookNode | None) -> t
         place = ranks.get(cell.id, place)
         placed.append((place, _settle(cell, came.get(cell.id), course.get(cell.id))))
     own = sum(name not in came for name in there)
-    answers = sum(cell.id.startswith("answer-") and cell.source != came[cell.id].source for cell in mine.cells)
+    edited = [cell.id for cell in mine.cells if cell.id in came and cell.source != came[cell.id].source]
+    answers = sum(name.startswith("answer-") for name in edited)
     tasks = {cell.source for cell in mine.cells if cell.source.startswith(NEW_TASK[:20])}  # of an interrupted run
     placed.sort(key=lambda pair: pair[0])
     cells = [cell for _, cells in placed for cell in cells]
@@ -150,9 +151,10 @@ def _recognise(
     renamed: Iterable[NotebookNode],
     loose: bool = True,
 ) -> None:
-    """Give those of `cells` that are one `among` others under another id its id: by the answer, or as nbdime pairs texts.
+    """Give those of `cells` that are one `among` others under another id its id: by the answer, or as nbdime pairs.
 
-    What has the id of a `known` cell of another kind gets a new one. All of `renamed` follow.
+    What has the id of a `known` cell of another kind gets a new one. All of `renamed` follow. If not `loose`, only the
+    same text makes the same cell.
     """
     from nbdime.diffing.notebooks import compare_cell_approximate, compare_cell_strict
     from nbdime.diffing.snakes import compute_snakes_multilevel
