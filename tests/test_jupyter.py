@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
-from course_utils.exercises.progress import MARKER
 from nbformat.sign import NotebookNotary
 
+from course_utils.exercises.saved_progress import MARKER
 from course_utils.lab import jupyter
 from course_utils.root import CourseError
 
