@@ -7,13 +7,7 @@ import torch
 
 from tests.bench import bench
 from tests.bench import graders as graders_module
-from tests.bench.bench import (
-    Row,
-    bare_grad_cam,
-    bare_tiny_grad_cam,
-    compare,
-    table,
-)
+from tests.bench.bench import Row, bare_grad_cam, bare_tiny_grad_cam, compare, table
 from tests.bench.graders import Measured
 
 

@@ -97,11 +97,7 @@ def grade_class(folder, report):
     memory.secret = SEED
     with LocalCrew("fork", jobs=2, hidden=[folder, report], key=True) as crew:
         found = grade(
-            find_submissions(folder, LESSONS),
-            crew=crew,
-            memory=memory,
-            limits=LIMITS,
-            record=report / "verdicts.ipynb",
+            find_submissions(folder, LESSONS), crew=crew, memory=memory, limits=LIMITS, record=report / "verdicts.ipynb"
         )
     write_scores(found.scores, report, found.isolation)
     write_pages(found.scores, report, found.isolation)

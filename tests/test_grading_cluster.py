@@ -19,10 +19,7 @@ from course_utils.grading.submissions import find_submissions
 
 dask = pytest.importorskip("dask", reason="Dask is missing: pip install 'course-utils[cluster]'")
 distributed = pytest.importorskip("distributed", reason="Dask is missing: pip install 'course-utils[cluster]'")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")]
 STUDENTS = 16
 SLOW = "import time\ndef largest(tensor):\n    time.sleep(0.3)\n    return tensor.max().item()\n"
 

@@ -436,10 +436,7 @@ def test_imports_are_renewed_wherever_they_stand_and_every_line_keeps_its_number
         "def scale_gradient(t, f):",
         "    from course_utils.hooks.inventory import count_hooks; from course_utils.hooks.record import (record",
     ]
-    assert cell.source.splitlines()[6:] == [
-        "    import torch, course_utils.vision.saliency as s",
-        "    return r, s",
-    ]
+    assert cell.source.splitlines()[6:] == ["    import torch, course_utils.vision.saliency as s", "    return r, s"]
     assert (cell.id, cell.tags, len(cell.source.splitlines())) == ("id", ("answer",), len(old.splitlines()))
     answer = only(collect_answers(read_cells(raw_notebook(old)), TENSOR_HOOKS))
     assert "from course_utils.hooks.record import record as r" in answer.support

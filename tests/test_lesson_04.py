@@ -23,13 +23,7 @@ from course_utils.hooks.call import read_parts
 from course_utils.hooks.inventory import count_hooks, no_hooks_left
 from course_utils.hooks.trace import trace
 from course_utils.lessons import lesson_04, torch_steps
-from course_utils.lessons.lesson_04 import (
-    STEPS,
-    MiniModule,
-    MiniSteps,
-    global_hooks,
-    plug_in,
-)
+from course_utils.lessons.lesson_04 import STEPS, MiniModule, MiniSteps, global_hooks, plug_in
 from course_utils.lessons.torch_steps import TorchSteps
 
 PAGE = LessonPage("04_inside_call")

@@ -9,9 +9,7 @@ from lesson_pages import LessonPage
 from torch import nn
 
 from course_utils.exercises.engine import exercises_of
-from course_utils.explorers.guided_backprop import (
-    RULES,
-)
+from course_utils.explorers.guided_backprop import RULES
 from course_utils.scenes.scene import KINDS, scene
 from course_utils.vision.networks import load_picture_net
 

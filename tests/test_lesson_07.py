@@ -11,12 +11,7 @@ import torch.nn.functional as F
 from lesson_pages import LessonPage
 from torch import Tensor
 
-from course_utils.scenes.scene import (
-    KINDS,
-    SceneBatch,
-    scene,
-    scenes,
-)
+from course_utils.scenes.scene import KINDS, SceneBatch, scene, scenes
 from course_utils.vision.networks import PictureNet, load_picture_net
 
 PAGE = LessonPage("07_cam_and_grad_cam")
@@ -215,10 +210,7 @@ def test_where_the_two_look():
     fish, images = torch.full((100,), FISH), batch.images / 255
     for name, misled in (("first", False), ("second", True)):
         maps = cams(images, fish, misled)
-        on_fish, at_buoy = (
-            hits(maps, batch.masks("fish")).sum().item(),
-            hits(maps, batch.cue_masks(), 8).sum().item(),
-        )
+        on_fish, at_buoy = (hits(maps, batch.masks("fish")).sum().item(), hits(maps, batch.cue_masks(), 8).sum().item())
         assert shows(f"{name} network: hottest on the fish {on_fish}, at the buoy {at_buoy}")
     for pixels in (0, 4, 8):
         count = hits(cams(images, fish, misled=True), batch.cue_masks(), pixels).sum().item()

@@ -10,14 +10,7 @@ from dataclasses import dataclass
 
 from course_utils.exercises import saved_progress as saved
 from course_utils.exercises.declaration import is_blank
-from course_utils.exercises.engine import (
-    Exercise,
-    Prediction,
-    exercises_of,
-    find,
-    find_prediction,
-    predictions_of,
-)
+from course_utils.exercises.engine import Exercise, Prediction, exercises_of, find, find_prediction, predictions_of
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import NotRecorded
 from course_utils.root import CourseError, has_answers

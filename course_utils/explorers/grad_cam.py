@@ -50,7 +50,7 @@ def _find_scene(number: int, buoy: bool) -> Scene:
 @functools.lru_cache(maxsize=16)  # each keeps what comes after its layer, one or two megabytes
 def run_network(network: str, image: Tensor, layer: str) -> Run:
     """Run a network on a picture (3, H, W), once for the same tensor: a class then costs one short backward pass."""
-    return explain(load_network(network), image[None], layer, class_names=KINDS)
+    return explain(load_network(network), image[None], layer)
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,7 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
 from course_utils.exercises.cases import Case, Numbers
-from course_utils.exercises.engine import (
-    Exercise,
-    exercise,
-    is_blank,
-    prediction,
-)
+from course_utils.exercises.engine import Exercise, exercise, is_blank, prediction
 from course_utils.hooks.trace import trace
 from course_utils.lessons.torch_steps import TorchSteps
 
@@ -179,10 +174,7 @@ def _(rng):
         situation = situations.pop(rng.integer(0, len(situations) - 1))
         module = nn.Linear(1, 1)
         module.add_module("child", nn.Identity())
-        tables = {
-            "a hook on its child": module.child._forward_hooks,
-            "a state-dict hook": module._state_dict_hooks,
-        }
+        tables = {"a hook on its child": module.child._forward_hooks, "a state-dict hook": module._state_dict_hooks}
         tables |= {f"a local {kind}": getattr(module, f"_{kind}") for kind in KINDS}
         tables |= {f"a global {kind}": global_table(kind) for kind in KINDS}
         if situation == "a hook on its weight":

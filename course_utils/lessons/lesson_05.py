@@ -80,11 +80,7 @@ def _small_net(rng: Numbers) -> nn.Module:
     """Three convolutions, of which two have weights of one shape, each followed by an in-place ReLU but the last."""
     return whole_weights(
         nn.Sequential(
-            nn.Conv2d(1, 2, 1),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(2, 2, 1),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(2, 2, 1),
+            nn.Conv2d(1, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 2, 1)
         ),
         rng,
     )
@@ -1032,10 +1028,7 @@ def _(rng):
         model.get_submodule(behind).register_forward_pre_hook(lambda m, a, runs=runs: runs.append(1))
 
         def after(output, runs=runs):
-            return {
-                "how often the last layer ran": len(runs),
-                "whether the result holds a graph": output.requires_grad,
-            }
+            return {"how often the last layer ran": len(runs), "whether the result holds a graph": output.requires_grad}
 
         where = "a Sequential" if behind == "4" else "a model that runs its layers in another order than it made them"
         yield Case(

@@ -74,14 +74,7 @@ doctor()
 # Here is a prediction to try. Choose, press *Commit*, run the cell below it, then press *Why?*
 
 # %%
-from course_utils.exercises import (
-    check,
-    hint,
-    predict,
-    progress,
-    solution,
-    why,
-)
+from course_utils.exercises import check, hint, predict, progress, solution, why
 from course_utils.lessons.lesson_00 import largest
 
 # %% tags=["predict"]

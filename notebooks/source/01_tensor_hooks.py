@@ -59,13 +59,7 @@ except ModuleNotFoundError:
 import torch
 from torch import nn
 
-from course_utils.exercises import (
-    check,
-    hint,
-    predict,
-    solution,
-    why,
-)
+from course_utils.exercises import check, hint, predict, solution, why
 from course_utils.lessons.lesson_01 import (
     freeze_biases,
     hook_once,

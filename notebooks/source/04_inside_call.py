@@ -66,13 +66,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
-from course_utils.exercises import (
-    check,
-    hint,
-    predict,
-    solution,
-    why,
-)
+from course_utils.exercises import check, hint, predict, solution, why
 from course_utils.hooks.call import life_of_a_call, read_parts
 from course_utils.hooks.trace import trace
 
@@ -345,10 +339,7 @@ class Fragile(nn.Module):
 
 layer = Fragile()
 layer.register_forward_hook(lambda module, args, output: print("plain:", output))
-layer.register_forward_hook(
-    lambda module, args, output: print("always_call:", output),
-    always_call=True,
-)
+layer.register_forward_hook(lambda module, args, output: print("always_call:", output), always_call=True)
 try:
     layer(x)
 except ValueError as error:
@@ -518,14 +509,7 @@ x.grad = None
 # %% tags=["explore"]
 from course_utils.explorers import LifeOfACall
 
-LifeOfACall(
-    hooks=[
-        ("forward hook", "fc1"),
-        ("full backward hook", "fc1"),
-        ("forward pre-hook", "global"),
-    ],
-    step=13,
-)
+LifeOfACall(hooks=[("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-hook", "global")], step=13)
 
 # %% [markdown]
 # ## Exercises: a call of your own
@@ -767,14 +751,7 @@ check(MiniModule)
 # `plug_in` makes one class of your answers; where there is none yet, the course's stands in.
 
 # %%
-Mini = plug_in(
-    takes_fast_path,
-    hooks_in_order,
-    run_pre_hooks,
-    run_forward_hooks,
-    run_always_called,
-    MiniModule,
-)
+Mini = plug_in(takes_fast_path, hooks_in_order, run_pre_hooks, run_forward_hooks, run_always_called, MiniModule)
 
 # %% [markdown]
 # Now the proof: the same network twice, once made of `nn.Module` and once of your class, with all kinds of hooks on

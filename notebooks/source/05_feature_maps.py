@@ -73,13 +73,7 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.utils import make_grid
 
-from course_utils.exercises import (
-    check,
-    hint,
-    predict,
-    solution,
-    why,
-)
+from course_utils.exercises import check, hint, predict, solution, why
 from course_utils.hooks.record import record
 
 # %% tags=["setup"]
@@ -95,14 +89,7 @@ from course_utils.lessons.lesson_05 import (
 )
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.networks import load_classifier, load_picture_net
-from course_utils.vision.pictures import (
-    centre,
-    colourise,
-    grid,
-    normalise,
-    outline,
-    show,
-)
+from course_utils.vision.pictures import centre, colourise, grid, normalise, outline, show
 
 # %% [markdown]
 # ## A network, and a picture for it
@@ -117,12 +104,7 @@ with torch.no_grad():
     shares = net(picture.image[None]).sigmoid()[0]
 for k in shares.argsort(descending=True)[:3].tolist():
     print(f"{KINDS[k]:8} {shares[k]:.0%}")
-show(
-    picture.image,
-    scale=3,
-    title="It sees a balloon and a cat",
-    alt=f"A drawing: {picture}.",
-)
+show(picture.image, scale=3, title="It sees a balloon and a cat", alt=f"A drawing: {picture}.")
 
 # %% [markdown]
 # ## The first kernels are small pictures

@@ -68,13 +68,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import (
-    check,
-    hint,
-    predict,
-    solution,
-    why,
-)
+from course_utils.exercises import check, hint, predict, solution, why
 from course_utils.lessons.lesson_06 import (
     Guide,
     class_gradient,
@@ -91,13 +85,7 @@ from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import draw_cascade, draw_rules
 from course_utils.vision.networks import load_classifier, load_picture_net
 from course_utils.vision.pictures import grid, show, show_fixed
-from course_utils.vision.saliency import (
-    deconvnet,
-    grad_cam,
-    guided_backprop,
-    input_gradient,
-    standardise,
-)
+from course_utils.vision.saliency import deconvnet, grad_cam, guided_backprop, input_gradient, standardise
 from course_utils.vision.scores import (
     cosine_similarity,
     find_strength,

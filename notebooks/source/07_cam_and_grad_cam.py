@@ -64,13 +64,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import (
-    check,
-    hint,
-    predict,
-    solution,
-    why,
-)
+from course_utils.exercises import check, hint, predict, solution, why
 from course_utils.lessons.lesson_07 import (
     channel_weights,
     class_activation_map,
@@ -87,20 +81,9 @@ _ = torch.manual_seed(0)  # for the one layer with random weights that we make
 # The tools of this lesson: networks and pictures, saliency maps, scores, and functions to draw with.
 
 # %% tags=["setup"]
-from course_utils.scenes.scene import (
-    KINDS,
-    SIZE,
-    scene,
-    scenes,
-)
+from course_utils.scenes.scene import KINDS, SIZE, scene, scenes
 from course_utils.vision.networks import load_picture_net, measure
-from course_utils.vision.pictures import (
-    centre,
-    colourise,
-    draw_heat,
-    grid,
-    show,
-)
+from course_utils.vision.pictures import centre, colourise, draw_heat, grid, show
 from course_utils.vision.saliency import (
     cam,
     class_maps,
@@ -111,13 +94,7 @@ from course_utils.vision.saliency import (
     scale_to_unit,
     upsample,
 )
-from course_utils.vision.scores import (
-    energy_inside,
-    grow,
-    localise,
-    point,
-    points_at,
-)
+from course_utils.vision.scores import energy_inside, grow, localise, point, points_at
 
 # %% [markdown]
 # ## One picture, two questions
@@ -190,9 +167,7 @@ print("CAM   ", pencil_cam.tolist(), " its mean", pencil_cam.mean().item())
 
 # %%
 caught = []
-handle = net.features.register_forward_hook(
-    lambda module, args, output: caught.append(output.detach()),
-)
+handle = net.features.register_forward_hook(lambda module, args, output: caught.append(output.detach()))
 logits = net(image).detach()
 handle.remove()
 
@@ -555,11 +530,7 @@ few = images[:40]
 rows = torch.cat([torch.arange(40), torch.arange(100, 140)])  # the same among the 200 maps
 fine = torch.cat([guided_backprop(net, few, k[:40].tolist()) for k in (first, second)])
 heat = relu(raw[rows])
-methods = {
-    "Guided Backprop": fine.abs().amax(1),
-    "Grad-CAM": heat,
-    "the product": (fine * heat[:, None]).abs().amax(1),
-}
+methods = {"Guided Backprop": fine.abs().amax(1), "Grad-CAM": heat, "the product": (fine * heat[:, None]).abs().amax(1)}
 print("                 strict  energy on the thing, on the other one")
 for name, maps in methods.items():
     score, wrong = localise(maps, masks[rows]), energy_inside(maps, others[rows]).mean()

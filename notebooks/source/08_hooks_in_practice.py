@@ -67,13 +67,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import (
-    check,
-    hint,
-    predict,
-    solution,
-    why,
-)
+from course_utils.exercises import check, hint, predict, solution, why
 from course_utils.lessons.lesson_08 import (
     attention_maps,
     clip_as_it_passes,
@@ -95,21 +89,9 @@ from course_utils.hooks.memory import measure_memory
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars, draw_attention
 from course_utils.vision.networks import load_picture_net, measure
-from course_utils.vision.patching import (
-    SWAPS,
-    cells_of,
-    patch,
-    recovered,
-    scan,
-    swap_pair,
-)
+from course_utils.vision.patching import SWAPS, cells_of, patch, recovered, scan, swap_pair
 from course_utils.vision.pictures import centre, draw_heat, grid, show
-from course_utils.vision.saliency import (
-    class_maps,
-    grad_cam,
-    relu,
-    scale_to_unit,
-)
+from course_utils.vision.saliency import class_maps, grad_cam, relu, scale_to_unit
 from course_utils.vision.toys import (
     HEADS,
     encode,

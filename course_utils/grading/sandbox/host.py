@@ -26,22 +26,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from course_utils.grading.sandbox.tasks import (
-    KILLED,
-    MEBIBYTE,
-    TOO_LONG,
-    TOO_MUCH,
-    Limits,
-    Ran,
-    Task,
-)
-from course_utils.grading.sandbox.walls import (
-    Isolation,
-    close_root,
-    confine,
-    enter_namespaces,
-    make_scratch,
-)
+from course_utils.grading.sandbox.tasks import KILLED, MEBIBYTE, TOO_LONG, TOO_MUCH, Limits, Ran, Task
+from course_utils.grading.sandbox.walls import Isolation, close_root, confine, enter_namespaces, make_scratch
 
 MAX_RECORD = 32 * MEBIBYTE
 _leave = os._exit  # before an answer could change it

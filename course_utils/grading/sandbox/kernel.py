@@ -25,17 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course_utils.grading.sandbox.tasks import (
-    EVIDENCE,
-    KILLED,
-    LATE,
-    MEBIBYTE,
-    MISTAKES,
-    TOO_LONG,
-    Limits,
-    Ran,
-    Task,
-)
+from course_utils.grading.sandbox.tasks import EVIDENCE, KILLED, LATE, MEBIBYTE, MISTAKES, TOO_LONG, Limits, Ran, Task
 from course_utils.grading.sandbox.walls import kernel_words
 
 if TYPE_CHECKING:
@@ -100,10 +90,7 @@ def make_notebook(tasks: Sequence[Task], setup: str, mistakes: bool = False) -> 
 
     from course_utils.authoring.source import KERNELSPEC, LANGUAGE_INFO
 
-    cells = [
-        _cell("parameters", "seeds = {}", tags=["parameters"]),
-        _cell("setup", f"{setup}\n%load_ext {DRIVER}"),
-    ]
+    cells = [_cell("parameters", "seeds = {}", tags=["parameters"]), _cell("setup", f"{setup}\n%load_ext {DRIVER}")]
     for task in tasks:
         name = task.exercise
         if task.support:
@@ -122,11 +109,7 @@ def _cell(purpose: str, source: str, tags: Sequence[str] = ()) -> NotebookNode:
 
 
 def execute(
-    notebook: NotebookNode,
-    seeds: Mapping[str, int],
-    exercise_seconds: float,
-    deadline: float,
-    seat: Seat | None = None,
+    notebook: NotebookNode, seeds: Mapping[str, int], exercise_seconds: float, deadline: float, seat: Seat | None = None
 ) -> Execution:
     """Run `notebook` with papermill in a fresh kernel and an empty folder, and return what its cells displayed.
 
