@@ -13,7 +13,7 @@ from course_utils.grading.definitions import Cell, read_cell
 # Old module, new module (both below course_utils), and the names that went there, as `old=new` where a name is another
 # one now; without names, all that are left.
 MOVED = """
-attention        vision.attention     draw_attention
+attention        vision.charts     draw_attention
 attention        vision.toys
 calls            hooks.call
 cam_pictures     vision.pictures
@@ -36,7 +36,7 @@ patching         vision.patching
 pictures         vision.pictures
 saliency         root                 SaliencyError=CourseError
 saliency         vision.saliency
-sanity           vision.sanity
+sanity           vision.scores
 scenes           scenes.scene
 """
 EXERCISES = "exercises.lesson_"  # from exercises/lesson_NN to lessons/lesson_NN

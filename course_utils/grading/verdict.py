@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,7 +94,6 @@ def judge_answer(observed: Observed, key: Key) -> Verdict:
 # ------------------------------------------------------------------------------------------------------------- as text
 
 LONGEST = 300  # characters of a value; of a longer one its beginning and its digest
-NOTHING = {"type": "None"}
 
 
 def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
@@ -103,10 +102,14 @@ def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
     A line a fact. A value that counts as equal to the key's is written as the key's; what does not count (what was
     printed, on which line something was raised) is left out.
     """
+    from course_utils.exercises.judging import alike, facts
+
     lines = []
     for number, (case, reference) in enumerate(zip(cases, key, strict=False), start=1):
         lines.append(f"case {number}")
-        lines += [f"  {name}: {_write(value)}" for name, value in _facts(case, reference)]
+        for fact in facts(case, reference):
+            value = fact.expected if alike(fact.mine, fact.expected) else fact.mine
+            lines.append(f"  {fact.words}: {_write(value)}")
     return "\n".join(lines)
 
 
@@ -115,36 +118,6 @@ def _write(value: Any) -> str:
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _facts(case: Evidence, key: Evidence) -> Iterator[tuple[str, Any]]:
-    """Everything that counts in one case, by a name."""
-    yield "raised", case["raised"]["type"] if case["raised"] else None
-    yield "returned", _as_key(case["returned"], key["returned"])
-    for label, reference in key["seen"].items():
-        yield label, _as_key(case["seen"].get(label, NOTHING), reference)
-    for name, reference in key["inputs"].items():
-        mine = case["inputs"][name]
-        if "type" in reference.get("grad", {}):
-            yield f"{name}.grad", _as_key(mine["grad"], reference["grad"])
-        else:  # a module's gradients, by parameter
-            for part, one in reference.get("grad", {}).items():
-                yield f"{name}.{part}.grad", _as_key(mine["grad"].get(part, NOTHING), one)
-        changed = key["changed"].get(name, [])
-        yield f"{name} changed", sorted(set(case["changed"].get(name, [])) - set(changed))
-        if "value" in changed and "type" in reference["value"]:
-            yield f"{name} afterwards", _as_key(mine["value"], reference["value"])
-        for aspect in ("requires_grad", "training"):
-            if aspect in changed:
-                yield f"{name}.{aspect}", mine.get(aspect)
-    yield "settings changed", sorted(set(case["world"]) - set(key["world"]))
-    yield "kept alive", case["alive"] and not key["alive"]
-
-
-def _as_key(mine: dict[str, Any], key: dict[str, Any]) -> dict[str, Any]:
-    from course_utils.exercises.judging import alike
-
-    return key if alike(mine, key) else mine
 
 
 # ------------------------------------------------------------------------------------------------------------ by nbval
