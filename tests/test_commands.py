@@ -144,24 +144,27 @@ def test_a_wrong_python_or_torch_is_said_and_nothing_is_made(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
-def write_wheel(folder, name, version, files=(), needs=()):
+def write_wheel(folder, name, version, *files, needs=""):
     """Write a wheel with these (path, text) pairs: the small course too is built with this, without a network."""
-    about = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *(f"Requires-Dist: {each}" for each in needs)]
-    made = {"METADATA": "\n".join(about), "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+    made = [
+        ("METADATA", about),
+        ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+        ("RECORD", ""),
+    ]
     with zipfile.ZipFile(Path(folder, f"{name}-{version}-py3-none-any.whl"), "w") as wheel:
-        for path, text in [*files, *((f"{name}-{version}.dist-info/{path}", made.get(path, "")) for path in ABOUT)]:
+        for path, text in [*files, *((f"{name}-{version}.dist-info/{path}", text) for path, text in made)]:
             wheel.writestr(path, text)
 
 
-ABOUT = ("METADATA", "WHEEL", "RECORD")
+NEEDS = "Requires-Dist: torch>=2.13\nRequires-Dist: torchvision\n"
 BACKEND = f"""\
 import zipfile
 from pathlib import Path
-ABOUT = {ABOUT}
 
 {inspect.getsource(write_wheel)}
 def build_editable(folder, config_settings=None, metadata_directory=None):
-    write_wheel(folder, "course_utils", "0.1.0", [("course.pth", str(Path.cwd()))], ["torch>=2.13", "torchvision"])
+    write_wheel(folder, "course_utils", "0.1.0", ("course.pth", str(Path.cwd())), needs={NEEDS!r})
     return "course_utils-0.1.0-py3-none-any.whl"
 """
 PYPROJECT = """\

@@ -44,6 +44,7 @@ def unloadable(package):
 
 
 OLD = SimpleNamespace(version_info=(3, 9, 18), version="3.9.18 (main)", executable="python3", prefix=sys.prefix)
+FULL = (shutil, "disk_usage", lambda folder: SimpleNamespace(free=3e8))
 NO_LOAD = r"^{} does not load: RuntimeError: operator torchvision::nms does not exist$"
 
 
@@ -53,23 +54,13 @@ NO_LOAD = r"^{} does not load: RuntimeError: operator torchvision::nms does not 
         ((module, "sys", OLD), "fail", r"^Python is too old: Python 3\.9\.18 at python3\.$", "PYTHON=python3.12"),
         (installed(torch="0.1.0+cpu"), "fail", r"torch 0\.1\.0\+cpu \(needed: >=2", "`make setup`"),
         (installed(torchvision=""), "fail", r"torchvision is missing \(needed: >=0", "`make setup`"),
-        (
-            installed(numpy="1.0", papermill=""),
-            "fail",
-            r"^Missing or too old: numpy 1\.0 .*papermill is missing",
-            "`make setup`",
-        ),
+        (installed(numpy="1.0", tqdm=""), "fail", r"^Missing or too old: numpy 1\.0 .*tqdm is missing", "`make setup`"),
         (installed(jupyterlab_widgets="1.1.0"), "fail", r"jupyterlab_widgets 1\.1\.0 \(needed: >=3\)", "`make setup`"),
         (installed(comm=""), "fail", r"comm is missing \(needed: any version\)", "`make setup`"),
         (installed(**{"course-utils": ""}), "fail", "The kernel is another Python than the course's", "Change Kernel"),
         (unloadable("torchvision"), "fail", NO_LOAD.format("torchvision"), "from one index"),
         (unloadable("ipywidgets"), "fail", NO_LOAD.format("ipywidgets"), "`make setup`"),
-        (
-            (shutil, "disk_usage", lambda _: SimpleNamespace(free=3e8)),
-            "warn",
-            r"^The disk is nearly full: 0\.3 GB are free\.$",
-            "free some",
-        ),
+        (FULL, "warn", r"^The disk is nearly full: 0\.3 GB are free\.$", "free some"),
         ((module.os, "access", lambda *_: False), "fail", "^Nothing can be saved in ", "a folder of your own"),
         (installed(ipywidgets="9.0.0rc1", tqdm="4.66.0.1", torch="99.0+cpu"), "", "", ""),
     ],
