@@ -1,4 +1,4 @@
-"""What all tests share: two tiers, no progress kept, and the seconds that lessons took, shown at the end."""
+"""What all tests share: two tiers, the longest first, and no progress kept."""
 
 import signal
 
@@ -10,10 +10,7 @@ LONGEST = ("browser/", "test_notebooks", "test_grading_class", "test_release", "
 
 
 def pytest_configure():
-    """Let tests interrupt what they start, also where this process was started in the background.
-
-    A shell without job control has such processes ignore Ctrl-C, and so would all that they start.
-    """
+    """Let tests interrupt what they start, also where this was started in the background, which ignores Ctrl-C."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -29,10 +26,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Where tests run in several processes, a file's tests stay in one, for what they share is made once.
+    """A file's tests stay in one process, for what they share is made once; those with a browser share one JupyterLab.
 
-    All with a browser stay together: then there is one JupyterLab, in which each lesson is opened once. The tests of
-    the notebooks share nothing, and go one by one to the process that is free.
+    The tests of the notebooks share nothing, and go one by one to the process that is free.
     """
     if config.getoption("dist") != "loadfile":
         return None
@@ -53,13 +49,3 @@ def keep_no_progress():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COURSE_PROGRESS", "off")
         yield
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Print what tests noted with `record_property("seconds of …", value)`: shown, never asserted."""
-    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
-    notes = [note for report in reports for note in getattr(report, "user_properties", []) if "seconds of" in note[0]]
-    if notes:
-        terminalreporter.section("lessons")
-        for name, value in notes:
-            terminalreporter.line(f"{name}: {value:.1f}")

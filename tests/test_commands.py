@@ -6,9 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from pkgutil import resolve_name
+from unittest.mock import Mock
 
 import pytest
 
@@ -41,13 +41,6 @@ def test_a_command_hands_over_values(line, function, values):
     inspect.signature(resolve_name(f"course_utils.{function}")).bind(**found[1])
 
 
-def fail(error):
-    def run(arguments):
-        raise error
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("line", "error", "status", "said"),
     [
@@ -65,7 +58,7 @@ def fail(error):
     ],
 )
 def test_what_goes_wrong_is_a_sentence_and_a_status(monkeypatch, capsys, line, error, status, said):
-    monkeypatch.setattr(cli, "run", fail(error) if error else cli.run)
+    monkeypatch.setattr(cli, "run", Mock(side_effect=error) if error else cli.run)
     with pytest.raises(SystemExit) as left:  # of argparse
         sys.exit(cli.main(line.split()))
     assert left.value.code == status
@@ -73,7 +66,7 @@ def test_what_goes_wrong_is_a_sentence_and_a_status(monkeypatch, capsys, line, e
 
 
 def test_a_bug_is_none_and_an_old_python_is_said(monkeypatch):
-    monkeypatch.setattr(cli, "run", fail(OSError(9, "Bad file descriptor")))
+    monkeypatch.setattr(cli, "run", Mock(side_effect=OSError(9, "Bad file descriptor")))
     with pytest.raises(OSError, match="Bad file"):
         cli.main(["lab"])
     monkeypatch.setattr(sys, "version_info", (3, 9, 18))
@@ -144,75 +137,40 @@ def test_a_wrong_python_or_torch_is_said_and_nothing_is_made(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
-def write_wheel(folder, name, version, *files, needs=""):
-    """Write a wheel with these (path, text) pairs: the small course too is built with this, without a network."""
-    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
-    made = [
-        ("METADATA", about),
-        ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
-        ("RECORD", ""),
-    ]
-    with zipfile.ZipFile(Path(folder, f"{name}-{version}-py3-none-any.whl"), "w") as wheel:
-        for path, text in [*files, *((f"{name}-{version}.dist-info/{path}", text) for path, text in made)]:
-            wheel.writestr(path, text)
-
-
-NEEDS = "Requires-Dist: torch>=2.13\nRequires-Dist: torchvision\n"
-BACKEND = f"""\
-import zipfile
-from pathlib import Path
-
-{inspect.getsource(write_wheel)}
-def build_editable(folder, config_settings=None, metadata_directory=None):
-    write_wheel(folder, "course_utils", "0.1.0", ("course.pth", str(Path.cwd())), needs={NEEDS!r})
-    return "course_utils-0.1.0-py3-none-any.whl"
+PIP = """\
+import sys
+with open("pip.log", "a") as log:
+    print(*sys.argv[1:], file=log)
+sys.exit("nowhere" in sys.argv)
 """
-PYPROJECT = """\
-build-system = {requires = [], build-backend = "backend", backend-path = ["."]}
-project = {name = "course-utils", version = "0.1.0", optional-dependencies.dev = []}
-"""
-
-
-@pytest.fixture
-def course(tmp_path):
-    """A small course with the real Makefile and commands, and two package indexes in folders: `pypi` and `cpu`."""
-    folder = tmp_path / "course"
-    (folder / "course_utils").mkdir(parents=True)
-    for module in (ROOT / "course_utils").glob("*.py"):
-        shutil.copy(module, folder / "course_utils")
-    shutil.copy(ROOT / "Makefile", folder)
-    (folder / "pyproject.toml").write_text(PYPROJECT)
-    (folder / "backend.py").write_text(BACKEND)
-    for index, version in (("pypi", "2.15.0"), ("cpu", "2.15.0+cpu")):
-        for name in ("torch", "torchvision"):
-            place = tmp_path / index / name
-            place.mkdir(parents=True)
-            write_wheel(place, name, version)
-            (place / "index.html").write_text("".join(f'<a href="{each.name}">x</a>' for each in place.glob("*.whl")))
-    return folder
 
 
 @needs_make
 @pytest.mark.slow
-def test_the_environment_is_made_once_and_a_failed_torch_does_not_stick(course):
-    tmp, moved = course.parent, course.parent / "moved"
+def test_the_environment_is_made_once_and_a_failed_torch_does_not_stick(tmp_path):
+    """With a real environment, and a pip that notes what it is asked for."""
+    course, moved = tmp_path / "course", tmp_path / "moved"
+    course.mkdir()
+    shutil.copy(ROOT / "Makefile", course)
+    (course / "pyproject.toml").touch()
+    (tmp_path / "pip.py").write_text(PIP)
 
-    def setup(*arguments: str, folder: Path = course, cpu: str = "cpu") -> tuple[int, bool, str]:
-        """The status of `make setup`, whether pip was asked, and the torch that is there then."""
-        wheels = f"CPU_WHEELS={(tmp / cpu).as_uri()}"
-        done = make(folder, "setup", wheels, *arguments, PIP_INDEX_URL=(tmp / "pypi").as_uri())
-        there = [path.name for path in folder.glob(".venv/lib/python*/site-packages/torch-*.dist-info")]
-        return done.returncode, "Setting the course up" in done.stdout, "".join(there)
+    def setup(*arguments: str, folder: Path = course, wheels: str = "cpu") -> tuple[int, list[str]]:
+        (folder / "pip.log").write_text("")
+        done = make(folder, "setup", f"CPU_WHEELS={wheels}", *arguments, PYTHONPATH=str(tmp_path))
+        asked = (folder / "pip.log").read_text().replace("install --disable-pip-version-check ", "")
+        assert ("Setting the course up" in done.stdout) == bool(asked)
+        return done.returncode, asked.splitlines()
 
-    assert setup("TORCH=cpu", cpu="nowhere")[:2] == (2, True)
-    assert setup() == (0, True, "torch-2.15.0.dist-info")
-    assert setup() == (0, False, "torch-2.15.0.dist-info")
-    assert setup("TORCH=cpu") == (0, True, "torch-2.15.0+cpu.dist-info")
-    assert setup() == (0, False, "torch-2.15.0+cpu.dist-info"), "what is there stays"
+    torch, rest = "--upgrade --index-url {} torch torchvision", "-e .[dev]"
+    assert setup("TORCH=cpu", wheels="nowhere") == (2, [torch.format("nowhere")])
+    assert setup() == (0, [rest]), "what failed does not stick"
+    assert setup() == (0, [])
+    assert setup("TORCH=cpu") == (0, [torch.format("cpu"), rest])
+    assert setup() == (0, []), "what is there stays"
     os.utime(course / "pyproject.toml")
-    assert setup() == (0, True, "torch-2.15.0+cpu.dist-info"), "new requirements are installed"
+    assert setup() == (0, [torch.format("cpu"), rest]), "new requirements are installed"
     course.rename(moved)
-    assert setup(folder=moved)[:2] == (0, True), "a course that was moved is installed again"
+    assert setup(folder=moved) == (0, [torch.format("cpu"), rest]), "a course that was moved is installed again"
     shutil.rmtree(moved / ".venv" / "bin")
-    assert setup(folder=moved)[:2] == (0, True), "a Python that is gone is replaced"
-    assert "Start with: make lab" in make(moved, "help").stdout
+    assert setup(folder=moved) == (0, [torch.format("cpu"), rest]), "a Python that is gone is replaced"
