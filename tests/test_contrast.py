@@ -192,7 +192,7 @@ def besides() -> dict[str, str]:
         f"outcome: {stage}": Outcome("f", stage, "got `1`, expected `2`", "a cause", "a note", 1, 3)._repr_html_()
         for stage in Stage
     }
-    findings = tuple(doctor.Finding("a", status, "`torch`", "details", "do this") for status in doctor.EDGES)
+    findings = tuple(doctor.Finding(status, "`torch`", "details", "do this") for status in doctor.EDGES)
     flow = explorers.GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "print")], step=3)
     hooks = explorers.ModelHooks("small net", hooks=[("relu", "forward hook", "replace by zero")])
     call = explorers.LifeOfACall("plain", hooks=[("forward hook", "relu"), ("forward pre-hook", "global")], step=9)

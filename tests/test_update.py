@@ -1,8 +1,10 @@
 """An update keeps what is the learner's: answers, cells of their own, edits and outputs. So is the file as it was."""
 
 import copy
+import hashlib
 import json
 import re
+from unittest.mock import DEFAULT, patch
 
 import nbformat
 import pytest
@@ -10,44 +12,28 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from course_utils.lab import update
-from course_utils.lab.update import BACKUPS, BASE, merge, update_lessons
+from course_utils.lab.update import BACKUPS, BASE, CHANGED, GONE, NEW_TASK, merge, update_lessons
 from course_utils.root import ROOT
 
-SKELETON = 'def {name}(x):\n    """{task}"""\n    ...'
-ANSWER = 'def {name}(x):\n    """{task}"""\n    return x + {number}'
+TITLE, SETUP, EXAMPLE = "text-1: # A lesson", "setup-1: import math", "code-1: print(math.pi)"
+F, G = (f'answer-{name}: def {name}(x):\n    """Do it."""\n    ...' for name in "fg")
+MY_F, NEW_F = F.replace("...", "return x + 1"), F.replace("Do it", "Do it well")
+END = "text-2: ## Summary"
+OLD = (TITLE, SETUP, F, EXAMPLE, G, END)
 
 
-def cell(cell_id: str, source: str, kind: str = "code", **more) -> dict:
-    extra = {"outputs": [], "execution_count": None} if kind == "code" else {}
-    return {"id": cell_id, "cell_type": kind, "metadata": {}, "source": source, **extra, **more}
+def notebook(*cells: str) -> nbformat.NotebookNode:
+    """A notebook of cells that are written as `id: source`; a text's or a note's id says that it is one."""
+    made = nbformat.v4.new_notebook()
+    for name, source in (cell.split(": ", 1) for cell in cells):
+        new = nbformat.v4.new_markdown_cell if name.startswith(("text", "note")) else nbformat.v4.new_code_cell
+        made.cells.append(new(source, id=name))
+    return made
 
 
-def notebook(*cells: dict) -> dict:
-    return {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [copy.deepcopy(one) for one in cells]}
-
-
-def skeleton(name: str, task: str = "Do it.") -> dict:
-    return cell(f"answer-{name}", SKELETON.format(name=name, task=task))
-
-
-def answered(name: str, number: int = 1, task: str = "Do it.") -> dict:
-    return cell(f"answer-{name}", ANSWER.format(name=name, number=number, task=task))
-
-
-TITLE = cell("text-1", "# A lesson", "markdown")
-SETUP = cell("setup-1", "import math")
-EXAMPLE = cell("code-1", "print(math.pi)")
-END = cell("text-2", "## Summary", "markdown")
-OLD = notebook(TITLE, SETUP, skeleton("f"), EXAMPLE, skeleton("g"), END)
-
-
-def read(made: dict) -> nbformat.NotebookNode:
-    return update._read(json.dumps(made).encode())
-
-
-def merged(mine: dict, new: dict, base: dict | None = OLD) -> tuple[list[dict], str]:
-    """The cells and the words of a merge, whose notebook is valid."""
-    made, words = merge(read(mine), read(new), base and read(base))
+def merged(*notebooks: dict | None) -> tuple[list[nbformat.NotebookNode], str]:
+    """The cells and the words of a merge of mine, new and base, whose notebook is valid."""
+    made, words = merge(*(each and update._read(json.dumps(each).encode()) for each in notebooks))
     nbformat.validate(made)
     return made.cells, words
 
@@ -56,120 +42,69 @@ def sources(cells: list[dict]) -> list[str]:
     return [one["source"] for one in cells]
 
 
-# ------------------------------------------------------------------------------------------------------- what is kept
+def said(answers: str, cells: str) -> str:
+    return f"with your {answers} and {cells} of your own."
 
 
-def test_an_answer_stands_in_its_cell_with_its_output_and_the_rest_is_new():
-    output = {"output_type": "stream", "name": "stdout", "text": "hello"}
-    mine = notebook(TITLE, SETUP, answered("f") | {"outputs": [output]}, EXAMPLE, skeleton("g"), END)
-    new = notebook(
-        TITLE | {"source": "# The lesson", "id": "text-9"},
-        SETUP,
-        skeleton("f"),
-        cell("n", "More.", "markdown"),
-        EXAMPLE,
-    )
-    expected = copy.deepcopy(new["cells"])
-    expected[2] = mine["cells"][2]
-    assert merged(mine, new) == (expected, "with your 1 answer and 0 cells of your own.")
+NONE = said("0 answers", "0 cells")
+BOTH = f"{NONE} Where both you and the update had changed a cell, both versions are there."
+FIRST, NOTE, OWN, NEW = "note-3: first", "note-1: mine", "own: 1 + 1", "code-9: new()"
+LONG = "text-a: Hooks see the gradient as soon as it is computed.\nThey may change it."
+NEW_LONG = LONG.replace("soon", "quickly").replace("text-a", "text-b")
+DIGEST = hashlib.sha256(b"old()").hexdigest()[:8]  # of which the id of a cell without a name is made
+EDITED, GONE_F = f"code-{DIGEST[::-1]}: mine()", "answer-h: def h(x): ..."
+CASES = {  # the old edition, the learner's copy, the new edition; what becomes of them ("?" is a new id), in words
+    "cells of one's own stay behind the cell they followed": (
+        OLD, (FIRST, TITLE, NOTE, SETUP, F, EXAMPLE, OWN, G, END), (TITLE, NEW, SETUP, EXAMPLE, F, G, END),
+        (FIRST, TITLE, NOTE, NEW, SETUP, EXAMPLE, OWN, F, G, END), said("0 answers", "3 cells")),
+    "the learner changed it": (["x: a = 1"], ["x: a = 2"], ["x: a = 1"], ["x: a = 2"], NONE),
+    "the course changed it": (["x: a = 1"], ["x: a = 1"], ["x: a = 3"], ["x: a = 3"], NONE),
+    "both changed the same": (["x: a = 1"], ["x: a = 2"], ["x: a = 2"], ["x: a = 2"], NONE),
+    "both, other lines": (["x: a\nb\nc"], ["x: A\nb\nc"], ["x: a\nb\nC"], ["x: A\nb\nC"], NONE),
+    "both, one line": (["x: a = 1"], ["x: a = 2"], ["x: a = 3"], ["x: a = 3", f"?: {CHANGED}", "?: a = 2"], BOTH),
+    "reworded under another id": ([LONG], [f"{LONG}\n\n*Mine.*"], [NEW_LONG], [f"{NEW_LONG}\n\n*Mine.*"], NONE),
+    "a new task": ([F], [MY_F], [NEW_F], [f"?: {NEW_TASK.format(NEW_F[10:])}", MY_F], said("1 answer", "0 cells")),
+    "a new task, not begun": ([F], [F], [NEW_F], [NEW_F], NONE),
+    "edited and removed": (
+        OLD, (TITLE, f"{SETUP}, re", EXAMPLE, F), (TITLE, F), (TITLE, f"?: {GONE}", "?: import math, re", F), BOTH),
+    "without a base the ids tell what was edited": (
+        None, (TITLE, f"code-{DIGEST}: old()", EDITED, MY_F, GONE_F), (TITLE, NEW, F),
+        (TITLE, NEW, EDITED, MY_F, GONE_F), said("1 answer", "2 cells")),
+}  # fmt: skip
 
 
-def test_cells_of_ones_own_stay_behind_the_cell_they_followed_in_whatever_order_the_lesson_comes():
-    note, code, first = cell("n1", "my note", "markdown"), cell("n2", "1 + 1"), cell("n3", "first", "markdown")
-    mine = notebook(first, TITLE, note, SETUP, skeleton("f"), EXAMPLE, code, skeleton("g"), END)
-    fresh = cell("code-9", "new()")
-    cells, words = merged(mine, notebook(TITLE, fresh, SETUP, EXAMPLE, skeleton("f"), skeleton("g"), END))
-    assert [one.id for one in cells] == [
-        *("n3", "text-1", "n1", "code-9", "setup-1", "code-1", "n2", "answer-f", "answer-g", "text-2")
-    ]
-    assert words == "with your 0 answers and 3 cells of your own."
+@pytest.mark.parametrize(("base", "mine", "new", "found", "words"), CASES.values(), ids=CASES)
+def test_what_becomes_of_each_cell(base, mine, new, found, words):
+    cells, saying = merged(notebook(*mine), notebook(*new), base and notebook(*base))
+    named = {cell["id"] for made in (mine, new) for cell in notebook(*made)["cells"]}
+    assert [f"{cell.id if cell.id in named else '?'}: {cell.source}" for cell in cells] == list(found)
+    assert saying == words
 
 
-@pytest.mark.parametrize(
-    ("base", "mine", "new", "found"),
-    [
-        ("a = 1", "a = 2", "a = 1", ["a = 2"]),
-        ("a = 1", "a = 1", "a = 3", ["a = 3"]),
-        ("a = 1", "a = 2", "a = 2", ["a = 2"]),
-        ("a = 1\nb = 1\nc = 1", "a = 2\nb = 1\nc = 1", "a = 1\nb = 1\nc = 3", ["a = 2\nb = 1\nc = 3"]),
-        ("a = 1", "a = 2", "a = 3", ["a = 3", update.CHANGED, "a = 2"]),
-    ],
-    ids=["only the learner", "only the course", "both the same", "both, other lines", "both, the same line"],
-)
-def test_a_cell_that_somebody_changed(base, mine, new, found):
-    notebooks = [notebook(TITLE, cell("the-one", text), END) for text in (mine, new, base)]
-    cells, words = merged(*notebooks)
-    assert sources(cells) == ["# A lesson", *found, "## Summary"]
-    assert ("both versions are there" in words) == (len(found) == 3)
+def test_a_cell_of_another_kind_is_the_learners_own():
+    mine = notebook(TITLE)
+    mine.cells.append(nbformat.v4.new_raw_cell("print(math.pi)", id="code-1"))
+    cells, _ = merged(mine, notebook(*OLD), notebook(*OLD))
+    assert sorted(cell.cell_type for cell in cells if cell.source == "print(math.pi)") == ["code", "raw"]
 
 
-def test_an_edited_cell_that_the_update_removed_is_there_with_a_note_and_others_are_gone():
-    mine = notebook(TITLE, SETUP | {"source": "x = 1\ny = 2\nimport cmath"}, EXAMPLE, skeleton("f"))
-    cells, _ = merged(mine, notebook(TITLE, skeleton("f")))
-    assert sources(cells) == ["# A lesson", update.GONE, "x = 1\ny = 2\nimport cmath", skeleton("f")["source"]]
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+BODIES = st.sampled_from(["return x", "return (", "x = 1\n    return x", "print('é ü 漢')", "..."])
+TEXTS = st.sampled_from(["def f(x):\n    return 2", "import os", "x = (", "", "%time 1", "# my note"])
 
 
-def test_a_cell_that_was_reworded_under_another_id_is_the_same_cell():
-    old = cell("text-a", "Hooks see the gradient as soon as it is computed.\nThey may change it.", "markdown")
-    mine = old | {"source": f"{old['source']}\n\n*My note.*"}
-    new = old | {"id": "text-b", "source": old["source"].replace("soon", "quickly")}
-    cells, _ = merged(notebook(TITLE, mine, EXAMPLE), notebook(TITLE, new, EXAMPLE), notebook(TITLE, old, EXAMPLE))
-    assert sources(cells)[1] == f"{new['source']}\n\n*My note.*"
-    assert cells[1].id == "text-b"
-
-
-def test_a_new_task_is_shown_above_an_answer_to_the_old_one():
-    mine = notebook(TITLE, answered("f"), skeleton("g"))
-    new = notebook(TITLE, skeleton("f", "Do it well."), skeleton("g", "Do it well."))
-    (_, note, answer, untouched), _ = merged(mine, new, notebook(TITLE, skeleton("f"), skeleton("g")))
-    assert note.cell_type == "markdown"
-    assert "Do it well." in note.source
-    assert (answer.id, answer.source) == ("answer-f", answered("f")["source"])
-    assert untouched.source == skeleton("g", "Do it well.")["source"]
-
-
-def test_a_cell_of_another_kind_under_a_known_id_is_the_learners_own():
-    mine = notebook(TITLE, EXAMPLE | {"cell_type": "raw"}, END)
-    del mine["cells"][1]["outputs"], mine["cells"][1]["execution_count"]
-    cells, _ = merged(mine, OLD)
-    assert [one.cell_type for one in cells if one.source == "print(math.pi)"] in (["raw", "code"], ["code", "raw"])
-
-
-def test_without_a_base_the_ids_tell_what_the_learner_changed():
-    """A cell without a name is called by its text, so an old one that was not edited shows as such."""
-    by_text = cell("code-41c2f5d3", "old()")
-    made = update.hashlib.sha256(b"old()").hexdigest()[:8]
-    edited = cell(f"code-{made[::-1]}", "mine()")
-    mine = notebook(TITLE, by_text | {"id": f"code-{made}"}, edited, answered("f"), answered("gone"))
-    cells, words = merged(mine, notebook(TITLE, cell("code-9", "new()"), skeleton("f")), None)
-    assert sorted(sources(cells)[1:]) == sorted(
-        ["new()", "mine()", *(answered(name)["source"] for name in ("f", "gone"))]
-    )
-    assert words.startswith("with your 1 answer and 2 cells of your own.")
-
-
-# ------------------------------------------------------------------------------------ what a learner's notebook may be
-
-
-def edit_at_random(draw, old: dict) -> tuple[dict, list[str]]:
-    """A learner's notebook made from the edition `old`, and the texts in it that are the learner's own."""
-    mine, own = copy.deepcopy(old), []
-    words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-    for one in mine["cells"]:
-        if one["id"].startswith("answer") and draw(st.booleans()):
-            body = draw(st.sampled_from(["return x", "return (", "x = 1\n    return x", "print('é ü 漢')", "..."]))
-            one["source"] = f"def {one['id'][-1]}(x):\n    {body}  # {len(own)}"
-        elif not one["id"].startswith("answer") and draw(st.integers(0, 3)) == 0:
-            one["source"] = f"# {draw(words)!r} {len(own)}"
-        else:
-            continue
-        own.append(one["source"])
+def edit_at_random(draw) -> tuple[dict, list[str]]:
+    """A learner's copy of the old edition, and the texts in it that are the learner's own."""
+    mine, own = list(OLD), []
+    for place, name in enumerate(cell.split(": ")[0] for cell in OLD):
+        if draw(st.integers(0, 2)) == 0:
+            text = f"def {name[-1]}(x):\n    {draw(BODIES)}" if name.startswith("answer") else repr(draw(WORDS))
+            own.append(f"{text}  # {place}")
+            mine[place] = f"{name}: {own[-1]}"
     for number in range(draw(st.integers(0, 4))):
-        source = draw(st.sampled_from(["def f(x):\n    return 2", "import os", "x = (", "", "%time 1", "# my note"]))
-        own.append(f"{source}\n# {draw(words)!r} {number} of my own")
-        one = cell(f"own-{number}", own[-1], draw(st.sampled_from(["code", "markdown"])))
-        mine["cells"].insert(draw(st.integers(0, len(mine["cells"]))), one)
-    return mine, own
+        own.append(f"{draw(TEXTS)}\n# {draw(WORDS)!r} {number} of my own")
+        mine.insert(draw(st.integers(0, len(mine))), f"{draw(st.sampled_from(['own', 'note']))}-{number}: {own[-1]}")
+    return notebook(*mine), own
 
 
 def spoil_ids(draw, mine: dict) -> bool:
@@ -186,16 +121,15 @@ def spoil_ids(draw, mine: dict) -> bool:
     return how == "as they are"
 
 
-def change_edition(draw, old: dict) -> dict:
-    """Another edition: cells reworded, removed, added, in another order."""
-    cells = []
-    for number, one in enumerate(copy.deepcopy(old["cells"])):
-        what, answer = draw(st.sampled_from(["same", "same", "reworded", "renamed", "removed"])), "def" in one["source"]
-        if what in ("reworded", "renamed"):
-            one["source"] = one["source"].replace("Do it.", "Do it anew.") if answer else f"{one['source']}  # new"
-        one["id"] = f"renamed-{number}" if what == "renamed" and not answer else one["id"]
-        cells += [] if what == "removed" and not answer else [one]
-    cells += [cell(f"added-{number}", f"# added {number}") for number in range(draw(st.integers(0, 3)))]
+def change_edition(draw) -> dict:
+    """Another edition: cells reworded, renamed, removed, added, in another order."""
+    cells = [f"added-{number}: # added" for number in range(draw(st.integers(0, 3)))]
+    for name, source in (cell.split(": ", 1) for cell in OLD):
+        others = ["renamed", "removed"] * (not name.startswith("answer"))
+        what = draw(st.sampled_from(["same", "same", "reworded", *others]))
+        new = source.replace("Do it.", "Do it anew.") if "Do it." in source else f"{source}  # new"
+        name += "-renamed" * (what == "renamed")
+        cells += [f"{name}: {source if what == 'same' else new}"] * (what != "removed")
     return notebook(*draw(st.permutations(cells)))
 
 
@@ -204,10 +138,9 @@ def change_edition(draw, old: dict) -> dict:
 @settings(deadline=None, max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.data())
 def test_whatever_the_learner_did_an_update_loses_nothing(data):
-    mine, own = edit_at_random(data.draw, OLD)
+    mine, own = edit_at_random(data.draw)
     as_they_are = spoil_ids(data.draw, mine)
-    new = change_edition(data.draw, OLD)
-    base = OLD if data.draw(st.booleans()) else None
+    new, base = change_edition(data.draw), notebook(*OLD) if data.draw(st.booleans()) else None
     cells, _ = merged(mine, new, base)
     assert set(own) <= set(sources(cells)), "every text of the learner's is there, to the letter"
     ids = [one.id for one in cells]
@@ -217,7 +150,7 @@ def test_whatever_the_learner_did_an_update_loses_nothing(data):
     answers = {one["id"]: "".join(one["source"]) for one in mine["cells"] if as_they_are and "answer" in one["id"]}
     kept = {one.id: one.source for one in cells}
     assert all(kept[name] == answer for name, answer in answers.items() if answer in own), "an answer stays in its cell"
-    made = notebook(*cells)
+    made = new | {"cells": cells}
     assert sources(merged(made, new, new)[0]) == sources(cells), "a second update to the same edition changes nothing"
     assert set(own) <= set(sources(merged(made, new, base)[0])), "one that was interrupted goes on"
 
@@ -225,133 +158,84 @@ def test_whatever_the_learner_did_an_update_loses_nothing(data):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("0[1-8]*.ipynb")), ids=lambda path: path.stem)
 def test_a_real_lesson_keeps_answers_notes_and_outputs(path):
-    new = json.loads(path.read_text(encoding="utf-8"))
-    mine = copy.deepcopy(new)
-    del mine["cells"][3:5]  # as the edition before had them
-    answers = {}
-    for one in mine["cells"]:
-        one["source"] = "".join(one["source"])
-        if one["id"].startswith("answer-"):
-            answers[one["id"]] = one["source"] = one["source"].replace("...", "return 'my answer'")
-    base = copy.deepcopy(mine)
-    for one in base["cells"]:
-        one["source"] = one["source"].replace("return 'my answer'", "...") if one["id"] in answers else one["source"]
-    mine["cells"].insert(9, cell("mine", "my own cell"))
+    new = nbformat.read(path, as_version=4)
+    base = copy.deepcopy(new)
+    del base.cells[3:5]  # as the edition before had them
+    mine = copy.deepcopy(base)
+    answers = {cell.id: cell for cell in mine.cells if cell.id.startswith("answer-")}
+    for cell in answers.values():
+        cell.source = cell.source.replace("...", "return 'my answer'")
+    mine.cells.insert(9, nbformat.v4.new_code_cell("my own cell", id="mine"))
     cells, words = merged(mine, new, base)
-    assert answers.items() <= {one.id: one.source for one in cells}.items()
-    assert [one.id for one in cells if one.id != "mine"] == [one["id"] for one in new["cells"]]
-    assert words == f"with your {len(answers)} answers and 1 cell of your own."
-    assert [one.get("outputs") for one in cells if one.id != "mine"] == [one.get("outputs") for one in read(new).cells]
+    assert [cell for cell in cells if cell.id != "mine"] == [answers.get(cell.id, cell) for cell in new.cells]
+    assert words == said(f"{len(answers)} answers", "1 cell")
 
 
-# ------------------------------------------------------------------------------------------------------------ the files
+def write(path, *cells: str):
+    nbformat.write(notebook(*cells), path)
+    return path
 
 
 @pytest.fixture
 def course(tmp_path):
     """A lesson, and a learner's copy of it."""
-    lesson = tmp_path / "notebooks" / "01_one.ipynb"
-    lesson.parent.mkdir()
-    write(lesson, OLD)
+    lesson = write(tmp_path / "01_one.ipynb", *OLD)
     list(update_lessons([lesson], tmp_path / "work"))
     return lesson, tmp_path / "work" / "01_one.ipynb"
 
 
-def write(path, made: dict) -> None:
-    path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def edition(number: int) -> dict:
-    return notebook(cell(f"text-{number}0", f"# Edition {number}", "markdown"), skeleton("f"), skeleton("g"))
-
-
-def names_in(folder) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_nothing_is_said_or_written_while_the_edition_is_the_same(course):
+def test_an_untouched_copy_is_replaced_and_nothing_is_done_while_the_edition_is_the_same(course):
     lesson, mine = course
+    write(lesson, TITLE, F)
+    assert list(update_lessons([lesson], mine.parent)) == [("01_one.ipynb: a new edition.", mine, None)]
     assert mine.read_bytes() == lesson.read_bytes()
     mine.write_text("whatever")
     assert list(update_lessons([lesson], mine.parent)) == []
-    assert names_in(mine.parent) == [BASE, "01_one.ipynb"]
     assert mine.read_text() == "whatever"
-
-
-def test_an_untouched_copy_is_replaced_without_a_backup(course):
-    lesson, mine = course
-    write(lesson, edition(2))
-    assert list(update_lessons([lesson], mine.parent)) == [("01_one.ipynb: a new edition.", mine, None)]
-    assert mine.read_bytes() == lesson.read_bytes()
-    assert names_in(mine.parent) == [BASE, "01_one.ipynb"]
-    assert list(update_lessons([lesson], mine.parent)) == []
+    assert {path.name for path in mine.parent.iterdir()} == {BASE, mine.name}, "no backup was needed"
 
 
 def test_a_copy_with_answers_is_renewed_and_no_backup_is_overwritten(course, monkeypatch):
     lesson, mine = course
     monkeypatch.setattr(update.time, "strftime", lambda _: "2030-01-02_0304")
-    written = []
-    for number in range(2, 5):
-        write(mine, notebook(TITLE, answered("f", number), cell("n1", "mine", "markdown")))
-        written.append(mine.read_bytes())
-        write(lesson, edition(number))
+    for end in ("", "-2", "-3"):
+        before = write(mine, MY_F, f"note-1: mine {end}").read_bytes()
+        write(lesson, f"text-{end}: # Edition {end}", F, G)
         (found,) = update_lessons([lesson], mine.parent)
-        assert answered("f", number)["source"] in sources(read(json.loads(mine.read_text())).cells)
-    assert re.fullmatch(
-        r"01_one\.ipynb: a new edition, with your 1 answer and \d cells? of your own\. "
-        r"The file as it was: backups/01_one\.2030-01-02_0304-3\.ipynb\.",
-        found.sentence,
-    )
-    backups = [mine.parent / BACKUPS / f"01_one.2030-01-02_0304{end}.ipynb" for end in ("", "-2", "-3")]
-    assert [path.read_bytes() for path in backups] == written
-    assert found.backup == backups[-1]
+        place = f"{BACKUPS}/01_one.2030-01-02_0304{end}.ipynb"
+        words = f"{said('1 answer', '1 cell')} The file as it was: {place}."
+        assert found == (f"01_one.ipynb: a new edition, {words}", mine, mine.parent / place)
+        assert found.backup.read_bytes() == before
+    assert len(list((mine.parent / BACKUPS).iterdir())) == 3
 
 
-@pytest.mark.parametrize(
-    "content", [b"", json.dumps(OLD).encode()[:-20], b"\xff", b"[1]", b'{"nbformat": 4, "cells": 3}']
-)
-def test_what_is_no_notebook_is_left_alone_and_named(course, content):
-    lesson, mine = course
-    mine.write_bytes(content)
-    write(lesson, edition(2))
-    for _ in range(2):  # and said again the next time
-        (found,) = update_lessons([lesson], mine.parent)
-        assert re.match(r"01_one\.ipynb: left as it is \(.+\)\. For the new edition, rename it", found.sentence)
-        assert found.written is None
-        assert mine.read_bytes() == content
-
-
-def test_a_folder_and_a_notebook_of_another_name_are_left_alone_and_named(course):
+@pytest.mark.parametrize("content", [b"", json.dumps(notebook(*OLD)).encode()[:-20], b"\xff", b"[1]", None])
+def test_what_is_no_notebook_or_no_lessons_is_left_alone_and_named(course, content):
     lesson, mine = course
     mine.rename(mine.with_name("my_first.ipynb"))
-    mine.mkdir()
-    write(lesson, edition(2))
-    sentences = [found.sentence for found in update_lessons([lesson], mine.parent)]
-    assert "Is a directory" in sentences[0]
-    assert sentences[1] == "my_first.ipynb: left as it is, because no lesson has this name."
+    mine.mkdir() if content is None else mine.write_bytes(content)
+    write(lesson, TITLE)
+    for _ in range(2):  # and said again the next time
+        found, other = update_lessons([lesson], mine.parent)
+        assert re.match(r"01_one\.ipynb: left as it is \(.+\)\. For the new edition, rename it", found.sentence)
+        assert found.written is None
+        assert other.sentence == "my_first.ipynb: left as it is, because no lesson has this name."
+        assert content is None or mine.read_bytes() == content
 
 
 @pytest.mark.parametrize("step", range(3))
-def test_interrupted_at_any_write_nothing_is_lost_and_the_next_run_goes_on(course, monkeypatch, step):
+def test_interrupted_at_any_write_nothing_is_lost_and_the_next_run_goes_on(course, step):
     lesson, mine = course
-    write(mine, notebook(TITLE, answered("f"), cell("n1", "mine", "markdown"), EXAMPLE | {"source": "edited()"}))
-    before = mine.read_bytes()
-    write(lesson, edition(2))
-    calls = []
-
-    def interrupted(path, content):
-        calls.append(path)
-        if len(calls) > step:
-            raise KeyboardInterrupt
-        return write_whole(path, content)
-
-    write_whole = update.write_whole
-    with monkeypatch.context() as patch:
-        patch.setattr(update, "write_whole", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            list(update_lessons([lesson], mine.parent))
+    before = write(mine, TITLE, MY_F, "note-1: mine", "code-1: edited()").read_bytes()
+    write(lesson, "text-2: # Edition 2", F, G)
+    results = [*[DEFAULT] * step, KeyboardInterrupt]
+    with (
+        patch.object(update, "write_whole", wraps=update.write_whole, side_effect=results),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        list(update_lessons([lesson], mine.parent))
     list(update_lessons([lesson], mine.parent))
-    found = sources(read(json.loads(mine.read_text())).cells)
-    assert {"# Edition 2", answered("f")["source"], "mine", "edited()"} <= set(found)
+    found = sources(nbformat.read(mine, as_version=4).cells)
+    assert {"# Edition 2", MY_F[10:], "mine", "edited()"} <= set(found)
     assert before in [path.read_bytes() for path in mine.parent.glob(f"{BACKUPS}/*.ipynb")]
     assert list(update_lessons([lesson], mine.parent)) == []

@@ -16,7 +16,6 @@ from course_utils.exercises.judging import judge
 from course_utils.root import CourseError, recorded_path
 
 if TYPE_CHECKING:
-    from course_utils.exercises.engine import Exercise
     from course_utils.exercises.evidence import Evidence
 
 PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
@@ -26,7 +25,7 @@ class NotRecorded(CourseError):
     """There is no recorded result to compare with; `check` says the message to the learner."""
 
 
-def record(exercises: Sequence[Exercise], seeds: Sequence[int]) -> dict[str, Any]:
+def record(exercises: Sequence[Any], seeds: Sequence[int]) -> dict[str, Any]:
     """The keys of `exercises` for every seed, ready for JSON. What answers print is not compared, and not kept.
 
     Raises `NotRecorded` for a key by which a mistake would not be told: something did not work here as it should.

@@ -3,8 +3,6 @@
 While all is well, it shows no version, path or number of the machine; `doctor(details=True)` adds those.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata as installed
 import os
@@ -17,21 +15,24 @@ from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
-from course_utils.lab.jupyter import MARKER, WORK
+from course_utils.exercises.saved_progress import location
+from course_utils.root import ROOT
 from course_utils.show import BAD, CAUTION, GOOD, NEUTRAL, code_spans
 
 SYMBOLS = {"ok": "✓", "warn": "!", "fail": "✗", "note": "i"}
 EDGES = {"ok": GOOD, "warn": CAUTION, "fail": BAD, "note": NEUTRAL}
 PRETRAINED = ("alexnet", "resnet34", "squeezenet1_1")
+WIDGETS = ("ipywidgets>=8", "comm", "jupyterlab_widgets>=3")
 REINSTALL = "in the course's folder run `make setup`, then restart the kernel (menu Kernel, Restart Kernel)."
 MAKE_AGAIN = "close Jupyter, delete the folder `.venv` and run `make lab`, with `PYTHON=python3.12` for another Python."
+ONE_INDEX = "PyTorch and torchvision must come from one index."
 OWN_KERNEL = "menu Kernel, Change Kernel, choose Python 3 (ipykernel); or open the lessons with `make lab`."
+FREE_SOME = "free some space: the lessons want 1 GB."
 
 
 class Finding(NamedTuple):
     """What one check found: ok, warn (not all of a lesson runs), fail, or note; in a sentence; how to mend it."""
 
-    name: str
     status: str
     found: str
     mend: str = ""
@@ -44,24 +45,21 @@ class Diagnosis(NamedTuple):
     findings: tuple[Finding, ...]
     details: bool = False
 
-    @property
-    def summary(self) -> str:
-        """How many checks are fine."""
+    def _summary(self) -> str:
         fine = [one.status == "ok" for one in self.findings if one.status != "note"]
-        if all(fine):
-            return "All is well: the lessons can start."
-        return f"{sum(fine)} of {len(fine)} checks are fine; the lines above say how to mend the rest."
+        rest = f"{sum(fine)} of {len(fine)} checks are fine; the lines above say how to mend the rest."
+        return "All is well: the lessons can start." if all(fine) else rest
 
-    def _shown(self) -> Iterator[tuple[str, list[str]]]:
-        for _, status, found, mend, details in self.findings:
-            if self.details or status != "note":
-                yield (
-                    status,
-                    [found, *[details] * bool(self.details and details), *[f"To mend it: {mend}"] * bool(mend)],
-                )
+    def _shown(self) -> list[tuple[str, list[str]]]:
+        return [
+            (status, [line for line in (found, self.details and details, mend and f"To mend it: {mend}") if line])
+            for status, found, mend, details in self.findings
+            if self.details or status != "note"
+        ]
 
     def __repr__(self) -> str:
-        return "\n".join([*(f"{status:<6}" + "\n      ".join(lines) for status, lines in self._shown()), self.summary])
+        shown = [f"{status:<6}" + "\n      ".join(lines) for status, lines in self._shown()]
+        return "\n".join([*shown, self._summary()])
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -73,98 +71,79 @@ class Diagnosis(NamedTuple):
         return (
             '<div role="group" aria-label="What the doctor found" style="color:var(--jp-content-font-color0, inherit)">'
             f'<ul style="list-style:none;margin:0;padding:0">{rows}</ul>'
-            f"<p><strong>{self.summary}</strong></p></div>"
+            f"<p><strong>{self._summary()}</strong></p></div>"
         )
 
 
 def doctor(details: bool = False) -> Diagnosis:
     """Check the environment of this notebook and show what was found; with `details`, versions, paths and notes too."""
-    return Diagnosis((*examine(Path.cwd()), _look_for_copy(Path.cwd()), _look_for_weights()), details)
+    return Diagnosis((*examine(Path.cwd()), _look_for_copy()), details)
 
 
 def main() -> int:
     """Print the diagnosis of the environment that runs this, with details; return 1 where a check failed."""
-    findings = (*examine(WORK if WORK.is_dir() else WORK.parent), _look_for_weights())
+    work = ROOT / "work"
+    findings = tuple(examine(work if work.is_dir() else ROOT))
     print(Diagnosis(findings, details=True))
     return int(any(one.status == "fail" for one in findings))
 
 
 def examine(folder: Path) -> Iterator[Finding]:
     """What lessons in `folder` need, the most basic first. Raises nothing, whatever is missing or broken."""
+    python = f"Python {sys.version.split()[0]} at {sys.executable}"
+    old = f"Python is too old: {python}." * (sys.version_info < (3, 10))
+    yield _check("Python is new enough", old, MAKE_AGAIN, python)
     places = [*site.getsitepackages(), site.getusersitepackages()]
     course = next(iter(installed.distributions(name="course-utils", path=places)), None)
-    wanted = [Requirement(line) for line in (course and course.requires) or [] if "extra ==" not in line]
-    others = [one for one in wanted if one.name not in ("torch", "torchvision")]
-    python = f"Python {sys.version.split()[0]} at {sys.executable}"
-    old = "" if sys.version_info >= (3, 10) else f"Python is too old: {python}."
-    yield _check("Python is new enough", old, MAKE_AGAIN, python)
+    needed = map(Requirement, (course and course.requires) or [])
+    wanted = {one.name: one for one in needed if not one.marker or one.marker.evaluate()}
     for package, name in (("torch", "PyTorch"), ("torchvision", "torchvision")):
-        lacking = _lacking([one for one in wanted if one.name == package] or [Requirement(package)])
-        broken = "" if lacking else _broken(package)
-        mend = REINSTALL if lacking else f"{MAKE_AGAIN} PyTorch and torchvision must come from one index."
-        yield _check(f"{name} is new enough, and loads", lacking or broken, mend, f"{name} {_version(package)}")
-    yield _check("The other packages are new enough", _lacking(others), REINSTALL, ", ".join(map(_named, others)))
-    elsewhere = (
-        "" if course else f"The kernel is another Python than the course's: {sys.prefix} does not have the course."
-    )
-    yield _check("The kernel is the course's own", elsewhere, OWN_KERNEL, f"environment {sys.prefix}")
-    widgets = [Requirement(line) for line in ("ipywidgets>=8", "comm", "jupyterlab_widgets>=3")]
-    broken = _lacking(widgets) or _broken("ipywidgets")
-    yield _check("Widgets can be shown", broken, REINSTALL, ", ".join(map(_named, widgets)))
+        own = wanted.pop(package, Requirement(package))
+        yield _check_packages(f"{name} is new enough, and loads", [own], package, f"{MAKE_AGAIN} {ONE_INDEX}")
+    yield _check_packages("The other packages are new enough", wanted.values())
+    other = f"The kernel is another Python than the course's: {sys.prefix} does not have the course." * (not course)
+    yield _check("The kernel is the course's own", other, OWN_KERNEL, f"environment {sys.prefix}")
+    yield _check_packages("Widgets can be shown", [*map(Requirement, WIDGETS)], "ipywidgets")
     free = shutil.disk_usage(folder).free / 1e9
-    full = f"The disk is nearly full: {free:.1f} GB are free." if free < 1 else ""
-    yield _check(
-        "There is room on the disk", full, "free some space: the lessons want 1 GB.", f"{free:.0f} GB free", "warn"
-    )
-    shut = "" if os.access(folder, os.W_OK) else f"Nothing can be saved in {folder}."
+    full = f"The disk is nearly full: {free:.1f} GB are free." * (free < 1)
+    yield _check("There is room on the disk", full, FREE_SOME, f"{free:.0f} GB free", "warn")
+    shut = f"Nothing can be saved in {folder}." * (not os.access(folder, os.W_OK))
     yield _check("Files can be saved in this folder", shut, "move the course to a folder of your own.", str(folder))
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
+    weights = Path(os.environ.get("TORCH_HOME", cache)).expanduser() / "hub" / "checkpoints"
+    here = ", ".join(name for name in PRETRAINED if any(weights.glob(f"{name}-*.pth"))) or "none"
+    networks = f"Weights of pretrained networks: {here} of {', '.join(PRETRAINED)} here. The lessons go on without."
+    yield Finding("note", networks, details=str(weights))
 
 
 def _check(fine: str, wrong: str, mend: str, details: str, status: str = "fail") -> Finding:
-    return Finding(fine, status, wrong, mend) if wrong else Finding(fine, "ok", fine, "", details)
+    return Finding(status, wrong, mend) if wrong else Finding("ok", fine, "", details)
 
 
-def _version(name: str) -> str:
-    return next((one.version for one in installed.distributions(name=name)), "")
-
-
-def _named(one: Requirement) -> str:
-    return f"{one.name} {_version(one.name)}"
-
-
-def _lacking(wanted: Iterable[Requirement]) -> str:
-    """A sentence that names those of the requirements that are not met; "" where all are."""
+def _check_packages(fine: str, wanted: Iterable[Requirement], load: str = "", mend: str = REINSTALL) -> Finding:
+    """Are the `wanted` packages there and new enough? If so, does `load` load? `mend` helps where it does not."""
+    versions = {one: next((each.version for each in installed.distributions(name=one.name)), "") for one in wanted}
     lacking = [
-        f"{one.name} {_version(one.name) or 'is missing'} (needed: {one.specifier or 'any version'})"
-        for one in wanted
-        if not _version(one.name) or not one.specifier.contains(_version(one.name), prereleases=True)
+        f"{one.name} {version or 'is missing'} (needed: {one.specifier or 'any version'})"
+        for one, version in versions.items()
+        if not version or not one.specifier.contains(version, prereleases=True)
     ]
-    return f"Missing or too old: {', '.join(lacking)}." if lacking else ""
-
-
-def _broken(package: str) -> str:
-    """A sentence with what importing the package raises, if it does."""
+    if lacking:
+        return Finding("fail", f"Missing or too old: {', '.join(lacking)}.", REINSTALL)
     try:
-        importlib.import_module(package)
+        if load:
+            importlib.import_module(load)
     except Exception as error:  # a broken build can raise anything
-        return f"{package} does not load: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-    return ""
+        reason = str(error).strip().partition("\n")[0]
+        return Finding("fail", f"{load} does not load: {type(error).__name__}: {reason}", mend)
+    return Finding("ok", fine, "", ", ".join(f"{one.name} {version}" for one, version in versions.items()))
 
 
-def _look_for_copy(folder: Path) -> Finding:
+def _look_for_copy() -> Finding:
     """Is this a learner's copy, so that progress is saved? (Builds and tests of the lessons save none on purpose.)"""
     if os.environ.get("COURSE_PROGRESS", "").lower() == "off":
-        return Finding("copy", "note", "This is a build or a test of the lesson, so no progress is saved.")
-    if any((place / MARKER).exists() for place in (folder, *folder.parents)):
-        return Finding("copy", "note", "This is your copy of the lessons: your progress is saved in it.")
+        return Finding("note", "This is a build or a test of the lesson, so no progress is saved.")
+    if location():
+        return Finding("note", "This is your copy of the lessons: your progress is saved in it.")
     found = "This is not your copy of the lessons, so your progress is not saved."
-    return Finding("copy", "warn", found, "open the lessons with `make lab`, which copies them to the folder `work`.")
-
-
-def _look_for_weights() -> Finding:
-    """Which pretrained networks are here? Only a few cells want one, and they go on without."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
-    weights = Path(os.environ.get("TORCH_HOME", cache)).expanduser() / "hub" / "checkpoints"
-    here = [name for name in PRETRAINED if any(weights.glob(f"{name}-*.pth"))]
-    found = f"Weights of pretrained networks: {', '.join(here) or 'none'} of {', '.join(PRETRAINED)} here."
-    return Finding("pretrained", "note", f"{found} The lessons go on without.", details=str(weights))
+    return Finding("warn", found, "open the lessons with `make lab`, which copies them to the folder `work`.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,13 +15,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from course_utils.lab.update import Update, update_lessons
+import nbformat
+from nbformat.sign import NotebookNotary
+
+from course_utils.exercises.saved_progress import MARKER
+from course_utils.lab.update import update_lessons
 from course_utils.root import ROOT, CourseError, write_whole
 
 NOTEBOOKS = ROOT / "notebooks"
 WORK = ROOT / "work"
-MARKER = ".course-work"
-START = "00_start_here.ipynb"
 
 # A lesson opens without a question in the way: no news, no offer to update or rebuild.
 PAGE = {
@@ -28,16 +31,9 @@ PAGE = {
     "buildCheck": False,
     "disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True},
 }
-SETTINGS = {
-    "@jupyterlab/apputils-extension:notification": {
-        "fetchNews": "false",
-        "checkForUpdates": False,
-        "doNotDisturbMode": False,
-    }
-}
+SETTINGS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 SHORTCUTS = "@jupyterlab/shortcuts-extension:shortcuts"
 SCHEMA = Path(sys.prefix, "share", "jupyter", "lab", "schemas", "@jupyterlab", "notebook-extension", "tracker.json")
-IN_COMMAND_MODE = ".jp-Notebook.jp-mod-commandMode"
 
 
 def open_lab(port: int, arguments: Iterable[str] = ()) -> int:
@@ -47,10 +43,8 @@ def open_lab(port: int, arguments: Iterable[str] = ()) -> int:
     """
     with socket.socket() as client:
         if client.connect_ex(("127.0.0.1", port)) == 0:
-            raise CourseError(
-                f"Port {port} is in use, perhaps by a JupyterLab that is still open. Use another one:  "
-                f"make lab PORT={port + 1}"
-            )
+            perhaps = f"Port {port} is in use, perhaps by a JupyterLab that is still open."
+            raise CourseError(f"{perhaps} Use another one:  make lab PORT={port + 1}")
     home = Path(sys.prefix) / "jupyter-home"
     for sentence in prepare(home):
         print(sentence)
@@ -66,55 +60,36 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
 
     Returns what there is to say to the learner. Raises `CourseError` where there is no lesson.
     """
-    lessons = sorted(notebooks.glob("*.ipynb"))
+    lessons, sentences = sorted(notebooks.glob("*.ipynb")), []
     if not lessons:
         raise CourseError(
             f"There is no lesson in {notebooks}. Get the course again, or build them with: make notebooks"
         )
-    configure_lab(home)
-    if not (work / MARKER).exists():
-        write_whole(work / MARKER, "Your copies of the lessons. An update keeps what is yours in them.\n")
-    updates = list(update_lessons(lessons, work))
-    _trust([update for update in updates if update.written], home)
-    return [update.sentence for update in updates if update.sentence]
-
-
-def _trust(updates: list[Update], home: Path) -> None:
-    """Sign what was written, so that JupyterLab shows saved pictures at once, but for what it did not trust before."""
-    if not updates:
-        return
-    import nbformat
-    from nbformat.sign import NotebookNotary
-
-    notary = NotebookNotary(data_dir=str(home / "data"))
-    for update in updates:
-        if update.backup is None or notary.check_signature(nbformat.read(update.backup, as_version=4)):
-            notary.sign(nbformat.read(update.written, as_version=4))
-    notary.store.close()
-
-
-def configure_lab(home: Path) -> None:
-    """Write the settings under which JupyterLab opens without pop-ups into the folder `home`."""
     (home / "data").mkdir(parents=True, exist_ok=True)
     for name, content in (("page_config", PAGE), ("default_setting_overrides", SETTINGS | free_keys_for_widgets())):
         write_whole(home / "config" / "labconfig" / f"{name}.json", json.dumps(content, indent=2) + "\n")
+    if not (work / MARKER).exists():
+        write_whole(work / MARKER, "Your copies of the lessons. An update keeps what is yours in them.\n")
+    notary = NotebookNotary(data_dir=str(home / "data"))
+    for sentence, written, backup in update_lessons(lessons, work):
+        # What is signed shows its pictures at once. What JupyterLab did not trust before is not signed.
+        if written and (backup is None or notary.check_signature(nbformat.read(backup, as_version=4))):
+            notary.sign(nbformat.read(written, as_version=4))
+        sentences += [sentence] * bool(sentence)
+    notary.store.close()
+    return sentences
 
 
 def free_keys_for_widgets(schema: Path = SCHEMA) -> dict[str, Any]:
     """JupyterLab's settings under which a notebook's one-key shortcuts work everywhere but in a widget.
 
-    In command mode JupyterLab takes the arrow keys and single letters even where a widget has the focus: an arrow key
-    on radio buttons goes to another cell, and an x on a list cuts the cell with the list in it. `schema` is where the
-    installed JupyterLab keeps the shortcuts: each that works anywhere in a notebook is switched off, and comes back for
-    all places but widgets.
+    With its own, an arrow key on radio buttons goes to another cell, and an x on a list cuts the cell with the list.
+    Each shortcut in the installed JupyterLab's `schema` is switched off, and comes back for all places but widgets.
     """
     known = json.loads(schema.read_text(encoding="utf-8"))["jupyter.lab.shortcuts"] if schema.exists() else []
-    found = [
-        one for one in known if one["selector"].startswith(IN_COMMAND_MODE) and one["selector"].endswith(" :focus")
-    ]
-    off = [{**one, "disabled": True} for one in found]
+    found = [one for one in known if re.match(r"\.jp-Notebook\.jp-mod-commandMode.* :focus$", one["selector"])]
     outside = [{**one, "selector": one["selector"] + ":not(.jupyter-widgets *)"} for one in found]
-    return {SHORTCUTS: {"shortcuts": off + outside}} if found else {}
+    return {SHORTCUTS: {"shortcuts": [{**one, "disabled": True} for one in found] + outside}}
 
 
 def lab_command(port: int, arguments: Iterable[str], work: Path) -> list[str]:
@@ -124,7 +99,7 @@ def lab_command(port: int, arguments: Iterable[str], work: Path) -> list[str]:
         "ServerApp.port": port,
         "ServerApp.port_retries": 0,
         "ServerApp.root_dir": work,
-        "LabApp.default_url": f"/lab/tree/{START}" if (work / START).exists() else "/lab",
+        "LabApp.default_url": "/lab/tree/00_start_here.ipynb",
         "ServerApp.use_redirect_file": False,  # which a browser in a sandbox may not read
         "LabApp.extension_manager": "readonly",  # the other one asks the network
         "LanguageServerManager.autodetect": False,  # no lesson wants one, and looking for them starts npm
@@ -139,10 +114,10 @@ def isolate_jupyter(environment: Mapping[str, str], home: Path) -> dict[str, str
 
     A password, kernel or start-up file that the learner has elsewhere would ask questions or change what a lesson does.
     """
-    elsewhere = ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
+    theirs = ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
     own = {"CONFIG_DIR": "config", "DATA_DIR": "data", "RUNTIME_DIR": "runtime"}
     return {
-        **{name: value for name, value in environment.items() if name not in elsewhere},
+        **{name: value for name, value in environment.items() if name not in theirs},
         **{f"JUPYTER_{name}": str(home / folder) for name, folder in own.items()},
         "JUPYTER_PREFER_ENV_PATH": "1",
         "IPYTHONDIR": str(home / "ipython"),

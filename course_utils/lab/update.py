@@ -5,19 +5,20 @@ learner's copy, and the new edition. nbdime tells which cells are the same under
 file as it was goes to `backups`; every file is written whole, and where this was interrupted, the next run goes on.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import nbformat
+from nbformat import NotebookNode
+from nbformat.corpus.words import generate_corpus_id as new_id
+from nbformat.v4 import new_markdown_cell
 
 from course_utils.root import write_whole
-
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
 
 BASE, BACKUPS = ".base", "backups"
 CHANGED = "**The update changed the cell above, and so had you.** This is your version of it."
@@ -38,54 +39,44 @@ def update_lessons(lessons: Iterable[Path], work: Path) -> Iterator[Update]:
 
     What is no notebook, or has another name than a lesson, is left alone, and named where an edition is new.
     """
-    names, news = set(), False
+    lessons, news = list(lessons), False
     for lesson in lessons:
-        names.add(lesson.name)
         path, base = work / lesson.name, work / BASE / lesson.name
         edition, known = lesson.read_bytes(), base.read_bytes() if base.exists() else None
-        if path.exists() and known == edition:
-            continue
-        if path.exists() and (path.is_dir() or path.read_bytes() != edition):
-            news, update = True, _update(path, edition, known, work / BACKUPS)
-        else:
-            write_whole(path, edition)
-            update = Update("", path)
-        if update.written:
-            write_whole(base, edition)
-        yield update
-    for path in sorted(work.glob("*.ipynb")) if news else []:
-        if path.name not in names:
+        if known != edition or not path.exists():
+            update = _update(path, edition, known, work / BACKUPS)
+            news |= bool(update.sentence)
+            if update.written:
+                write_whole(base, edition)
+            yield update
+    for path in sorted(work.glob("*.ipynb")):
+        if news and path.name not in [lesson.name for lesson in lessons]:
             yield Update(f"{path.name}: left as it is, because no lesson has this name.")
 
 
 def _update(path: Path, edition: bytes, known: bytes | None, backups: Path) -> Update:
-    import nbformat
-
     try:
-        mine = path.read_bytes()
-        if mine == known:
+        mine = path.read_bytes() if path.exists() else edition
+        if mine in (known, edition):
             write_whole(path.resolve(), edition)  # where there is a link, it stays one
-            return Update(f"{path.name}: a new edition.", path)
+            return Update(f"{path.name}: a new edition." * (mine != edition), path)
         merged, words = merge(_read(mine), _read(edition), known and _read(known))
     except Exception as error:  # nbformat raises many kinds for what is no notebook
         reason = str(error).partition("\n")[0]
         return Update(f"{path.name}: left as it is ({reason}). For the new edition, rename it and run this again.")
-    stem = f"{path.stem}.{time.strftime('%Y-%m-%d_%H%M')}"
-    places = [backups / f"{stem}{end}.ipynb" for end in ("", *(f"-{number}" for number in range(2, 1000)))]
-    backup = next(place for place in places if not place.exists())
+    stem, ends = f"{path.stem}.{time.strftime('%Y-%m-%d_%H%M')}", chain([""], (f"-{number}" for number in count(2)))
+    backup = next(place for end in ends if not (place := backups / f"{stem}{end}.ipynb").exists())
     write_whole(backup, mine)
     write_whole(path.resolve(), nbformat.writes(merged) + "\n")
     return Update(f"{path.name}: a new edition, {words} The file as it was: {BACKUPS}/{backup.name}.", path, backup)
 
 
 def _read(content: bytes) -> NotebookNode:
-    import nbformat
-
     notebook = nbformat.reads(content.decode(), as_version=4)
     nbformat.validate(notebook)
     notebook.nbformat_minor = max(5, notebook.nbformat_minor)
     for cell in notebook.cells:
-        cell.setdefault("id", _note("").id)
+        cell.setdefault("id", new_id())
     return notebook
 
 
@@ -97,99 +88,70 @@ def merge(mine: NotebookNode, new: NotebookNode, base: NotebookNode | None) -> t
     An answer stays in its cell, to the letter. Without a base, a cell is as it came only if its id says so.
     """
     course = {cell.id: cell for cell in new.cells}
-    old = base.cells if base else [cell.copy() for cell in mine.cells if _is_as_named(cell)]
-    _recognise(old, course, course, [*old, *mine.cells])
+    # The id of a cell of the course without a name ends with what is made of its text.
+    made = {cell.id: "-" + hashlib.sha256(cell.source.encode()).hexdigest()[:8] for cell in mine.cells}
+    old = base.cells if base else [cell.copy() for cell in mine.cells if cell.id.endswith(made[cell.id])]
+    _recognise(old, course, course, also=mine.cells)
     came = {cell.id: cell for cell in old}
-    _recognise(mine.cells, course | came, came if base else course, mine.cells, bool(base))
+    _recognise(mine.cells, course | came, came if base else course, loose=bool(base))
     came = course | came
     there, ranks, place = {cell.id for cell in mine.cells}, {name: rank for rank, name in enumerate(course)}, -1
+    edited = [cell.id for cell in mine.cells if cell.id in came and cell.source != came[cell.id].source]
+    tasks = {cell.source for cell in mine.cells if cell.source.startswith(NEW_TASK[:20])}  # of an interrupted run
     placed = [(ranks[name], [cell]) for name, cell in course.items() if name not in there]
     for cell in mine.cells:
         place = ranks.get(cell.id, place)
-        placed.append((place, _settle(cell, came.get(cell.id), course.get(cell.id))))
-    own = sum(name not in came for name in there)
-    edited = [cell.id for cell in mine.cells if cell.id in came and cell.source != came[cell.id].source]
-    answers = sum(name.startswith("answer-") for name in edited)
-    tasks = {cell.source for cell in mine.cells if cell.source.startswith(NEW_TASK[:20])}  # of an interrupted run
-    placed.sort(key=lambda pair: pair[0])
-    cells = [cell for _, cells in placed for cell in cells]
+        placed.append((place, _settle(cell, came[cell.id], course.get(cell.id)) if cell.id in came else [cell]))
+    cells = [cell for _, cells in sorted(placed, key=lambda pair: pair[0]) for cell in cells]
     mine.cells = [cell for cell in cells if cell.id in there or cell.source not in tasks]
     clash = any(cell.source in (CHANGED, GONE) and cell.id not in there for cell in mine.cells)
-    words = f"with your {_count(answers, 'answer')} and {_count(own, 'cell')} of your own."
+    answers, own = sum(name.startswith("answer-") for name in edited), len(there - came.keys())
+    words = f"with your {answers} answer{'s' * (answers != 1)} and {own} cell{'s' * (own != 1)} of your own."
     return mine, words + " Where both you and the update had changed a cell, both versions are there." * clash
 
 
-def _settle(cell: NotebookNode, came: NotebookNode | None, now: NotebookNode | None) -> list[NotebookNode]:
-    """What becomes of a learner's `cell` that `came` so with the old edition, and is `now` so in the new one."""
+def _settle(cell: NotebookNode, came: NotebookNode, now: NotebookNode | None) -> list[NotebookNode]:
+    """What stands for a learner's `cell` that `came` so with the old edition, and is `now` so in the new one."""
     from nbdime.prettyprint import merge_render
 
-    if came is None:
-        return [cell]
-    yours = cell | {"id": _note("").id}
+    yours = NotebookNode(cell | {"id": new_id()})
     if now is None:
-        return [_note(GONE), type(cell)(yours)] if cell.source != came.source else []
-    cell.metadata = type(cell)(cell.metadata | now.metadata)
+        return [new_markdown_cell(GONE), yours] if cell.source != came.source else []
+    cell.metadata = NotebookNode(cell.metadata | now.metadata)
     if cell.id.startswith("answer-") and cell.source != came.source:
         changed = now.source not in (came.source, cell.source)
-        return [_note(NEW_TASK.format(now.source)), cell] if changed else [cell]
-    merged, conflict = merge_render(*(f"{each.source}\n" for each in (came, cell, now)))
-    merged = merged.removesuffix("\n")
+        return [*[new_markdown_cell(NEW_TASK.format(now.source))] * changed, cell]
+    text, conflict = merge_render(*(f"{each.source}\n" for each in (came, cell, now)))
     if conflict:
-        return [now, _note(CHANGED), type(cell)(yours)]
-    if merged == cell.source:
+        return [now, new_markdown_cell(CHANGED), yours]
+    if text == f"{cell.source}\n":
         return [cell]
-    if merged != now.source:
-        now.source = merged
+    if text != f"{now.source}\n":
+        now.source = text.removesuffix("\n")
         now |= {"outputs": [], "execution_count": None} if now.cell_type == "code" else {}
     return [now]
 
 
-def _recognise(
-    cells: list[NotebookNode],
-    known: Mapping[str, NotebookNode],
-    among: Mapping[str, NotebookNode],
-    renamed: Iterable[NotebookNode],
-    loose: bool = True,
-) -> None:
+def _recognise(cells: list, known: dict, among: dict, loose: bool = True, also: Iterable[NotebookNode] = ()) -> None:
     """Give those of `cells` that are one `among` others under another id its id: by the answer, or as nbdime pairs.
 
-    What has the id of a `known` cell of another kind gets a new one. All of `renamed` follow. If not `loose`, only the
-    same text makes the same cell.
+    What has the id of a `known` cell of another kind gets a new one. `also` follow. `loose`: other texts may pair too.
     """
     from nbdime.diffing.notebooks import compare_cell_approximate, compare_cell_strict
     from nbdime.diffing.snakes import compute_snakes_multilevel
 
-    ids = {cell.id: _note("").id for cell in cells if cell.id in known and known[cell.id].cell_type != cell.cell_type}
+    ids = {cell.id: new_id() for cell in cells if cell.id in known and known[cell.id].cell_type != cell.cell_type}
     free = {name: cell for name, cell in among.items() if name not in {cell.id for cell in cells}}
     lost = []
-    for cell in cells:
-        if cell.id not in known:
-            defined = (
-                re.search(r"^(?:def|class) (\w+)", cell.source, re.MULTILINE) if cell.cell_type == "code" else None
-            )
-            name = f"answer-{defined[1].lower().replace('_', '-')}"[:50] if defined else ""
-            if free.pop(name, None):
-                ids[cell.id] = name
-            else:
-                lost.append(cell)
+    for cell in (cell for cell in cells if cell.id not in known):
+        defined = re.search(r"^(?:def|class) (\w+)", cell.source * (cell.cell_type == "code"), re.MULTILINE)
+        name = f"answer-{defined[1].lower().replace('_', '-')}"[:50] if defined else ""
+        if free.pop(name, None):
+            ids[cell.id] = name
+        else:
+            lost.append(cell)
     left, alike = list(free.values()), [*[compare_cell_approximate] * loose, compare_cell_strict]
     for first, second, length in compute_snakes_multilevel(left, lost, alike):
         ids |= {lost[second + k].id: left[first + k].id for k in range(length)}
-    for cell in renamed:
+    for cell in (*cells, *also):
         cell.id = ids.get(cell.id, cell.id)
-
-
-def _is_as_named(cell: NotebookNode) -> bool:
-    """Whether the id is made from this text, as are those of the course's cells without a name."""
-    made = re.fullmatch(r"(?:code|explore|setup|text)-([0-9a-f]{8})", cell.id)
-    return bool(made) and hashlib.sha256(cell.source.encode()).hexdigest().startswith(made[1])
-
-
-def _note(words: str) -> NotebookNode:
-    from nbformat.v4 import new_markdown_cell
-
-    return new_markdown_cell(words)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
