@@ -31,8 +31,6 @@ from course_utils.vision.pictures import (
     show,
 )
 
-RED, BLUE = (1, 0, 0), (0, 0, 1)
-
 
 def same(found, wanted, tolerance=1e-6):
     torch.testing.assert_close(found, torch.as_tensor(wanted, dtype=torch.float32), rtol=0, atol=tolerance)
@@ -46,20 +44,17 @@ def pixels(data):
     return np.asarray(Image.open(io.BytesIO(data)))
 
 
-def test_each_map_is_stretched_for_itself_and_a_constant_one_becomes_zero():
+def test_each_map_is_stretched_for_itself_and_resized_by_the_convention_of_the_course():
     maps = torch.tensor([[[1.0, 3.0], [2.0, 5.0]], [[-10.0, 10.0], [0.0, 0.0]], [[7.0, 7.0], [7.0, 7.0]]])
     same(normalise(maps.requires_grad_()), [[[0, 0.5], [0.25, 1]], [[0, 1], [0.5, 0.5]], [[0, 0], [0, 0]]])
     for dtype in (torch.float16, torch.float64, torch.uint8, torch.int64, torch.bool):
         same(normalise(torch.tensor([[0, 1], [1, 0]], dtype=dtype)), [[0, 1], [1, 0]])
+    same(resize_maps(torch.tensor([[0.0, 1.0]]).expand(2, 5, 1, 2), (1, 4)), [[[[0, 0.25, 0.75, 1]]] * 5] * 2)
 
 
 def test_zero_is_centred_and_the_greatest_value_reaches_an_end():
     same(centre(torch.tensor([[[-1.0, 0.0, 4.0]], [[0.0, 0.0, 0.0]]])), [[[0.375, 0.5, 1]], [[0.5, 0.5, 0.5]]])
     same(centre(torch.tensor([[[-2.0]], [[1.0]], [[0.0]]]), dims=3), [[[0]], [[0.75]], [[0.5]]])
-
-
-def test_maps_are_resized_with_the_convention_of_the_course():
-    same(resize_maps(torch.tensor([[0.0, 1.0]]).expand(2, 5, 1, 2), (1, 4)), [[[[0, 0.25, 0.75, 1]]] * 5] * 2)
 
 
 def test_colours_are_those_of_the_published_table_and_come_before_the_last_two_dimensions():
@@ -171,71 +166,44 @@ def encode(image, kind="PNG", **options):
     return buffer.getvalue()
 
 
-def left_red_right_blue(width=8, height=6):
-    image = Image.new("RGB", (width, height), "red")
-    image.paste("blue", (width // 2, 0, width, height))
-    return image
-
-
-@pytest.mark.parametrize(("kind", "tolerance"), [("PNG", 0), ("BMP", 0), ("GIF", 0), ("JPEG", 0.06), ("WEBP", 0.06)])
-def test_every_format_is_read_from_bytes_and_from_a_path(tmp_path, kind, tolerance):
-    data = encode(left_red_right_blue(64, 48), kind, **({"quality": 95} if tolerance else {}))
-    (tmp_path / "picture").write_bytes(data)
-    found = read_picture(tmp_path / "picture")
-    assert torch.equal(found, read_picture(memoryview(data)))
-    assert found.shape == (3, 48, 64)
-    same(found[:, 20, [5, 60]].T, [RED, BLUE], tolerance)
-
-
-def test_pictures_are_made_smaller_by_averaging_also_large_photos_that_are_decoded_small():
-    board = Image.fromarray((np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8))
-    same(read_picture(encode(board), size=8), plain(0.5, 8, 8), tolerance=0.02)
-    found = read_picture(encode(left_red_right_blue(2000, 1000), "JPEG"), size=112)
-    same(found[:, 50, [20, 90]].T, [RED, BLUE], tolerance=0.05)
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_size_takes_the_middle_square(turned):
-    stripes = Image.new("RGB", (120, 40), "black")
-    stripes.paste("white", (40, 0, 80, 40))
-    same(read_picture(encode(stripes.rotate(90 * turned, expand=True)), size=20), plain(1, 20, 20), tolerance=0.01)
-
-
-def test_transparent_becomes_white():
-    image = left_red_right_blue().convert("RGBA")
-    image.putalpha(Image.fromarray(np.array([[255] * 2 + [0] * 2 + [128] * 4] * 6, dtype=np.uint8)))
-    wanted = [RED, (1, 1, 1), (127 / 255, 127 / 255, 1)]  # the last: half blue on white
-    same(read_picture(encode(image))[:, 0, [0, 2, 5]].T, wanted, tolerance=0.005)
+LEFT_RIGHT = Image.new("RGB", (64, 48), "red")
+LEFT_RIGHT.paste("blue", (32, 0, 64, 48))
+STRIPES = Image.new("RGB", (120, 40), "black")
+STRIPES.paste("white", (40, 0, 80, 40))
+SEE_THROUGH = LEFT_RIGHT.copy()
+SEE_THROUGH.putalpha(Image.fromarray(np.uint8([[255, 128], [0, 255]])).resize((64, 48), Image.Resampling.NEAREST))
+SIDEWAYS = Image.Exif()
+SIDEWAYS[0x0112] = 6  # "rotate 90 clockwise to view": what is stored at the left belongs at the top
+RED, BLUE, WHITE, GREY = (1, 0, 0), (0, 0, 1), (1, 1, 1), (0.2, 0.2, 0.2)
+ANIMATED = {"save_all": True, "append_images": [Image.new("RGB", (64, 48), "white")] * 2}
 
 
 @pytest.mark.parametrize(
-    ("image", "wanted"),
+    ("data", "size", "shape", "corners", "tolerance"),
     [
-        (Image.new("L", (4, 4), 51), 0.2),
-        (Image.new("1", (4, 4), 1), 1.0),
-        (Image.new("LA", (4, 4), (51, 255)), 0.2),
-        (Image.fromarray(np.full((4, 4), 13107, dtype=np.uint16)), 0.2),  # 65535 / 5: scaled and not clipped
+        *((encode(LEFT_RIGHT, kind), None, (48, 64), [RED, BLUE] * 2, 0) for kind in ("PNG", "BMP", "GIF")),
+        *((encode(LEFT_RIGHT, kind, quality=95), None, (48, 64), [RED, BLUE] * 2, 0.06) for kind in ("JPEG", "WEBP")),
+        *((encode(LEFT_RIGHT, kind, **ANIMATED), None, (48, 64), [RED, BLUE] * 2, 0) for kind in ("GIF", "PNG")),
+        (encode(LEFT_RIGHT, "WEBP", lossless=True, **ANIMATED), None, (48, 64), [RED, BLUE] * 2, 0.01),
+        (encode(LEFT_RIGHT, "JPEG", exif=SIDEWAYS), None, (64, 48), [RED, RED, BLUE, BLUE], 0.06),
+        (encode(LEFT_RIGHT.resize((2000, 1000)), "JPEG"), 112, (112, 112), [RED, BLUE] * 2, 0.06),  # decoded small
+        (encode(SEE_THROUGH), None, (48, 64), [RED, (127 / 255, 127 / 255, 1), WHITE, BLUE], 0.005),  # on white
+        (encode(STRIPES), 20, (20, 20), [WHITE] * 4, 0.01),  # the middle square
+        (encode(STRIPES.rotate(90, expand=True)), 20, (20, 20), [WHITE] * 4, 0.01),
+        (encode(Image.fromarray(np.uint8(np.indices((64, 64)).sum(0) % 2 * 255))), 8, (8, 8), [(0.5,) * 3] * 4, 0.02),
+        (encode(Image.new("L", (4, 4), 51)), None, (4, 4), [GREY] * 4, 1e-6),
+        (encode(Image.new("1", (4, 4), 1)), None, (4, 4), [WHITE] * 4, 0),
+        (encode(Image.new("LA", (4, 4), (51, 255))), None, (4, 4), [GREY] * 4, 1e-6),
+        (encode(Image.fromarray(np.full((4, 4), 13107, np.uint16))), None, (4, 4), [GREY] * 4, 1e-6),  # 65535 / 5
+        (encode(Image.fromarray(np.full((4, 4), 13107, np.uint16))), 2, (2, 2), [GREY] * 4, 1e-6),
     ],
-    ids=lambda each: getattr(each, "mode", None),
 )
-def test_grey_pictures_become_rgb(image, wanted):
-    for size in (None, 2):
-        same(read_picture(encode(image), size), plain(wanted, size or 4, size or 4))
-
-
-def test_a_photo_held_sideways_is_turned_upright():
-    exif = Image.Exif()
-    exif[0x0112] = 6  # "rotate 90 clockwise to view": what is stored at the left belongs at the top
-    found = read_picture(encode(left_red_right_blue(64, 32), "JPEG", exif=exif))
-    assert found.shape == (3, 64, 32)
-    same(found[:, [5, 60], 16].T, [RED, BLUE], tolerance=0.06)
-
-
-@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP"])
-def test_the_first_picture_of_an_animation_is_taken(kind):
-    first, *others = (Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "white"))
-    data = encode(first, kind, save_all=True, append_images=others, **({"lossless": True} if kind == "WEBP" else {}))
-    same(read_picture(data)[:, 4, 4], RED, tolerance=0.01)
+def test_every_kind_of_file_is_read(tmp_path, data, size, shape, corners, tolerance):
+    (tmp_path / "picture").write_bytes(data)
+    found = read_picture(tmp_path / "picture", size)
+    assert torch.equal(found, read_picture(memoryview(data), size))
+    assert found.shape == (3, *shape)
+    same(found[:, [0, 0, -1, -1], [0, -1, 0, -1]].T, corners, tolerance)
 
 
 @pytest.mark.parametrize("side", [7_100, 60_000])  # the second is refused by Pillow itself
