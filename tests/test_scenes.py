@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from course_utils.root import CourseError
 from course_utils.scenes import scene as world
-from course_utils.scenes.drawing import Dice, Part, Pencil, box, cover, ellipse, line, paint, turn
+from course_utils.scenes.drawing import Dice, Part, Pencil, cover, paint
 from course_utils.scenes.scene import BACKGROUNDS, CUES, KINDS, scene, scenes
+from course_utils.scenes.shapes import box, ellipse, line, turn
 
 
 def digest(*tensors):

@@ -10,7 +10,6 @@ from torch import nn
 
 from course_utils.root import CourseError
 from course_utils.vision.scores import (
-    HitRate,
     chance,
     cosine_similarity,
     energy_inside,
@@ -75,17 +74,17 @@ def test_all_scores_together():
     maps = torch.cat([MAP, 1000 * MAP.flip(2), torch.zeros(1, 3, 4)])
     score = localise(maps, THING.expand(3, 3, 4), OTHER.expand(3, 3, 4), tolerance=1)
     assert (score.maps, score.empty) == (3, 1)
-    assert score.strict == HitRate(1, 3, pytest.approx(4 / 12))
-    assert score.tolerant == HitRate(2, 3, pytest.approx(8 / 12))
-    assert (score.energy.hits, score.energy.of) == (pytest.approx(0.7 + 0.2), 3)
-    assert score.wrong == HitRate(1, 3, pytest.approx(2 / 12))
+    assert score.strict == pytest.approx((1 / 3, 4 / 12))
+    assert score.tolerant == pytest.approx((2 / 3, 8 / 12))
+    assert score.energy == pytest.approx(((0.7 + 0.2) / 3, 4 / 12))
+    assert score.wrong == pytest.approx((1 / 3, 2 / 12))
     assert str(score) == (
         "3 maps: on the thing 33% (chance 33%), on it or near it 67% (chance 67%), energy inside 30% (chance 33%), "
         "on the wrong thing 33% (chance 17%); 1 empty"
     )
     assert str(localise(MAP, THING)).endswith("energy inside 70% (chance 33%)")
     assert points_at(-MAP - 1, THING | True).tolist() == [False]
-    assert math.isnan(HitRate(0, 0, 0.5).share)
+    assert math.isnan(localise(MAP[:0], THING[:0]).strict.share)
 
 
 @pytest.mark.parametrize(

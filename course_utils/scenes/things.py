@@ -8,21 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from course_utils.scenes.drawing import (
-    INK,
-    WHITE,
-    Dice,
-    Pencil,
-    box,
-    ellipse,
-    line,
-    mix,
-    move,
-    palette,
-    polygon,
-    rgb,
-    smooth,
-)
+from course_utils.scenes.drawing import INK, WHITE, Dice, Pencil, mix, palette, rgb
+from course_utils.scenes.shapes import box, ellipse, line, move, polygon, smooth
 
 CREAM, GLASS, WOOD, GOLD, ROSE = palette("fff3dc bfe6f2 8a5a3c f6c945 ef8f9f")
 # One box of paints for everything: no kind has a colour of its own, so that a network must look at shapes.
@@ -30,9 +17,6 @@ PAINTS = [
     *palette("e4572e c8553d f29e4c f6c945 e58fa8 7d5a44 f4f1e6"),
     *palette("8cb369 3f8f6b 3fa7a3 4f86c6 5a5f9e 9a6fb0 a9b4c2 3d4454"),
 ]
-
-
-# --- things -----------------------------------------------------------------------------------------------------------
 
 
 def draw_balloon(pencil: Pencil, dice: Dice) -> None:
@@ -273,9 +257,6 @@ THINGS = {
 }
 
 
-# --- cues: small objects that are in a picture only when they are asked for -------------------------------------------
-
-
 def draw_buoy(pencil: Pencil) -> None:
     pencil.body(line("0,-1 0,-0.4", 0.14), INK)
     pencil.flat(ellipse(0, -0.86, 0.2), GOLD)
@@ -286,11 +267,8 @@ def draw_buoy(pencil: Pencil) -> None:
 def draw_flag(pencil: Pencil) -> None:
     pencil.body(line("-0.5,-1 -0.5,1", 0.15), rgb("f1ead8"))
     cloth = smooth("-0.42,-0.95! 0,-1.02 0.4,-0.88 0.95,-0.95! 0.95,-0.05! 0.4,0.05 0,-0.1 -0.42,-0.05!")
-    checks = [
-        (box(x, y, x + 0.35, y + 0.33), INK)
-        for x, y in ((-0.42, -1.0), (0.28, -1.0), (-0.07, -0.67), (0.63, -0.67), (-0.42, -0.34), (0.28, -0.34))
-    ]
-    pencil.body(cloth, WHITE, checks)
+    places = ((-0.42, -1.0), (0.28, -1.0), (-0.07, -0.67), (0.63, -0.67), (-0.42, -0.34), (0.28, -0.34))
+    pencil.body(cloth, WHITE, [(box(x, y, x + 0.35, y + 0.33), INK) for x, y in places])
 
 
 def draw_sun(pencil: Pencil) -> None:
