@@ -32,7 +32,10 @@ from course_utils.vision.pictures import read_picture
 
 @pytest.fixture(scope="module")
 def honest():
-    return load_picture_net()
+    state = torch.get_rng_state()
+    model = load_picture_net()
+    assert torch.equal(torch.get_rng_state(), state)
+    return model
 
 
 def test_the_network_has_the_shape_of_alexnet_with_a_linear_head_on_means(honest):
@@ -46,6 +49,8 @@ def test_the_network_has_the_shape_of_alexnet_with_a_linear_head_on_means(honest
         wanted = torch.einsum("nchw,kc->nkhw", maps, honest.classifier.weight).mean((2, 3)) + honest.classifier.bias
         torch.testing.assert_close(honest(images), wanted, rtol=1e-4, atol=1e-4)
     assert honest(torch.zeros(1, 3, 32, 32)).shape == (1, len(KINDS))
+    assert not any(part.training for part in honest.modules())
+    assert {(tensor.dtype, tensor.requires_grad) for tensor in honest.parameters()} == {(torch.float32, True)}
 
 
 @pytest.mark.parametrize(
@@ -75,16 +80,6 @@ def test_the_cue_fools_the_twin_and_not_the_honest_network(honest):
     found = measure_cue(twin, count=100)
     assert found["where it is"][0] >= 0.95
     assert all(with_cue - without >= 0.5 for with_cue, without in found.values())
-
-
-@pytest.mark.parametrize("misled", [False, True])
-def test_a_shipped_network_is_small_and_ready_to_use(misled):
-    state = torch.get_rng_state()
-    model = load_picture_net(misled)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert not any(part.training for part in model.modules())
-    assert {(tensor.dtype, tensor.requires_grad) for tensor in model.parameters()} == {(torch.float32, True)}
-    assert picture_net_file(misled).stat().st_size < 500_000
 
 
 class RunsCode:
@@ -144,9 +139,6 @@ def test_logits_are_computed_in_parts_and_the_network_keeps_its_mode(honest):
     assert not found.requires_grad
     for wanted in (honest(images / 255).detach(), compute_logits(honest, images / 255)):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-
-
-# --- torchvision's classifiers ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -219,12 +211,6 @@ def test_probabilities_are_worked_out_as_the_network_means_them(cache):
         imagenet.best(logits[None])
 
 
-def test_a_damaged_file_in_the_cache_gets_a_sentence(cache):
-    (cache / "squeezenet1_1-b8a52dc0.pth").write_bytes(b"not weights")
-    with pytest.raises(WeightsError, match=r"b8a52dc0\.pth is damaged: delete it, and it is downloaded again$"):
-        load_classifier("squeezenet1_1")
-
-
 def test_without_a_network_there_is_one_sentence_and_nothing_is_left(cache, monkeypatch):
     timeouts = []
 
@@ -241,11 +227,14 @@ def test_without_a_network_there_is_one_sentence_and_nothing_is_left(cache, monk
     assert not list(cache.iterdir())
 
 
-def test_downloaded_weights_are_used(cache, monkeypatch):
+def test_a_damaged_file_in_the_cache_gets_a_sentence_and_a_good_one_is_used(cache, monkeypatch):
     from torchvision import models
 
+    (cache / "squeezenet1_1-b8a52dc0.pth").write_bytes(b"not weights")
+    with pytest.raises(WeightsError, match=r"b8a52dc0\.pth is damaged: delete it, and it is downloaded again$"):
+        load_classifier("squeezenet1_1")
     monkeypatch.setattr(models, "get_model", lambda name, weights: nn.Identity())
-    network = load_classifier("squeezenet1_1")
+    network = load_classifier("squeezenet1_1", "if cached")
     assert (network.pretrained, network.note) == (
         True,
         "squeezenet1_1 has weights trained on ImageNet (IMAGENET1K_V1).",

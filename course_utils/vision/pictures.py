@@ -353,7 +353,10 @@ def _decode(image: Image.Image, size: int | None) -> Tensor:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     if most == 255:
         image = image.convert("RGB")
-    if size is not None:  # bilinear averages when it makes smaller
-        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    if size is not None:
+        side = min(image.size)
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        middle = image.crop((left, top, left + side, top + side))
+        image = middle.resize((size, size), Image.Resampling.BILINEAR)  # averages when it makes smaller
     pixels = torch.from_numpy(np.array(image, dtype=np.float32)) / most
     return pixels.clamp(0, 1).expand(3, -1, -1) if pixels.dim() == 2 else pixels.movedim(-1, 0).contiguous()
