@@ -145,8 +145,7 @@ def cover(shapes: Sequence[np.ndarray], boxes: np.ndarray) -> list[np.ndarray]:
     rest = sign * (x % _UNIT)
     change = np.bincount(cell, sign * _UNIT - rest, size + 1) + np.bincount(cell + 1, rest, size + 1)
     covered = np.minimum(np.abs(np.cumsum(change.astype(np.int64))), _FULL)
-    windows = (covered[o : o + h * s].reshape(h, s) for o, h, s in zip(offset, height, stride, strict=True))
-    return [window[:, :-2] for window in windows]
+    return [covered[o : o + h * s].reshape(h, s)[:, :-2] for o, h, s in zip(offset, height, stride, strict=True)]
 
 
 class Sprite(NamedTuple):
@@ -193,9 +192,7 @@ def paint(
     shapes = [corners[end - count : end] for end, count in zip(ends.tolist(), counts.tolist(), strict=True)]
     lowest, highest = (least.reduceat(corners, ends - counts) for least in (np.minimum, np.maximum))
     boxes = np.concatenate([lowest // _UNIT, -(-highest // _UNIT)], axis=1)
-    for number, part in enumerate(parts):
-        if part.inside is not None:
-            boxes[number] = boxes[part.inside]
+    boxes = boxes[[number if part.inside is None else part.inside for number, part in enumerate(parts)]]
     if window is not None:
         boxes[:, 0::2] = boxes[:, 0::2].clip(window[0], window[2])
         boxes[:, 1::2] = boxes[:, 1::2].clip(window[1], window[3])

@@ -188,13 +188,9 @@ def _known(name: str, names: Sequence[str], what: str) -> str:
 
 
 def _whole(value: int, what: str, low: int, high: int) -> int:
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if not low <= number <= high:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not low <= value <= high:
         raise CourseError(f"{what} must be a whole number from {low} to {high}, got {value!r}")
-    return number
+    return operator.index(value)
 
 
 def _compose(
@@ -285,9 +281,9 @@ def _place_things(kinds: Sequence[str], sprites: list[Sprite], dice: Dice, size:
 
 
 def _visible_share(sprites: Sequence[Sprite], size: int) -> float:
-    """The share that is seen of the thing behind; the one whose foot is lower in the picture is in front."""
     if len(sprites) < 2:
         return 1.0
+    # The thing whose foot is lower in the picture is in front.
     behind, front = (_place(sprite.alpha >= 0.5, sprite, size) for sprite in sorted(sprites, key=Sprite.bottom.fget))
     return 1 - np.count_nonzero(behind & front) / max(np.count_nonzero(behind), 1)
 
@@ -305,7 +301,7 @@ def _place_cue(cue: str, sprite: Sprite, things: Sequence[Sprite], dice: Dice, s
     taken = [_place(thing.alpha > 0, thing, size) for thing in things]
     best, best_hidden = sprite, np.inf
     for attempt in range(2 * _TRIES):
-        highest, lowest = (drawn.CUES[cue].highest, drawn.CUES[cue].lowest) if attempt < _TRIES else (0, 1)
+        highest, lowest = drawn.CUES[cue][1:3] if attempt < _TRIES else (0, 1)
         top = int(dice.between(max(highest * size - height, 2), lowest * size - height - 2))
         moved = sprite._replace(left=int(dice.between(2, size - width - 2)), top=top)
         hidden = sum(np.count_nonzero((moved.alpha > 0) & thing[moved.place]) for thing in taken)
@@ -330,7 +326,7 @@ def _paint_setting(background: str, dice: Dice, mood: Mood, size: int) -> np.nda
 def _ground(
     canvas: np.ndarray, sprite: Sprite, stands: bool, background: str, light: tuple[float, float], size: int
 ) -> None:
-    """What lies under a thing: a soft shadow, rings on the water, a cloud in the sky."""
+    """Paint what lies under a thing: a soft shadow, rings on the water, a cloud in the sky."""
     if background == "sky" and not stands:
         return
     width = sprite.alpha.shape[1]
@@ -350,7 +346,6 @@ def _ground(
 
 
 def _put(canvas: np.ndarray, owners: np.ndarray | None, sprite: Sprite, owner: int = NOTHING) -> None:
-    """Paint a sprite onto the picture and write down whose pixels these are now."""
     region = canvas[(..., *sprite.place)]
     region[:] = region * (1 - sprite.alpha) + sprite.colour
     if owners is not None:

@@ -1,10 +1,8 @@
 """Networks to look into: the course's own small one, its misled twin, and torchvision's classifiers by name.
 
-    model = load_picture_net()                  trained on the picture world of `course_utils.scenes.scene`
-    twin = load_picture_net(misled=True)        trained where a buoy came with every fish, and with nothing else
-    network = load_classifier("resnet34", pretrained="if cached")
-
-`course_utils.authoring.train` trains the first two again.
+model = load_picture_net()                  trained on the picture world of `course_utils.scenes.scene`
+twin = load_picture_net(misled=True)        trained where a buoy came with every fish, and with nothing else
+network = load_classifier("resnet34", pretrained="if cached")
 """
 
 from __future__ import annotations

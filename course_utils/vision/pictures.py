@@ -202,15 +202,14 @@ def draw_strokes(strokes: Sequence[Sequence[Sequence[float]]] = CAT, size: int =
     """
     fine = 4 * size  # drawn large and averaged, so that lines are smooth
     ink = Image.new("L", (fine, fine))
-    pencil = ImageDraw.Draw(ink)
-    width = max(fine // 40, 1)
+    pencil, width = ImageDraw.Draw(ink), max(fine // 40, 1)
     for stroke in strokes:
         points = [(x * fine / 100, y * fine / 100) for x, y in stroke]
         pencil.line(points, fill=255, width=width, joint="curve")
         for x, y in (points[0], points[-1]):
             pencil.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), fill=255)
-    solid = torch.from_numpy(np.array(ink, dtype=np.float32))[None, None] / 255
-    return torch.cat([torch.zeros(3, size, size), F.avg_pool2d(solid, 4)[0]])
+    solid = torch.from_numpy(np.array(ink, dtype=np.float32))[None] / 255
+    return torch.cat([torch.zeros(3, size, size), F.avg_pool2d(solid, 4)])
 
 
 def put_on_white(rgba: Tensor) -> Tensor:
