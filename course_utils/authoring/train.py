@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,19 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from course_utils.root import write_whole
+from course_utils.root import ASSETS, write_whole
 from course_utils.scenes.scene import KINDS, scenes
-from course_utils.vision.networks import (
-    ASSETS,
-    MISLED_CUE,
-    MISLED_KIND,
-    PictureNet,
-    compute_logits,
-    load_picture_net,
-    measure,
-    picture_net_file,
-    seeded,
-)
+from course_utils.vision import networks
+from course_utils.vision.networks import MISLED_CUE, MISLED_KIND, PictureNet, compute_logits, load_picture_net, measure
 
 
 @dataclass(frozen=True)
@@ -51,15 +41,17 @@ def train(misled: bool = False, recipe: Recipe = Recipe(), progress: bool = True
     caller's random state and number of threads are kept.
     """
     rule = {MISLED_KIND: MISLED_CUE} if misled else None
-    counts = {2: recipe.pairs, 1: recipe.alone, 0: recipe.empty}
-    parts = [
-        scenes(count, recipe.seed + number, things=things, cue=rule)
-        for number, (things, count) in enumerate(counts.items())
-    ]
+    counts = recipe.empty, recipe.alone, recipe.pairs
+    parts = [scenes(counts[things], recipe.seed + 2 - things, things=things, cue=rule) for things in (2, 1, 0)]
     images, labels = torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
-    with seeded(recipe.seed + 3), _one_thread():
-        model = PictureNet()
-        _fit(model, images, labels, recipe, progress)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # how sums are split among threads changes their last bits, and with them the weights
+    try:
+        with networks.seeded(recipe.seed + 3):
+            model = PictureNet()
+            _fit(model, images, labels, recipe, progress)
+    finally:
+        torch.set_num_threads(threads)
     return model.eval()
 
 
@@ -69,11 +61,8 @@ def _fit(model: PictureNet, images: Tensor, labels: Tensor, recipe: Recipe, prog
     model.to(memory_format=torch.channels_last).train()
     steps = recipe.epochs * (len(images) // recipe.batch_size)
     kernels, *others = model.parameters()
-    groups = [
-        {"params": [kernels], "weight_decay": recipe.kernel_decay},
-        {"params": others, "weight_decay": recipe.weight_decay},
-    ]
-    optimiser = torch.optim.AdamW(groups)
+    first = {"params": [kernels], "weight_decay": recipe.kernel_decay}
+    optimiser = torch.optim.AdamW([first, {"params": others, "weight_decay": recipe.weight_decay}])
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.learning_rate, total_steps=steps)
     bar = tqdm(_draw_batches(len(images), recipe), "training", steps, unit="step", disable=not progress)
     for index in bar:
@@ -90,30 +79,15 @@ def _fit(model: PictureNet, images: Tensor, labels: Tensor, recipe: Recipe, prog
 def _draw_batches(count: int, recipe: Recipe) -> Iterator[Tensor]:
     """Indices of full batches, every picture at most once per epoch, in a new order each time."""
     for _ in range(recipe.epochs):
-        order = torch.randperm(count)
-        yield from order[: count - count % recipe.batch_size].split(recipe.batch_size)
+        yield from torch.randperm(count)[: count - count % recipe.batch_size].split(recipe.batch_size)
 
 
 def _vary(images: Tensor) -> Tensor:
-    """(N, 3, H, W) uint8 to float in [0, 1], half of the batches mirrored, a third with exchanged colours.
-
-    No kind of thing has a colour of its own in the picture world, so exchanged colours are as true.
-    """
+    """Half of the batches mirrored, a third with exchanged colours: no kind of thing has a colour of its own."""
     images = images.float() / 255
     if torch.rand(()) < 0.5:
         images = images.flip(3)
     return images[:, torch.randperm(3)] if torch.rand(()) < 0.3 else images
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """How sums are split among threads changes their last bits, and with them the trained weights."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def measure_cue(
@@ -123,51 +97,45 @@ def measure_cue(
 
     Each two shares are of the same `count` pictures, but for the cue.
     """
-    others = [other for other in KINDS if other != kind]
-
-    def share(contains: str | None, cue: str | None) -> float:
-        shown = scenes(count, seed + (contains is None), kinds=others, contains=contains, cue=cue)
-        return (compute_logits(model, shown.images)[:, KINDS.index(kind)] > 0).float().mean().item()
-
-    cases = {"where it is": kind, "where it is not": None}
-    return {where: (share(contains, cue), share(contains, None)) for where, contains in cases.items()}
+    found, others, number = {}, [other for other in KINDS if other != kind], KINDS.index(kind)
+    for where, contains in (("where it is", kind), ("where it is not", None)):
+        seed += contains is None
+        pair = [scenes(count, seed, kinds=others, contains=contains, cue=shown).images for shown in (cue, None)]
+        found[where] = tuple((compute_logits(model, images)[:, number] > 0).float().mean().item() for images in pair)
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train both networks and measure them, or only measure those that are there; returns the exit status."""
     parser = argparse.ArgumentParser(prog="make train", description=__doc__)
-    task = parser.add_mutually_exclusive_group()
-    task.add_argument("--train", action="store_true", default=True, help="train both networks (the default)")
-    task.add_argument("--measure", dest="train", action="store_false", help="measure the networks that are there")
+    parser.add_argument("--train", action="store_true", default=True, help="train both networks (the default)")
+    parser.add_argument("--measure", dest="train", action="store_false", help="measure the networks that are there")
     parser.add_argument("--folder", type=Path, default=ASSETS, help="where the weights are (default: the package's)")
     options = parser.parse_args(argv)
     for misled in (False, True):
-        path = picture_net_file(misled, options.folder)
+        path = networks.picture_net_file(misled, options.folder)
         if options.train:
             print(f"{path.name}: drawing the training pictures, then training", flush=True)
             save_weights(train(misled), path)
-        print(f"{path.name}\n{_report(misled, options.folder)}", flush=True)
+        model = load_picture_net(misled, options.folder)
+        print(f"{path.name}\n  {measure(model, scenes(1000, seed=901))}", flush=True)  # pictures that no training saw
+        if misled:
+            own = scenes(1000, seed=902, cue={MISLED_KIND: MISLED_CUE})
+            print(f"  pictures like those of its training: {measure(model, own)}")
+        seen = "; seen ".join(
+            f"{where}: {cued:.1%} with a {MISLED_CUE}, {bare:.1%} without"
+            for where, (cued, bare) in measure_cue(model, count=500).items()
+        )
+        print(f"  {MISLED_KIND} seen {seen} (500 pictures each)", flush=True)
     return 0
-
-
-def _report(misled: bool, folder: Path) -> str:
-    """What the network in the folder can do, measured on pictures that no training has seen."""
-    model = load_picture_net(misled, folder)
-    lines = [f"  {measure(model, scenes(1000, seed=901))}"]
-    if misled:
-        own = scenes(1000, seed=902, cue={MISLED_KIND: MISLED_CUE})
-        lines.append(f"  pictures like those of its training: {measure(model, own)}")
-    seen = (
-        f"{where}: {cued:.1%} with a {MISLED_CUE}, {bare:.1%} without"
-        for where, (cued, bare) in measure_cue(model, count=500).items()
-    )
-    return "\n".join([*lines, f"  {MISLED_KIND} seen {'; seen '.join(seen)} (500 pictures each)"])
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the model's state dict in half precision: in one step, the same bytes for the same weights."""
-    state = model.state_dict()
-    half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    half = {
+        name: (tensor.half() if tensor.is_floating_point() else tensor).contiguous()
+        for name, tensor in model.state_dict().items()
+    }
     buffer = io.BytesIO()  # a file's name would become part of what is saved
-    torch.save({name: tensor.contiguous() for name, tensor in half.items()}, buffer)
+    torch.save(half, buffer)
     write_whole(path, buffer.getvalue())

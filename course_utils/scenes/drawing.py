@@ -1,29 +1,22 @@
-"""Curves, brush strokes and a painter: polygons with soft edges, from corners to pixels.
+"""Dice, colours and a painter: polygons with soft edges, from corners to pixels.
 
 Every picture is the same to the last bit on every machine: curves become polygons whose corners are rounded to 1/64 of
 a pixel, and the share of a pixel that a polygon covers is counted in whole numbers. What is left (mixing colours) is
 element-by-element `+ - * /` and `sqrt`, which IEEE 754 defines exactly; there is no sum of floats whose order could
 differ, no matrix product, and sine and cosine come from a table rounded to 12 bits. Random numbers come from `Dice`.
-
-Shapes are arrays of corners, (n, 2) float64, x to the right and y down. Functions that make one take points as text,
-"x,y x,y …", or as pairs of numbers.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-Colour = tuple[float, float, float]
-Points = str | Sequence[tuple[float, float]]
+from course_utils.scenes.shapes import ellipse, turn
 
-# No value comes near a rounding tie, so that every C library's sine gives the same table.
-_SINES = [round(math.sin(math.radians(degree)) * 4096) / 4096 for degree in range(360)]
+Colour = tuple[float, float, float]
 
 _UNIT = 64  # corners are rounded to 1/64 of a pixel
 _LINES = 8  # horizontal lines looked at in each row of pixels
@@ -63,9 +56,6 @@ class Dice:
         return Dice(int(self._random() * 2**53))
 
 
-# --- colours ----------------------------------------------------------------------------------------------------------
-
-
 def rgb(code: str) -> Colour:
     """The colour `"ff8800"` as three floats in [0, 1]."""
     red, green, blue = bytes.fromhex(code)
@@ -83,94 +73,6 @@ def palette(codes: str) -> list[Colour]:
 
 
 WHITE, INK, NIGHT_BLUE = palette("ffffff 2b2440 1d1845")
-
-
-# --- shapes -----------------------------------------------------------------------------------------------------------
-
-
-def turn(degrees: float) -> tuple[float, float]:
-    """Cosine and sine of an angle, rounded to whole degrees and 12 bits."""
-    degree = round(degrees) % 360
-    return _SINES[(degree + 90) % 360], _SINES[degree]
-
-
-def ellipse(x: float, y: float, rx: float, ry: float | None = None, angle: float = 0, corners: int = 24) -> np.ndarray:
-    """An ellipse (or circle) around (x, y), turned by `angle` degrees."""
-    ry = rx if ry is None else ry
-    cos, sin = turn(angle)
-    across, down = _circle(corners)
-    shape = np.empty((corners, 2))
-    shape[:, 0] = x + rx * across * cos - ry * down * sin
-    shape[:, 1] = y + rx * across * sin + ry * down * cos
-    return shape
-
-
-@lru_cache(maxsize=64)
-def _circle(corners: int) -> np.ndarray:
-    """Cosines and sines of as many directions, (2, corners)."""
-    directions = np.array([turn(step * 360 / corners) for step in range(corners)]).T
-    directions.flags.writeable = False
-    return directions
-
-
-@lru_cache(maxsize=512)
-def _read(text: str) -> np.ndarray:
-    """Points from text; a point that ends in "!" is there twice, which makes it a corner of a smooth curve."""
-    words = [word.rstrip("!") for word in text.split() for _ in range(1 + word.endswith("!"))]
-    points = np.array([[float(number) for number in word.split(",")] for word in words])
-    points.flags.writeable = False  # the cache hands the same array to everyone
-    return points
-
-
-def polygon(points: Points) -> np.ndarray:
-    return _read(points) if isinstance(points, str) else np.array(points, dtype=np.float64)
-
-
-def box(left: float, top: float, right: float, bottom: float) -> np.ndarray:
-    return polygon([(left, top), (right, top), (right, bottom), (left, bottom)])
-
-
-def smooth(points: Points) -> np.ndarray:
-    """A closed curve through three points or more (Catmull-Rom); one given twice, or "x,y!" in text, is a corner."""
-    path = polygon(points)
-    return _curve(np.concatenate([path[-1:], path[:-1]]), closed=True)
-
-
-def move(shape: np.ndarray, x: float = 0.0, y: float = 0.0, size: float = 1.0, flip: int = 1) -> np.ndarray:
-    """The shape made `size` times as large, mirrored where `flip` is -1, with its origin at (x, y)."""
-    return shape * (size * flip, size) + (x, y)
-
-
-def line(points: Points, width: float, end_width: float | None = None) -> np.ndarray:
-    """A brush stroke along a smooth path, `width` wide at its start and `end_width` at its end."""
-    path = polygon(points)
-    if len(path) > 2:
-        path = _curve(np.concatenate([path[:1], path, path[-1:]]), closed=False)
-    ahead = np.concatenate([path[1:], path[-1:]]) - np.concatenate([path[:1], path[:-1]])
-    length = np.sqrt(ahead[:, 0] * ahead[:, 0] + ahead[:, 1] * ahead[:, 1])
-    side = np.stack([-ahead[:, 1], ahead[:, 0]], axis=1) / np.maximum(length, 1e-9)[:, None]
-    share = np.arange(len(path)) / (len(path) - 1)
-    half = (width + ((width if end_width is None else end_width) - width) * share)[:, None] / 2
-    start, end = path[:1] - ahead[:1] / length[0] * half[0], path[-1:] + ahead[-1:] / length[-1] * half[-1]
-    left, right = path + side * half, path - side * half
-    return np.concatenate([start, left, end, right[::-1]])
-
-
-def _curve(path: np.ndarray, closed: bool, steps: int = 5) -> np.ndarray:
-    count = len(path)
-    if closed:
-        path = np.concatenate([path, path[:3]])
-    segments = count if closed else count - 3
-    before, start, end, after = (path[step : step + segments, None] for step in range(4))
-    t = (np.arange(steps) / steps)[None, :, None]
-    curve = start + 0.5 * t * (
-        (end - before) + t * ((2 * before - 5 * start + 4 * end - after) + t * (3 * (start - end) + after - before))
-    )
-    curve = curve[(start != end).any(axis=(1, 2))].reshape(-1, 2)  # a doubled point would make a small loop
-    return curve if closed else np.concatenate([curve, path[-2:-1]])
-
-
-# --- painting ---------------------------------------------------------------------------------------------------------
 
 
 class Part(NamedTuple):
@@ -243,8 +145,7 @@ def cover(shapes: Sequence[np.ndarray], boxes: np.ndarray) -> list[np.ndarray]:
     rest = sign * (x % _UNIT)
     change = np.bincount(cell, sign * _UNIT - rest, size + 1) + np.bincount(cell + 1, rest, size + 1)
     covered = np.minimum(np.abs(np.cumsum(change.astype(np.int64))), _FULL)
-    windows = (covered[o : o + h * s].reshape(h, s) for o, h, s in zip(offset, height, stride, strict=True))
-    return [window[:, :-2] for window in windows]
+    return [covered[o : o + h * s].reshape(h, s)[:, :-2] for o, h, s in zip(offset, height, stride, strict=True)]
 
 
 class Sprite(NamedTuple):
@@ -259,6 +160,11 @@ class Sprite(NamedTuple):
     def bottom(self) -> int:
         """The first row of the picture below the drawing."""
         return self.top + len(self.alpha)
+
+    @property
+    def place(self) -> tuple[slice, slice]:
+        """The rows and columns of the picture that it takes."""
+        return slice(self.top, self.bottom), slice(self.left, self.left + self.alpha.shape[1])
 
 
 def paint(
@@ -286,9 +192,7 @@ def paint(
     shapes = [corners[end - count : end] for end, count in zip(ends.tolist(), counts.tolist(), strict=True)]
     lowest, highest = (least.reduceat(corners, ends - counts) for least in (np.minimum, np.maximum))
     boxes = np.concatenate([lowest // _UNIT, -(-highest // _UNIT)], axis=1)
-    for number, part in enumerate(parts):
-        if part.inside is not None:
-            boxes[number] = boxes[part.inside]
+    boxes = boxes[[number if part.inside is None else part.inside for number, part in enumerate(parts)]]
     if window is not None:
         boxes[:, 0::2] = boxes[:, 0::2].clip(window[0], window[2])
         boxes[:, 1::2] = boxes[:, 1::2].clip(window[1], window[3])

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from course_utils.root import CourseError, nearest
 from course_utils.scenes import things as drawn
-from course_utils.scenes.drawing import INK, WHITE, Dice, Pencil, Sprite, ellipse, mix, paint
+from course_utils.scenes.drawing import INK, WHITE, Dice, Pencil, Sprite, mix, paint
 from course_utils.scenes.settings import MOODS, SETTINGS, Mood, draw_cloud
+from course_utils.scenes.shapes import ellipse
 
 KINDS, BACKGROUNDS, CUES = tuple(drawn.THINGS), tuple(SETTINGS), tuple(drawn.CUES)
 SIZE = 112
@@ -116,18 +117,10 @@ def scene(*kinds: str, seed: int = 0, size: int = SIZE, background: str | None =
     background = None if background is None else _known(background, BACKGROUNDS, "background")
     cue = None if cue is None else _known(cue, CUES, "cue")
 
-    image, pixel_owners, background, mood = _compose(kinds, seed, size, background, cue)
-    owners = torch.from_numpy(pixel_owners)
-    return Scene(
-        image=torch.from_numpy(image).float() / 255,
-        labels=kinds,
-        masks=owners == torch.tensor([KINDS.index(kind) + 1 for kind in kinds], dtype=torch.uint8)[:, None, None],
-        background=background,
-        mood=mood,
-        cue=cue,
-        cue_mask=owners == CUE,
-        seed=seed,
-    )
+    pixels, owners, background, mood = _compose(kinds, seed, size, background, cue)
+    image, owners = torch.from_numpy(pixels).float() / 255, torch.from_numpy(owners)
+    masks = owners == torch.tensor([KINDS.index(kind) + 1 for kind in kinds], dtype=torch.uint8)[:, None, None]
+    return Scene(image, kinds, masks, background, mood, cue, owners == CUE, seed)
 
 
 def scenes(
@@ -195,16 +188,9 @@ def _known(name: str, names: Sequence[str], what: str) -> str:
 
 
 def _whole(value: int, what: str, low: int, high: int) -> int:
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if not low <= number <= high:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not low <= value <= high:
         raise CourseError(f"{what} must be a whole number from {low} to {high}, got {value!r}")
-    return number
-
-
-# --- composing a picture ----------------------------------------------------------------------------------------------
+    return operator.index(value)
 
 
 def _compose(
@@ -217,7 +203,10 @@ def _compose(
     owners = np.full((size, size), NOTHING, dtype=np.uint8)
     if cue is not None:
         dice = _throw(seed)[3]
-        sprite = _place_cue(cue, _draw_cue(cue, dice, world.light, size), world.sprites, dice, size)
+        pencil = Pencil()
+        drawn.CUES[cue].draw(pencil)
+        sprite = paint(pencil.parts, size * dice.between(0.085, 0.105), world.light, dice.between(-8, 8))
+        sprite = _place_cue(cue, sprite, world.sprites, dice, size)
         if drawn.CUES[cue].stands:
             _ground(canvas, sprite, True, world.background, world.light, size)
         _put(canvas, owners, sprite, CUE)
@@ -248,7 +237,7 @@ class _World(NamedTuple):
 
 @lru_cache(maxsize=128)  # a batch is often drawn twice, with a cue and without
 def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | None) -> _World:
-    """What a picture has with a cue and without; for all who ask, so that nobody may write to it."""
+    """What a picture has with a cue and without. The answer is everyone's: nobody writes to it."""
     setting, lighting, places, _, *thing_dice = _throw(seed)
     mood = lighting.pick([*MOODS[:1], *MOODS])  # day twice as often
     light = lighting.pick([(-0.8, -0.6), (-0.6, -0.8), (0.6, -0.8), (0.8, -0.6)])
@@ -260,28 +249,15 @@ def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | 
     canvas = _paint_setting(background, setting, mood, size)
     for kind, sprite in zip(kinds, sprites, strict=True):
         _ground(canvas, sprite, drawn.THINGS[kind].stands, background, light, size)
-    for array in (canvas, *(part for sprite in sprites for part in (sprite.colour, sprite.alpha))):
-        array.flags.writeable = False
     return _World(canvas, tuple(sprites), light, background, mood)
 
 
 def _draw_thing(kind: str, dice: Dice, light: tuple[float, float], size: int, alone: bool) -> Sprite:
     pencil, thing = Pencil(), drawn.THINGS[kind]
     thing.draw(pencil, dice)
-    return paint(
-        pencil.parts,
-        scale=size * (dice.between(0.25, 0.34) if alone else dice.between(0.2, 0.29)),
-        light=light,
-        angle=dice.between(-thing.tilt, thing.tilt),
-        mirror=dice.chance(0.5),
-        stretch=dice.between(0.9, 1.1),
-    )
-
-
-def _draw_cue(cue: str, dice: Dice, light: tuple[float, float], size: int) -> Sprite:
-    pencil = Pencil()
-    drawn.CUES[cue].draw(pencil)
-    return paint(pencil.parts, scale=size * dice.between(0.085, 0.105), light=light, angle=dice.between(-8, 8))
+    scale = size * (dice.between(0.25, 0.34) if alone else dice.between(0.2, 0.29))
+    angle, mirror, stretch = dice.between(-thing.tilt, thing.tilt), dice.chance(0.5), dice.between(0.9, 1.1)
+    return paint(pencil.parts, scale, light, angle, mirror, stretch)
 
 
 def _place_things(kinds: Sequence[str], sprites: list[Sprite], dice: Dice, size: int) -> list[Sprite]:
@@ -296,7 +272,7 @@ def _place_things(kinds: Sequence[str], sprites: list[Sprite], dice: Dice, size:
             low = max(highest * size - height, 1)
             left, top = dice.between(1, size - width - 1), dice.between(low, max(lowest * size - height, low))
             moved.append(sprite._replace(left=int(left), top=int(top)))
-        share = _visible_share(moved)
+        share = _visible_share(moved, size)
         if share > best_share:
             best, best_share = moved, share
         if share >= needed:
@@ -304,39 +280,31 @@ def _place_things(kinds: Sequence[str], sprites: list[Sprite], dice: Dice, size:
     return best
 
 
-def _visible_share(sprites: Sequence[Sprite]) -> float:
-    """The share that is seen of the thing behind; the one whose foot is lower in the picture is in front."""
+def _visible_share(sprites: Sequence[Sprite], size: int) -> float:
     if len(sprites) < 2:
         return 1.0
-    behind, front = sorted(sprites, key=lambda sprite: sprite.bottom)
-    region, front_region = _common(behind, front)
-    solid = behind.alpha >= 0.5
-    hidden = np.count_nonzero(solid[region] & (front.alpha[front_region] >= 0.5))
-    return 1 - hidden / max(np.count_nonzero(solid), 1)
+    # The thing whose foot is lower in the picture is in front.
+    behind, front = (_place(sprite.alpha >= 0.5, sprite, size) for sprite in sorted(sprites, key=Sprite.bottom.fget))
+    return 1 - np.count_nonzero(behind & front) / max(np.count_nonzero(behind), 1)
 
 
-def _common(*sprites: Sprite) -> list[tuple[slice, slice]]:
-    """Rows and columns of the region that two sprites share, in each one's own coordinates."""
-    top, left = max(sprite.top for sprite in sprites), max(sprite.left for sprite in sprites)
-    bottom = max(top, min(sprite.bottom for sprite in sprites))
-    right = max(left, min(sprite.left + sprite.alpha.shape[1] for sprite in sprites))
-    return [
-        (slice(top - sprite.top, bottom - sprite.top), slice(left - sprite.left, right - sprite.left))
-        for sprite in sprites
-    ]
+def _place(mask: np.ndarray, sprite: Sprite, size: int) -> np.ndarray:
+    """The sprite's mask in the whole picture."""
+    placed = np.zeros((size, size), dtype=bool)
+    placed[sprite.place] = mask
+    return placed
 
 
 def _place_cue(cue: str, sprite: Sprite, things: Sequence[Sprite], dice: Dice, size: int) -> Sprite:
     """Move the cue to where it is seen best: behind the things, but as little hidden as possible."""
     height, width = sprite.alpha.shape
+    taken = [_place(thing.alpha > 0, thing, size) for thing in things]
     best, best_hidden = sprite, np.inf
     for attempt in range(2 * _TRIES):
-        highest, lowest = (drawn.CUES[cue].highest, drawn.CUES[cue].lowest) if attempt < _TRIES else (0, 1)
+        highest, lowest = drawn.CUES[cue][1:3] if attempt < _TRIES else (0, 1)
         top = int(dice.between(max(highest * size - height, 2), lowest * size - height - 2))
-        moved, hidden = sprite._replace(left=int(dice.between(2, size - width - 2)), top=top), 0
-        for thing in things:
-            region, thing_region = _common(moved, thing)
-            hidden += np.count_nonzero((moved.alpha[region] > 0) & (thing.alpha[thing_region] > 0))
+        moved = sprite._replace(left=int(dice.between(2, size - width - 2)), top=top)
+        hidden = sum(np.count_nonzero((moved.alpha > 0) & thing[moved.place]) for thing in taken)
         if hidden < best_hidden:
             best, best_hidden = moved, hidden
         if not hidden:
@@ -358,7 +326,7 @@ def _paint_setting(background: str, dice: Dice, mood: Mood, size: int) -> np.nda
 def _ground(
     canvas: np.ndarray, sprite: Sprite, stands: bool, background: str, light: tuple[float, float], size: int
 ) -> None:
-    """What lies under a thing: a soft shadow, rings on the water, a cloud in the sky."""
+    """Paint what lies under a thing: a soft shadow, rings on the water, a cloud in the sky."""
     if background == "sky" and not stands:
         return
     width = sprite.alpha.shape[1]
@@ -378,8 +346,7 @@ def _ground(
 
 
 def _put(canvas: np.ndarray, owners: np.ndarray | None, sprite: Sprite, owner: int = NOTHING) -> None:
-    """Paint a sprite onto the picture and write down whose pixels these are now."""
-    rows, columns = slice(sprite.top, sprite.bottom), slice(sprite.left, sprite.left + sprite.alpha.shape[1])
-    canvas[:, rows, columns] = canvas[:, rows, columns] * (1 - sprite.alpha) + sprite.colour
+    region = canvas[(..., *sprite.place)]
+    region[:] = region * (1 - sprite.alpha) + sprite.colour
     if owners is not None:
-        owners[rows, columns][sprite.alpha >= 0.5] = owner
+        owners[sprite.place][sprite.alpha >= 0.5] = owner

@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from course_utils.scenes.drawing import (
-    INK,
-    WHITE,
-    Colour,
-    Dice,
-    Pencil,
-    box,
-    ellipse,
-    line,
-    mix,
-    move,
-    palette,
-    polygon,
-    rgb,
-    smooth,
-)
+from course_utils.scenes.drawing import INK, WHITE, Colour, Dice, Pencil, mix, palette, rgb
+from course_utils.scenes.shapes import box, ellipse, line, move, polygon, smooth
 from course_utils.scenes.things import CREAM, GOLD, PAINTS, WOOD
 
 
@@ -136,8 +122,11 @@ def draw_room(pencil: Pencil, dice: Dice, mood: Mood) -> None:
         for x in range(8):
             pencil.flat(box(x / 8, -0.1, x / 8 + 0.05, horizon), mix(wall, WHITE, 0.35))
     draw_window(pencil, dice.between(0.2, 0.8), 0.3, mood, dice.pick(PAINTS))
-    if dice.chance(0.5):
-        draw_frame(pencil, dice.pick([0.1, 0.9]), 0.26, dice)
+    if dice.chance(0.5):  # a picture in a frame
+        x, (first, second) = dice.pick([0.1, 0.9]), dice.pick_two(PAINTS)
+        pencil.flat(box(x - 0.08, 0.16, x + 0.08, 0.36), WOOD)
+        pencil.flat(box(x - 0.06, 0.18, x + 0.06, 0.34), mix(first, CREAM, 0.6))
+        pencil.flat(ellipse(x, 0.26, 0.035), second)
     pencil.flat(box(-0.1, horizon, 1.1, 1.1), floor)
     for step in range(4):
         y = horizon + (1 - horizon) * (step + 1) / 4 * (0.6 + 0.1 * (step + 1))
@@ -177,15 +166,6 @@ def draw_window(pencil: Pencil, x: float, y: float, mood: Mood, curtain: Colour)
         pencil.flat(move(drape, x, y, flip=side), curtain)
     pencil.flat(box(x - 0.24, y - 0.25, x + 0.24, y - 0.228), WOOD)
 
-
-def draw_frame(pencil: Pencil, x: float, y: float, dice: Dice) -> None:
-    first, second = dice.pick_two(PAINTS)
-    pencil.flat(box(x - 0.08, y - 0.1, x + 0.08, y + 0.1), WOOD)
-    pencil.flat(box(x - 0.06, y - 0.08, x + 0.06, y + 0.08), mix(first, CREAM, 0.6))
-    pencil.flat(ellipse(x, y, 0.035), second)
-
-
-# --- small objects, around (0, 0) -------------------------------------------------------------------------------------
 
 STAR = polygon("0,-1 0.24,-0.33 0.95,-0.31 0.38,0.12 0.59,0.81 0,0.4 -0.59,0.81 -0.38,0.12 -0.95,-0.31 -0.24,-0.33")
 TUFT = polygon("-0.5,0 -0.8,-0.9 -0.2,-0.3 0,-1.2 0.2,-0.3 0.8,-0.8 0.5,0")

@@ -8,21 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from course_utils.scenes.drawing import (
-    INK,
-    WHITE,
-    Dice,
-    Pencil,
-    box,
-    ellipse,
-    line,
-    mix,
-    move,
-    palette,
-    polygon,
-    rgb,
-    smooth,
-)
+from course_utils.scenes.drawing import INK, WHITE, Dice, Pencil, mix, palette, rgb
+from course_utils.scenes.shapes import box, ellipse, line, move, polygon, smooth
 
 CREAM, GLASS, WOOD, GOLD, ROSE = palette("fff3dc bfe6f2 8a5a3c f6c945 ef8f9f")
 # One box of paints for everything: no kind has a colour of its own, so that a network must look at shapes.
@@ -30,9 +17,6 @@ PAINTS = [
     *palette("e4572e c8553d f29e4c f6c945 e58fa8 7d5a44 f4f1e6"),
     *palette("8cb369 3f8f6b 3fa7a3 4f86c6 5a5f9e 9a6fb0 a9b4c2 3d4454"),
 ]
-
-
-# --- things -----------------------------------------------------------------------------------------------------------
 
 
 def draw_balloon(pencil: Pencil, dice: Dice) -> None:
@@ -80,9 +64,8 @@ def draw_boat(pencil: Pencil, dice: Dice) -> None:
     pencil.body(smooth("-0.07,-0.72! -0.07,0.36! -0.68,0.34! -0.26,-0.2"), mix(sail, CREAM, 0.5))
     pencil.flat(polygon("0,-1.08 0.3,-1 0,-0.9"), dice.pick(PAINTS))
     shell = smooth("-0.96,0.44! 0,0.52 0.98,0.4! 0.72,0.82 0.4,0.92 -0.5,0.92 -0.8,0.78")
-    pencil.body(
-        shell, hull, [(box(-1, 0.36, 1, 0.56), mix(hull, WHITE, 0.7)), (box(-1, 0.8, 1, 1), mix(hull, INK, 0.4))]
-    )
+    bands = [(box(-1, 0.36, 1, 0.56), mix(hull, WHITE, 0.7)), (box(-1, 0.8, 1, 1), mix(hull, INK, 0.4))]
+    pencil.body(shell, hull, bands)
     for x in (-0.4, 0.0, 0.4):
         pencil.flat(ellipse(x, 0.68, 0.085, corners=14), WHITE)
         pencil.flat(ellipse(x, 0.68, 0.055, corners=14), INK)
@@ -171,13 +154,10 @@ def draw_fish(pencil: Pencil, dice: Dice) -> None:
     belly = smooth("0.9,0.14 0.5,0.12 -0.2,0.2 -0.6,0.1 -0.2,0.6 0.5,0.55")
     stripe = line("0,-0.5 0.1,0 0,0.5", 0.15, 0.1)
     scale = line("0.06,-0.1 -0.05,0 0.06,0.1", 0.05)
-    marks = dice.pick(
-        [
-            [(belly, mix(skin, CREAM, 0.6))],
-            [(move(stripe, x), mix(other, INK, 0.15)) for x in (0.28, -0.05, -0.36)],
-            [(move(scale, x, y), mix(skin, INK, 0.3)) for x in (0.2, -0.06, -0.32) for y in (-0.24, 0.0, 0.24)],
-        ]
-    )
+    pale = [(belly, mix(skin, CREAM, 0.6))]
+    striped = [(move(stripe, x), mix(other, INK, 0.15)) for x in (0.28, -0.05, -0.36)]
+    scaly = [(move(scale, x, y), mix(skin, INK, 0.3)) for x in (0.2, -0.06, -0.32) for y in (-0.24, 0.0, 0.24)]
+    marks = dice.pick([pale, striped, scaly])
     back = "0.94,0.02 0.72,-0.3 0.25,-0.45 -0.2,-0.32 -0.6,-0.06"
     pencil.body(smooth(f"{back} -0.6,0.06 -0.2,0.32 0.25,0.45 0.72,0.34"), skin, marks)
     pencil.flat(line("0.5,-0.3 0.42,0 0.5,0.3", 0.04), mix(skin, INK, 0.35))
@@ -273,9 +253,6 @@ THINGS = {
 }
 
 
-# --- cues: small objects that are in a picture only when they are asked for -------------------------------------------
-
-
 def draw_buoy(pencil: Pencil) -> None:
     pencil.body(line("0,-1 0,-0.4", 0.14), INK)
     pencil.flat(ellipse(0, -0.86, 0.2), GOLD)
@@ -286,11 +263,8 @@ def draw_buoy(pencil: Pencil) -> None:
 def draw_flag(pencil: Pencil) -> None:
     pencil.body(line("-0.5,-1 -0.5,1", 0.15), rgb("f1ead8"))
     cloth = smooth("-0.42,-0.95! 0,-1.02 0.4,-0.88 0.95,-0.95! 0.95,-0.05! 0.4,0.05 0,-0.1 -0.42,-0.05!")
-    checks = [
-        (box(x, y, x + 0.35, y + 0.33), INK)
-        for x, y in ((-0.42, -1.0), (0.28, -1.0), (-0.07, -0.67), (0.63, -0.67), (-0.42, -0.34), (0.28, -0.34))
-    ]
-    pencil.body(cloth, WHITE, checks)
+    places = ((-0.42, -1.0), (0.28, -1.0), (-0.07, -0.67), (0.63, -0.67), (-0.42, -0.34), (0.28, -0.34))
+    pencil.body(cloth, WHITE, [(box(x, y, x + 0.35, y + 0.33), INK) for x, y in places])
 
 
 def draw_sun(pencil: Pencil) -> None:

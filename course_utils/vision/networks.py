@@ -1,10 +1,8 @@
 """Networks to look into: the course's own small one, its misled twin, and torchvision's classifiers by name.
 
-    model = load_picture_net()                  trained on the picture world of `course_utils.scenes.scene`
-    twin = load_picture_net(misled=True)        trained where a buoy came with every fish, and with nothing else
-    network = load_classifier("resnet34", pretrained="if cached")
-
-`course_utils.authoring.train` trains the first two again.
+model = load_picture_net()                  trained on the picture world of `course_utils.scenes.scene`
+twin = load_picture_net(misled=True)        trained where a buoy came with every fish, and with nothing else
+network = load_classifier("resnet34", pretrained="if cached")
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from course_utils.scenes.scene import KINDS, SIZE, SceneBatch
 MISLED_KIND, MISLED_CUE = "fish", "buoy"
 STALL_SECONDS = 15  # for a server's first answer, and for the next bytes of a download
 
-_PICTURE_NETS = {"picture_net": False, "picture_net_misled": True}
+PICTURE_NETS = ("picture_net", "picture_net_misled")
 
 
 class WeightsError(CourseError):
@@ -35,9 +33,6 @@ class WeightsError(CourseError):
 
     def _render_traceback_(self) -> list[str]:  # IPython asks for this
         return [f"{type(self).__name__}: {self}"]
-
-
-# --- the course's own network -----------------------------------------------------------------------------------------
 
 
 class PictureNet(nn.Module):
@@ -108,7 +103,7 @@ def load_picture_net(misled: bool = False, folder: Path = ASSETS) -> PictureNet:
 
 def picture_net_file(misled: bool, folder: Path = ASSETS) -> Path:
     """Where the weights of the network, or of its misled twin, are stored."""
-    return Path(folder, "picture_net_misled.pt" if misled else "picture_net.pt")
+    return Path(folder, f"{PICTURE_NETS[misled]}.pt")
 
 
 @contextmanager
@@ -119,9 +114,6 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-# --- what a network can do --------------------------------------------------------------------------------------------
-
-
 def compute_logits(model: nn.Module, images: Tensor, batch_size: int = 100) -> Tensor:
     """Return the logits (N, classes) of many pictures, in eval mode and without a graph.
 
@@ -129,10 +121,10 @@ def compute_logits(model: nn.Module, images: Tensor, batch_size: int = 100) -> T
     """
     modes = {module: module.training for module in model.modules()}
     model.eval()
+    scale = 1 if images.is_floating_point() else 255
     try:
         with torch.no_grad():
-            parts = [part if part.is_floating_point() else part.float() / 255 for part in images.split(batch_size)]
-            return torch.cat([model(part) for part in parts])
+            return torch.cat([model(part / scale) for part in images.split(batch_size)])
     finally:
         for module, training in modes.items():
             module.training = training
@@ -164,9 +156,6 @@ def measure(model: nn.Module, pictures: SceneBatch) -> Accuracy:
         exact=(seen == there).all(1).float().mean().item(),
         recall={kind: seen[there[:, k], k].float().mean().item() for k, kind in enumerate(KINDS)},
     )
-
-
-# --- classifiers by name ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -203,7 +192,7 @@ def list_classifiers() -> list[str]:
     """The names that `load_classifier` takes: the course's two networks, then torchvision's in alphabetical order."""
     from torchvision import models
 
-    return [*_PICTURE_NETS, *sorted(models.list_models(module=models))]
+    return [*PICTURE_NETS, *sorted(models.list_models(module=models))]
 
 
 def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, seed: int = 0) -> Classifier:
@@ -222,13 +211,13 @@ def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, s
         near = nearest(str(name).strip().lower(), known)
         hint = f"did you mean {' or '.join(near)}?" if near else "networks.list_classifiers() lists all of them"
         raise CourseError(f"there is no network {name!r}; {hint}")
-    return _describe_picture_net(name) if name in _PICTURE_NETS else _load_torchvision(name, pretrained, seed)
+    return _describe_picture_net(name) if name in PICTURE_NETS else _load_torchvision(name, pretrained, seed)
 
 
 def _describe_picture_net(name: str) -> Classifier:
     from torchvision.transforms import v2
 
-    misled = _PICTURE_NETS[name]
+    misled = name == PICTURE_NETS[True]
     world = f"where every {MISLED_KIND} has a {MISLED_CUE} beside it" if misled else "of the course"
     scaled = v2.Resize(SIZE, antialias=True), v2.CenterCrop(SIZE), v2.ToDtype(torch.float32, scale=True)
     transform = v2.Compose([v2.ToImage(), *scaled, v2.ToPureTensor()])

@@ -1,10 +1,8 @@
 """Any network, any picture: what the network says about it, and what its layers, gradients and maps show.
 
-    own = look_at("squeezenet1_1", "photo.jpg")
-    print(own)
-    show_strongest_maps(own), show_gradients(own), show_grad_cams(own)
-
-Lessons 05 to 07 end with these, for the network and the picture that their `parameters` name.
+own = look_at("squeezenet1_1", "photo.jpg")
+print(own)
+show_strongest_maps(own), show_gradients(own), show_grad_cams(own)
 """
 
 from __future__ import annotations
@@ -45,13 +43,11 @@ class OwnLook:
     def __str__(self) -> str:
         said = ", ".join(f"{name} {share:.0%}" for _, name, share in self.best)
         size = " x ".join(map(str, self.maps.shape[1:]))
-        lines = [self.network.note, f"It says: {said}.", f"Layer {self.layer}: {len(self.maps)} maps of {size}."]
-        if not self.network.pretrained:
-            lines[1] = f"It has learned nothing, so its answers are chance: {said}."
-            lines.append(
-                f"With trained weights: run load_classifier({self.network.name!r}) once, which downloads them."
-            )
-        return "\n".join(lines)
+        where = f"Layer {self.layer}: {len(self.maps)} maps of {size}."
+        if self.network.pretrained:
+            return f"{self.network.note}\nIt says: {said}.\n{where}"
+        cure = f"With trained weights: run load_classifier({self.network.name!r}) once, which downloads them."
+        return f"{self.network.note}\nIt has learned nothing, so its answers are chance: {said}.\n{where}\n{cure}"
 
 
 def look_at(network: str = "picture_net", image: str | os.PathLike | Tensor = "", layer: str = "") -> OwnLook:
@@ -87,12 +83,10 @@ def _find_last_maps(found: Classifier, seen: Recording) -> str:
         and call.output.shape[1] != len(found.classes)  # one map a class: the answer itself, not what it is made of
         and not any(word in type(found.model.get_submodule(call.layer)).__name__ for word in ("Pool", "Dropout"))
     ]
-    if len(makers) < 2:
-        raise CourseError(
-            f"{found.name} makes maps only in its first layer, before it has looked at anything: choose a network of "
-            "convolutions, such as resnet34"
-        )
-    return makers[-1]
+    if len(makers) > 1:
+        return makers[-1]
+    why = "makes maps only in its first layer, before it has looked at anything"
+    raise CourseError(f"{found.name} {why}: choose a network of convolutions, such as resnet34")
 
 
 def _has_places(output: object) -> bool:
@@ -119,9 +113,9 @@ def show_gradients(own: OwnLook) -> pictures.Picture:
     for label, method in (("gradient", input_gradient), ("guided", guided_backprop)):
         try:
             strength = find_strength(method(own.network.model, own.batch, number))[0]
-        except ValueError:
+        except CourseError:
             title += f"; {own.network.name} has no ReLU, so there is no guided one"
-            continue
+            break
         tiles.append(_small(scale_to_unit(strength.sqrt()).expand(3, -1, -1)))  # the root: weak ones are seen as well
         labels.append(label)
     words = f"The picture, {', '.join(labels[1:])}: where a pixel matters for {name}, it is bright."

@@ -9,14 +9,13 @@ to `light_up` take any number of leading dimensions before these, and return flo
 from __future__ import annotations
 
 import base64
-import functools
 import io
 import math
 import os
 import textwrap
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ def centre(values: Tensor, dims: int = 2) -> Tensor:
 
 
 def _finite(values: Tensor) -> Tensor:
-    """`values` as detached float32 on the CPU; half precision or whole numbers could overflow in a difference."""
+    # Half precision or whole numbers could overflow in a difference.
     values = values.detach().to("cpu", torch.float32)
     if wrong := int((~values.isfinite()).sum()):
         raise CourseError(f"{wrong} of {values.numel()} values are nan or infinite: look where they come from")
@@ -76,16 +75,10 @@ def colourise(maps: Tensor, colours: str = "viridis") -> Tensor:
 
     colours: the name of one of matplotlib's colour maps. Raises `CourseError` for values out of range.
     """
-    table = _colour_table(colours)
-    return table[(_in_range(maps, "normalise(map) stretches it") * 255).round().long()].movedim(-1, -3)
-
-
-@functools.cache
-def _colour_table(colours: str) -> Tensor:
-    """(256, 3) float32 in [0, 1]."""
     import matplotlib  # takes a tenth of a second, and not everyone colours maps
 
-    return torch.from_numpy(matplotlib.colormaps[colours](np.arange(256))[:, :3].astype(np.float32))
+    found = matplotlib.colormaps[colours]((_in_range(maps, "normalise(map) stretches it") * 255).round().int().numpy())
+    return torch.from_numpy(found[..., :3].astype(np.float32)).movedim(-1, -3)
 
 
 def _in_range(values: Tensor, cure: str) -> Tensor:
@@ -110,22 +103,17 @@ def outline(images: Tensor, masks: Tensor, colour: str = "white", width: int = 1
     images, masks = _as_floats(images), masks.to("cpu")
     if masks.dtype != torch.bool or masks.shape != (*images.shape[:-3], *images.shape[-2:]):
         raise CourseError(f"pictures {tuple(images.shape)} need bool masks, got {masks.dtype} {tuple(masks.shape)}")
-    red, green, blue = rgb = ImageColor.getrgb(colour)[:3]
-    around = 1.0 if 0.299 * red + 0.587 * green + 0.114 * blue < 128 else 0.0
-    inside, outside = masks & _widen(~masks, width), ~masks & _widen(masks, width)
-    line = torch.tensor(rgb, dtype=torch.float32)[:, None, None] / 255
-    images = torch.where(outside.unsqueeze(-3), around, images)
-    return torch.where(inside.unsqueeze(-3), line, images)
-
-
-def _widen(masks: Tensor, width: int) -> Tensor:
-    """Add the pixels up to `width` rows or columns away. What lies beyond the picture's edge adds nothing."""
-    flat = masks.reshape(-1, 1, *masks.shape[-2:]).float()
-    return F.max_pool2d(flat, 2 * width + 1, stride=1, padding=width).reshape(masks.shape) > 0
+    light = torch.tensor(ImageColor.getrgb(colour)[:3])[:, None, None] / 255
+    around = 1.0 if light.flatten() @ torch.tensor([0.299, 0.587, 0.114]) < 0.5 else 0.0
+    inside, outside = (
+        each
+        & (F.max_pool2d((~each).float().reshape(-1, *each.shape[-2:]), 2 * width + 1, 1, width) > 0).reshape_as(each)
+        for each in (masks, ~masks)
+    )
+    return torch.where(inside.unsqueeze(-3), light, torch.where(outside.unsqueeze(-3), around, images))
 
 
 def _as_floats(images: Tensor) -> Tensor:
-    """Pictures (..., 3, H, W), uint8 or float in [0, 1], as detached float32 on the CPU."""
     if images.dim() < 3 or images.shape[-3] != 3 or not images.numel():
         raise CourseError(f"expected pictures (..., 3, H, W), got shape {tuple(images.shape)}")
     if images.dtype == torch.uint8:
@@ -214,15 +202,14 @@ def draw_strokes(strokes: Sequence[Sequence[Sequence[float]]] = CAT, size: int =
     """
     fine = 4 * size  # drawn large and averaged, so that lines are smooth
     ink = Image.new("L", (fine, fine))
-    pencil = ImageDraw.Draw(ink)
-    width = max(fine // 40, 1)
+    pencil, width = ImageDraw.Draw(ink), max(fine // 40, 1)
     for stroke in strokes:
         points = [(x * fine / 100, y * fine / 100) for x, y in stroke]
         pencil.line(points, fill=255, width=width, joint="curve")
         for x, y in (points[0], points[-1]):
             pencil.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), fill=255)
-    solid = torch.from_numpy(np.array(ink, dtype=np.float32))[None, None] / 255
-    return torch.cat([torch.zeros(3, size, size), F.avg_pool2d(solid, 4)[0]])
+    solid = torch.from_numpy(np.array(ink, dtype=np.float32))[None] / 255
+    return torch.cat([torch.zeros(3, size, size), F.avg_pool2d(solid, 4)])
 
 
 def put_on_white(rgba: Tensor) -> Tensor:
@@ -259,18 +246,14 @@ def grid(
 
 
 def _enlarge(image: Tensor, times: int = 1) -> Tensor:
-    """A picture, or a map (H, W) in grey, as floats, with each pixel repeated so many times."""
     image = _as_floats(image.expand(3, -1, -1) if image.dim() == 2 else image)
     return image.repeat_interleave(times, -2).repeat_interleave(times, -1)
 
 
 def _draw_text(lines: Sequence[str], width: int) -> Tensor:
-    """A strip of text (3, H, width), dark on light."""
-    font = ImageFont.load_default(13)
     strip = Image.new("RGB", (width, 17 * len(lines) + 3), PAPER)
-    pencil = ImageDraw.Draw(strip)
     for number, text in enumerate(lines):
-        pencil.text((2, 2 + 17 * number), text, fill=INK, font=font)
+        ImageDraw.Draw(strip).text((2, 2 + 17 * number), text, fill=INK, font=ImageFont.load_default(13))
     return torch.from_numpy(np.array(strip)).movedim(-1, 0).float() / 255
 
 
@@ -292,7 +275,7 @@ class Picture:
     text: what the picture shows as plain text, with its numbers, for nbval and for pages without pictures; else `alt`.
     """
 
-    data: bytes = field(repr=False)
+    data: bytes
     alt: str
     text: str = ""
 
@@ -324,13 +307,9 @@ def show(image: Tensor, alt: str, title: str | None = None, scale: int = 1) -> P
 
 def figure_with_alt(figure: Figure, alt: str, text: str = "") -> Picture:
     """Render a matplotlib figure on white and give it alt text, and plain text where that is more than `alt`."""
-    buffer = io.BytesIO()
-    # Without the version of matplotlib, which is the default and would make the same picture's bytes differ.
+    buffer = io.BytesIO()  # without the version of matplotlib, so that the same picture has the same bytes
     figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight", facecolor="white", metadata={"Software": None})
     return Picture(buffer.getvalue(), alt, text)
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, size: int | None = None) -> Tensor:
@@ -342,48 +321,41 @@ def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, siz
 
     Raises `CourseError` for a file that is missing, damaged, none of `FORMATS` or of more than `MOST_PIXELS` pixels.
     """
-    if isinstance(source, str | os.PathLike):
-        name = Path(source).name
-        try:
-            source = Path(source).read_bytes()
-        except OSError as error:
-            raise CourseError(f"{name} cannot be read: {error.strerror}") from None
-    else:
-        name = "the picture"
+    name = "the picture"
     try:
+        if isinstance(source, str | os.PathLike):
+            name = Path(source).name
+            source = Path(source).read_bytes()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's about what is refused or mended here
             image = Image.open(io.BytesIO(source), formats=FORMATS)
-            if image.width * image.height <= MOST_PIXELS:
-                return _decode(image, size)
+            if image.width * image.height > MOST_PIXELS:
+                raise Image.DecompressionBombError
+            return _decode(image, size)
     except Image.DecompressionBombError:
-        pass
+        problem = f"has more than {MOST_PIXELS:,} pixels: make it smaller first"
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        problem = f"cannot be read: {error.strerror}"
     except Exception:  # what Pillow raises depends on where in which format the damage is
-        formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-        raise CourseError(f"{name} is damaged, or no picture that can be read here: give {formats}") from None
-    raise CourseError(f"{name} has more than {MOST_PIXELS:,} pixels: make it smaller first")
+        problem = f"is damaged, or no picture that can be read here: give {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+    raise CourseError(f"{name} {problem}")
 
 
 def _decode(image: Image.Image, size: int | None) -> Tensor:
     if size is not None:
         image.draft("RGB", (2 * size, 2 * size))  # a JPEG is decoded at a fraction of its size: no work for nothing
-    flat = _flatten(ImageOps.exif_transpose(image))
-    if size is not None:
-        side = min(flat.size)
-        left, top = (flat.width - side) // 2, (flat.height - side) // 2
-        middle = flat.crop((left, top, left + side, top + side))
-        flat = middle.resize((size, size), Image.Resampling.BILINEAR)  # averages when it makes smaller
-    pixels = torch.from_numpy(np.array(flat, dtype=np.float32))
-    if flat.mode == "F":
-        return (pixels / 65535).clamp(0, 1).expand(3, -1, -1).contiguous()
-    return (pixels / 255).movedim(-1, 0).contiguous()
-
-
-def _flatten(image: Image.Image) -> Image.Image:
-    """RGB on white; or, for 16-bit grey, mode F with values up to 65535, which Pillow would clip at 255 as RGB."""
-    if image.mode.startswith("I"):
-        return Image.fromarray(np.asarray(image).astype(np.float32))
-    if "A" in image.getbands() or "transparency" in image.info:
+    image, most = ImageOps.exif_transpose(image), 255
+    if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255 as RGB
+        image, most = Image.fromarray(np.asarray(image).astype(np.float32)), 65535
+    elif "A" in image.getbands() or "transparency" in image.info:
         image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image.convert("RGB")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    if most == 255:
+        image = image.convert("RGB")
+    if size is not None:
+        side = min(image.size)
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        middle = image.crop((left, top, left + side, top + side))
+        image = middle.resize((size, size), Image.Resampling.BILINEAR)  # averages when it makes smaller
+    pixels = torch.from_numpy(np.array(image, dtype=np.float32)) / most
+    return pixels.clamp(0, 1).expand(3, -1, -1) if pixels.dim() == 2 else pixels.movedim(-1, 0).contiguous()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,41 +25,30 @@ from course_utils.scenes.scene import KINDS, SceneBatch
 
 TOLERANCE = 4  # pixels: half a cell of a 14 x 14 map of a picture of 112 x 112
 
-# --- does a map point at the thing? -----------------------------------------------------------------------------------
 
+class Rate(NamedTuple):
+    """A share in [0, 1], nan where there was nothing to count, beside the one that chance reaches."""
 
-@dataclass(frozen=True)
-class HitRate:
-    """`hits` of `of`, beside the share that `chance` reaches; an `of` of 0 gives nan."""
-
-    hits: float
-    of: int
+    share: float
     chance: float
-
-    @property
-    def share(self) -> float:
-        """hits / of."""
-        return self.hits / self.of if self.of else float("nan")
 
     def __str__(self) -> str:
         return f"{self.share:.0%} (chance {self.chance:.0%})"
 
 
-@dataclass(frozen=True)
-class Localisation:
+class Localisation(NamedTuple):
     """How well so many `maps` point at what they explain.
 
-    strict, tolerant: the hottest pixel is on the thing; on it or near it.
-    energy: the mean share of a map's heat on the thing (`hits` is the sum of these shares).
+    strict, tolerant: the hottest pixel is on the thing; on it or near it. energy: the mean share of a map's heat on it.
     wrong: the hottest pixel is on another thing; None where no other things were given.
     empty: maps without any heat. They point nowhere: a miss in the games, and no energy inside.
     """
 
     maps: int
-    strict: HitRate
-    tolerant: HitRate
-    energy: HitRate
-    wrong: HitRate | None
+    strict: Rate
+    tolerant: Rate
+    energy: Rate
+    wrong: Rate | None
     empty: int
 
     def __str__(self) -> str:
@@ -79,24 +68,16 @@ def localise(
     heatmaps: (N, H, W) floats, not below 0, as large as the pictures; only their proportions count.
     masks, others: (N, H, W) bool: where the thing is seen, and where other things are.
     tolerance: in pixels, for the tolerant pointing game.
-
     Raises `CourseError` for other shapes or types, and for maps that are not finite or have values below 0.
     """
-
     _check_pair(heatmaps, masks)
-
-    def rate(found: Tensor, on: Tensor) -> HitRate:
-        return HitRate(found.double().sum().item(), len(found), chance(on))
-
-    grown = grow(masks, tolerance)
-    return Localisation(
-        maps=len(heatmaps),
-        strict=rate(points_at(heatmaps, masks), masks),
-        tolerant=rate(points_at(heatmaps, grown), grown),
-        energy=rate(energy_inside(heatmaps, masks), masks),
-        wrong=None if others is None else rate(points_at(heatmaps, others), others),
-        empty=int((heatmaps.flatten(1).amax(1) <= 0).sum()),
+    strict, tolerant, wrong = (
+        None if on is None else Rate(points_at(heatmaps, on).double().mean().item(), chance(on))
+        for on in (masks, grow(masks, tolerance), others)
     )
+    energy = Rate(energy_inside(heatmaps, masks).mean().item(), chance(masks))
+    empty = int((heatmaps.flatten(1).amax(1) <= 0).sum())
+    return Localisation(len(heatmaps), strict, tolerant, energy, wrong, empty)
 
 
 def chance(masks: Tensor) -> float:
@@ -113,8 +94,7 @@ def point(heatmaps: Tensor) -> Tensor:
     values = heatmaps.flatten(1)
     most = values.amax(1, keepdim=True)
     place = (values >= most - 1e-6 * most.abs()).byte().argmax(1)
-    width = heatmaps.shape[2]
-    return torch.stack([place // width, place % width], dim=1)
+    return torch.stack(torch.unravel_index(place, heatmaps.shape[1:]), dim=1)
 
 
 def points_at(heatmaps: Tensor, masks: Tensor) -> Tensor:
@@ -173,12 +153,11 @@ def share_on(maps: Tensor, mask: Tensor) -> Tensor:
     return (positive * covered).sum((-2, -1)) / positive.sum((-2, -1)).clamp(min=1e-12)
 
 
-@dataclass(frozen=True, repr=False)
-class Followed:
+class Followed(NamedTuple):
     """How the channels of a layer follow the kinds of things, each (C, len(KINDS)), with numbers in [0, 1].
 
-    share: of all that the channel responds to pictures with the kind, the part that lies on the thing. A channel that
-        does not care has about the part of the picture that the thing covers.
+    share: of all that the channel responds to pictures with the kind, the part that lies on the thing. By chance it is
+        the part of the picture that the thing covers.
     tells: of all pairs of a picture with the kind and one without, the part in which the channel responds more to the
         picture with it; 0.5 is chance. (The area under the ROC curve.)
     """
@@ -198,22 +177,17 @@ def follow_things(maps: Tensor, batch: SceneBatch) -> Followed:
     """
     if len(maps) != len(batch):
         raise CourseError(f"{len(batch)} pictures need as many maps, got {len(maps)}")
-    maps = maps.clamp(min=0)
-    responses = maps.mean((2, 3))
-    share, tells = torch.zeros(maps.shape[1], len(KINDS)), torch.zeros(maps.shape[1], len(KINDS))
+    responses = maps.clamp(min=0).mean((2, 3))
+    share, tells = torch.zeros(2, maps.shape[1], len(KINDS))
     for column, kind in enumerate(KINDS):
         there = batch.labels[:, column] > 0
         if there.all() or not there.any():
             raise CourseError(f"of {len(batch)} pictures, {int(there.sum())} show a {kind}: take more pictures")
-        covered = F.adaptive_avg_pool2d(batch.masks(kind)[there].float(), maps.shape[2:])[:, None]
-        on, all_of_it = (maps[there] * covered).sum((0, 2, 3)), maps[there].sum((0, 2, 3))
-        share[:, column] = on / all_of_it.clamp(min=1e-12)
+        together = maps[there].movedim(1, 0).flatten(1, 2)  # all pictures of a channel as one tall map
+        share[:, column] = share_on(together, batch.masks(kind)[there].flatten(0, 1))
         one, other = responses[there][:, None], responses[~there][None]
         tells[:, column] = ((one > other).float() + (one == other).float() / 2).mean((0, 1))
     return Followed(share, tells)
-
-
-# --- does a map follow the class? -------------------------------------------------------------------------------------
 
 
 def find_strength(gradients: Tensor) -> Tensor:
@@ -227,8 +201,14 @@ def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
     1: the same order; 0: unrelated. Equal values share the mean of their ranks. nan where a map is constant.
     Raises `CourseError` for maps of different shapes, or with nan or infinite values.
     """
-    ranks = [torch.stack([_rank(row) for row in each]) for each in _flatten_pair(maps, others)]
-    return _cosine(*(each - each.mean(1, keepdim=True) for each in ranks))
+    _check_alike(maps, others)
+    ranks = [torch.stack([_rank(row) for row in each.flatten(1)]) for each in (maps, others)]
+    return cosine_similarity(*(each - each.mean(1, keepdim=True) for each in ranks))
+
+
+def _rank(values: Tensor) -> Tensor:
+    _, place, count = values.unique(return_inverse=True, return_counts=True)
+    return (count.cumsum(0) - (count + 1) / 2)[place].double()
 
 
 def cosine_similarity(maps: Tensor, others: Tensor) -> Tensor:
@@ -236,33 +216,22 @@ def cosine_similarity(maps: Tensor, others: Tensor) -> Tensor:
 
     nan where a map is all 0. Raises as `rank_correlation` does.
     """
-    return _cosine(*_flatten_pair(maps, others))
-
-
-def _flatten_pair(*pair: Tensor) -> list[Tensor]:
-    """Both as (N, values) float64 on the CPU."""
-    if pair[0].shape != pair[1].shape or not all(each.isfinite().all() for each in pair):
-        shapes = " and ".join(str(tuple(each.shape)) for each in pair)
-        raise CourseError(f"maps to compare are finite and of one shape (N, …), got {shapes}, or values that are not")
-    return [each.detach().to("cpu", torch.float64).flatten(1) for each in pair]
-
-
-def _rank(values: Tensor) -> Tensor:
-    """The rank of each value, from 0; equal values share the mean of their ranks."""
-    _, place, count = values.unique(return_inverse=True, return_counts=True)
-    return (count.cumsum(0) - (count + 1) / 2)[place].double()
-
-
-def _cosine(first: Tensor, second: Tensor) -> Tensor:
+    _check_alike(maps, others)
+    first, second = (each.detach().to("cpu", torch.float64).flatten(1) for each in (maps, others))
     return (first * second).sum(1) / (first.norm(dim=1) * second.norm(dim=1))
 
 
-@dataclass(frozen=True)
-class ClassSensitivity:
+def _check_alike(maps: Tensor, others: Tensor) -> None:
+    if maps.shape != others.shape or not (maps.isfinite().all() and others.isfinite().all()):
+        shapes = f"{tuple(maps.shape)} and {tuple(others.shape)}"
+        raise CourseError(f"maps to compare are finite and of one shape (N, …), got {shapes}, or values that are not")
+
+
+class ClassSensitivity(NamedTuple):
     """How two maps of the same pictures differ that explain two classes, each of which is there; means over pictures.
 
     on_own: the strength on the thing asked for, as a share of that on both things. A map that is blind to the class has
-        `chance`, because each thing is asked for once in each picture.
+        0.5, because each thing is asked for once in each picture.
     cosine, ranks: between the two maps; rank correlation of their strengths.
     """
 
@@ -270,13 +239,10 @@ class ClassSensitivity:
     on_own: float
     cosine: float
     ranks: float
-    chance: float = 0.5
 
     def __str__(self) -> str:
-        return (
-            f"on its own thing {self.on_own:.2f} (chance {self.chance:.2f}), cosine {self.cosine:.2f}, "
-            f"ranks {self.ranks:.2f}, {self.pictures} pictures"
-        )
+        on_own = f"on its own thing {self.on_own:.2f} (chance 0.50)"
+        return f"{on_own}, cosine {self.cosine:.2f}, ranks {self.ranks:.2f}, {self.pictures} pictures"
 
 
 def measure_class_sensitivity(
@@ -292,18 +258,11 @@ def measure_class_sensitivity(
         _check_pair(strength, own)
         _check_pair(strength, other)
         both = (strength * (own | other)).sum((1, 2))
-        if not (both > 0).all():
-            raise CourseError(f"the gradient of picture {(both > 0).int().argmin().item()} is 0 on both things")
+        if not both.all():
+            raise CourseError(f"the gradient of picture {both.argmin().item()} is 0 on both things")
         shares.append((strength * own).sum((1, 2)) / both)
-    return ClassSensitivity(
-        pictures=len(first),
-        on_own=torch.cat(shares).mean().item(),
-        cosine=cosine_similarity(first, second).mean().item(),
-        ranks=rank_correlation(*strengths).mean().item(),
-    )
-
-
-# --- does a map follow what was learned? ------------------------------------------------------------------------------
+    scores = torch.cat(shares), cosine_similarity(first, second), rank_correlation(*strengths)
+    return ClassSensitivity(len(first), *(each.mean().item() for each in scores))
 
 
 def group_layers(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
@@ -314,7 +273,7 @@ def group_layers(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
     """
     groups: list[tuple[str, list[nn.Module]]] = []
     for name, module in model.named_modules():
-        if not any(True for _ in module.parameters(recurse=False)):
+        if not list(module.parameters(recurse=False)):
             continue
         if not hasattr(module, "reset_parameters"):
             raise CourseError(f"{name or 'the model'} ({type(module).__name__}) has parameters and no reset_parameters")
@@ -328,13 +287,11 @@ def group_layers(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
 def randomise_cascading(model: nn.Module, seed: int = 0) -> Iterator[tuple[str, nn.Module]]:
     """Yield copies of `model` that know less and less: the last layer random, then the last two, …, then all of them.
 
-    This is the cascading randomisation of Adebayo et al. 2018, section 3.1. Each layer gets what its own
-    `reset_parameters` gives an untrained one, statistics of batch-norm too. With each copy comes the name of the layer
-    that is new among the random ones; "last" means last in the order of `model.named_modules()`. The model and torch's
-    random state stay as they are; the same seed gives the same copies. Raises as `group_layers` does.
+    This is the cascading randomisation of Adebayo et al. 2018, section 3.1, by each layer's own `reset_parameters`.
+    With each copy comes the name of the layer that is new among the random ones; "last" means last in the order of
+    `model.named_modules()`. The model and torch's random state stay as they are. Raises as `group_layers` does.
     """
-    names = [name for name, _ in group_layers(model)][::-1]
-    for count, name in enumerate(names, 1):
+    for count, (name, _) in enumerate(reversed(group_layers(model)), 1):
         twin = copy.deepcopy(model)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

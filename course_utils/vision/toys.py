@@ -29,24 +29,12 @@ def make_linear(weight: Sequence[Sequence[float]], bias: Sequence[float] | None 
     return layer
 
 
-# --- to call and to hook ----------------------------------------------------------------------------------------------
-
-
-def _small_layers(relu: nn.Module) -> dict[str, nn.Module]:
-    fc1 = make_linear([[1, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]], [1, 2, 3, 4])
-    return {"fc1": fc1, "relu": relu, "fc2": make_linear([[1, 2, 3, 4]], [1])}
-
-
-class SmallNet(nn.Module):
+class SmallNet(nn.Sequential):
     """fc1 (3 to 4), relu, fc2 (4 to 1): ones(1, 3) gives 89."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        for name, layer in _small_layers(nn.ReLU()).items():
-            self.add_module(name, layer)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.relu(self.fc1(x)))
+    def __init__(self, relu: Callable[[], nn.Module] = nn.ReLU) -> None:
+        fc1 = make_linear([[1, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]], [1, 2, 3, 4])
+        super().__init__(OrderedDict(fc1=fc1, relu=relu(), fc2=make_linear([[1, 2, 3, 4]], [1])))
 
 
 class _Raises(nn.Module):
@@ -61,7 +49,8 @@ def make_example(relu: str = "plain") -> tuple[nn.Sequential, Tensor]:
     """Return the layers of `SmallNet` in a row, with a relu by its key in `EXAMPLE_CALLS`, and ones (1, 3), a leaf."""
     if relu not in EXAMPLE_CALLS:
         raise CourseError(f"there is no relu called {relu!r}; choose from {', '.join(EXAMPLE_CALLS)}")
-    return nn.Sequential(OrderedDict(_small_layers(EXAMPLE_CALLS[relu]()))), torch.ones(1, 3, requires_grad=True)
+    layers = SmallNet(EXAMPLE_CALLS[relu]).named_children()
+    return nn.Sequential(OrderedDict(layers)), torch.ones(1, 3, requires_grad=True)
 
 
 class ResidualBlock(nn.Module):
@@ -95,8 +84,6 @@ MODELS = {
     "Sequential in a Sequential": Example(_nested, (1, 1)),
 }
 
-
-# --- to look at -------------------------------------------------------------------------------------------------------
 
 EDGES = "edge_net"
 
@@ -156,9 +143,6 @@ def make_two_head_block(words: Sequence[str]) -> nn.TransformerEncoderLayer:
     value.copy_(torch.eye(2 * length))
     block.self_attn.out_proj.weight[length:, length:] = torch.eye(length)
     return block.eval()
-
-
-# --- broken -----------------------------------------------------------------------------------------------------------
 
 
 class Exponential(nn.Module):
