@@ -4,24 +4,21 @@
     picture = scale_to_unit(upsample(relu(heat), images.shape[-2:]))
 
     with explain(model, images, "features.10") as run:                          # the network runs once
-        one = run.grad_cam(3)                                                   # a class: one short backward pass
-        both = run.grad_cams([3, lambda logits: logits[:, 3] - logits[:, 5]])   # (2, N, h, w), in one pass
+        both = run.grad_cams([3, lambda logits: logits[:, 3] - logits[:, 5]])   # (2, N, h, w), in one backward pass
 
-What holds for all of it:
+Images are (N, C, H, W), a layer's output is (N, K, h, w), logits are (N, classes). Maps are raw: from the logit, before
+any ReLU, resizing or scaling. A target is a class index; a sequence of N of these; a function of the logits that
+returns scores, (N,) or one number; or None: the class with the largest logit, for each image.
 
-- Images are (N, C, H, W), a layer's output is (N, K, h, w) (channels last is not told apart), logits are (N, classes).
-- Maps are raw: from the logit, before any ReLU, resizing or scaling. Each step to a picture is a function of its own.
-- A target is a class index; a sequence of N of these, one for each image; a function of the logits that returns scores,
-  (N,) or one number; or None: the class with the largest logit, for each image.
-- Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, also when something raises. It works on
-  frozen models, under `no_grad` and `inference_mode`, on any device. Compiled models run uncompiled, hooks and all.
-- What cannot be explained raises `CourseError` with the reason; so does a layer or a class that is not there.
+Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, also when something raises. It works on
+frozen models, under `no_grad` and `inference_mode`. Compiled models run uncompiled. What cannot be explained raises
+`CourseError` with the reason; so does a layer or a class that is not there.
 """
 
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Literal
 
 import torch
@@ -37,8 +34,6 @@ ReluRule = Literal["plain", "guided", "deconvnet"]
 
 _NOISY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)  # where training mode spoils a map
 _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradient that many times
-
-# -- Run once, explain many -------------------------------------------------------------------------------------------
 
 
 class Run:
@@ -63,9 +58,8 @@ class Run:
         `relu_rule` says what a ReLU f = max(0, x) makes of a gradient R that comes back: "plain", R where f > 0;
         "guided", R where f > 0 and R > 0 (Springenberg et al. 2015, section 3.4); "deconvnet", R where R > 0 (Zeiler
         and Fergus 2014, section 2.1). It covers `nn.ReLU`, `nn.ReLU6` and the functions and methods `relu`, `relu_`
-        and `relu6`, in-place and reused ones too; all else, also `x.clamp(min=0)`, keeps its own gradient.
-        Raises `CourseError` for an unknown target, a rule without watched ReLUs or without any ReLU after the layer,
-        and a gradient that is not finite.
+        and `relu6`; all else, also `x.clamp(min=0)`, keeps its own gradient. Raises `CourseError` for an unknown
+        target, a rule without watched ReLUs or without any after the layer, and a gradient that is not finite.
         """
         return self.gradients([target], relu_rule=relu_rule)[0]
 
@@ -75,10 +69,8 @@ class Run:
             raise CourseError("this run is closed, its graph is gone: ask inside the `with` block, or explain again")
         if relu_rule not in ("plain", "guided", "deconvnet"):
             raise CourseError(f'relu_rule is "plain", "guided" or "deconvnet", got {relu_rule!r}')
-        if relu_rule != "plain" and self._relus is None:
-            raise CourseError(
-                f"the {relu_rule} rule needs a run that watched the ReLUs: explain(..., watch_relus=True)"
-            )
+        if relu_rule != "plain" and not self._relus:
+            raise CourseError(f"the {relu_rule} rule needs a run that watched ReLUs: explain(..., watch_relus=True)")
         if self._relus:
             self._relus.rule, self._relus.met = relu_rule, False
         with torch.inference_mode(False):
@@ -108,28 +100,22 @@ class Run:
         with torch.inference_mode(False):
             return (self.gradients(targets).mean((-2, -1), keepdim=True) * self._leaf.detach()).sum(2)
 
-    def close(self) -> None:
-        """Free the graph; `logits` and `activation` stay."""
-        self._logits, self._open = self._logits.detach(), False
-
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self.close()
+        self._logits, self._open = self._logits.detach(), False  # frees the graph
 
     def _go_backward(self, rows: list[Tensor]) -> Tensor:
-        """Return one vector-Jacobian product for each of T rows of the logits' shape, (T, N, K, h, w)."""
+        """Return the vector-Jacobian products of T rows of the logits' shape, (T, N, K, h, w)."""
 
         def pull_back(outputs: Tensor, row: Tensor | None = None) -> Tensor | None:
             return torch.autograd.grad(outputs, self._leaf, row, retain_graph=True, allow_unused=True)[0]
 
         if len(rows) > 2:  # a batch of two is no faster than one after the other
-            try:
+            with suppress(RuntimeError, ValueError):  # what cannot be batched, or one of the reasons below
                 batched = torch.vmap(lambda row: pull_back(self._logits, row), chunk_size=_MOST_AT_ONCE)
                 return batched(torch.stack(rows))
-            except (RuntimeError, ValueError):  # an operation that cannot be batched, or one of the reasons below
-                pass
         try:
             # The product has the gradient `row`; given as it is, torch 2.15 would import sympy first (0.5 s).
             gradients = [pull_back((self._logits * row).sum()) for row in rows]
@@ -144,13 +130,12 @@ class Run:
 
 
 def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, watch_relus: bool = False) -> Run:
-    """Run the network once and keep what explanations need, for a `with` block, or until `.close()`.
+    """Run the network once and keep what explanations need; at the end of a `with` block the graph is freed.
 
     There is no graph before `layer` (a dotted name or a module; None is the input itself): its output becomes a leaf,
-    and each class then costs one backward pass from the logits to that leaf. The layer hands a clone on, so that an
-    in-place operation after it cannot spoil what was kept. `watch_relus=True` is for the rules of `Run.gradient`.
+    and each class then costs one backward pass from the logits to it. `watch_relus=True` is for the rules of
+    `Run.gradient`. A model whose `forward` turns gradients off around the layer runs a second time, with gradients on.
 
-    A model whose `forward` turns gradients off around the layer runs a second time, with gradients on from the start.
     Warns of batch-norm and dropout in training mode: a map then depends on the other images, or on chance. Raises
     `CourseError` for images that are not (N, C, H, W) and floating; a layer that is not there, never ran, ran several
     times, or has no positions (N, K, h, w); an output that is not one tensor with a row for each image, that has NaN,
@@ -165,9 +150,8 @@ def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, wat
             with relus or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
                 logits, leaves = _run_from(model, stand_ins, images, name, module)
             if len(leaves) > 1:
-                raise CourseError(
-                    f"layer {name!r} ran {len(leaves)} times in one call of the model: choose another one"
-                )
+                times = f"ran {len(leaves)} times in one call of the model"
+                raise CourseError(f"layer {name!r} {times}: choose another one")
             if not leaves:
                 raise CourseError(
                     f"layer {name!r} never ran when the model was called: its forward leaves it out (a head for "
@@ -181,9 +165,8 @@ def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, wat
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """No graph unless one is asked for, no inference tensors, and no compiled code, which would skip the hook."""
     compiler = "torch._dynamo" in sys.modules  # else nothing is compiled, and importing it would take seconds
-    eager = torch.compiler.set_stance("force_eager") if compiler else nullcontext()
+    eager = torch.compiler.set_stance("force_eager") if compiler else nullcontext()  # compiled code skips the hook
     with torch.inference_mode(False), torch.no_grad(), eager:
         yield
 
@@ -215,10 +198,15 @@ def _run_from(
     leaves: list[Tensor] = []
 
     def start_graph(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
-        _check_map(model, name, output, len(images))
+        is_tensor = isinstance(output, Tensor) and output.is_floating_point()
+        if not is_tensor or output.dim() != 4 or len(output) != len(images):
+            last = [each for each, layer in model.named_modules() if isinstance(layer, nn.Conv2d)][-1:]
+            wanted = f"a map needs positions, one floating-point tensor ({len(images)}, K, h, w)"
+            hint = f"; the last convolution is {last[0]!r}" if last else ""
+            raise CourseError(f"layer {name!r} returns {shapes_in(output)}: {wanted}{hint}")
         leaves.append(output.detach().clone().requires_grad_())  # a clone: an earlier tensor may share its memory
         torch.set_grad_enabled(True)  # until the surrounding block ends
-        return leaves[-1].clone()
+        return leaves[-1].clone()  # a clone: an in-place operation that follows must not spoil the leaf
 
     with module.register_forward_hook(start_graph):
         return _call(model, stand_ins, images), leaves
@@ -228,8 +216,6 @@ def _call(model: nn.Module, stand_ins: dict[str, Tensor], images: Tensor) -> Any
     images = images.clone()  # the model may change its input in place
     return torch.func.functional_call(model, stand_ins, (images,)) if stand_ins else model(images)
 
-
-# -- ReLUs, whatever their form ---------------------------------------------------------------------------------------
 
 _IN_PLACE = {torch.relu_, Tensor.relu_}
 _RELUS = {F.relu, torch.relu, Tensor.relu, *_IN_PLACE}
@@ -271,9 +257,6 @@ class _Rectify(torch.autograd.Function):
         if ctx.watch.rule != "deconvnet":
             gradient = torch.where(active, gradient, 0)
         return gradient, None, None
-
-
-# -- One call, one explanation ----------------------------------------------------------------------------------------
 
 
 def input_gradient(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
@@ -318,7 +301,7 @@ def cam(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
     """Return the class activation map, (N, h, w), raw: Zhou et al. 2016, eq. 2. See `class_maps` for the models.
 
     Its mean over all positions is the target's logit, without the bias. A function as target is taken as linear, with
-    the slope that it has at the logits. Raises `CourseError` as `class_maps` does, and for an unknown target.
+    the slope that it has at the logits.
     """
     logits, weights, maps = _find_head(model, images)
     with torch.inference_mode(False):
@@ -372,22 +355,23 @@ def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor
             rounding = 32 * torch.finfo(means.dtype).eps * size
             if torch.equal(pooled.flatten(1), means) and ((exact - means).abs() <= rounding).all():
                 return logits.detach(), weights.detach().clone(), maps.detach()
-    head_reads = (
-        "it ends otherwise" if means is logits else f"its last layer reads {tuple(means.shape)}, no means of maps"
-    )
+    reads = "it ends otherwise" if means is logits else f"its last layer reads {tuple(means.shape)}, no means of maps"
     raise CourseError(
         "CAM needs a model that averages its last maps over all of two or more positions and hands the means to one "
-        f"linear layer that returns the logits; {type(model).__name__} does not ({head_reads}). Use grad_cam."
+        f"linear layer that returns the logits; {type(model).__name__} does not ({reads}). Use grad_cam."
     )
-
-
-# -- Targets ----------------------------------------------------------------------------------------------------------
 
 
 def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     """Return the gradient of the target's score at the logits, of their shape: one-hot rows for classes."""
     if callable(target):
-        return _differentiate(target, logits)
+        with torch.enable_grad():
+            leaf = logits.detach().clone().requires_grad_()
+            scores = target(leaf.clone())  # a clone: the function may change it in place
+            if not isinstance(scores, Tensor) or scores.shape not in ((), leaf.shape[:1]) or not scores.requires_grad:
+                wanted = f"a score for each image, shape ({len(leaf)},), or one number, computed from the logits"
+                raise CourseError(f"a target function returns {wanted} with PyTorch; got {shapes_in(scores)}")
+            return torch.autograd.grad(scores.sum(), leaf)[0]
     if logits.dim() != 2:
         given = f"a class needs logits (N, classes), the model returned {tuple(logits.shape)}"
         raise CourseError(f"{given}: give a function of them, such as lambda logits: logits[:, 3].mean((1, 2))")
@@ -405,19 +389,6 @@ def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     if outside := [each for each in classes.reshape(-1).tolist() if not 0 <= each <= last]:
         raise CourseError(f"class {outside[0]} is out of range: the model has {last + 1} classes, 0 to {last}")
     return torch.zeros_like(logits).scatter_(1, classes.long().expand(len(logits))[:, None], 1)
-
-
-def _differentiate(score: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    with torch.enable_grad():
-        logits = logits.detach().clone().requires_grad_()
-        scores = score(logits.clone())  # a clone: the function may change it in place
-        if not isinstance(scores, Tensor) or scores.shape not in ((), logits.shape[:1]) or not scores.requires_grad:
-            wanted = f"a score for each image, shape ({len(logits)},), or one number, computed from the logits"
-            raise CourseError(f"a target function returns {wanted} with PyTorch; got {shapes_in(scores)}")
-        return torch.autograd.grad(scores.sum(), logits)[0]
-
-
-# -- What cannot be explained -----------------------------------------------------------------------------------------
 
 
 def _place(layer: str) -> str:
@@ -438,30 +409,18 @@ def _check_images(images: Tensor) -> None:
         raise CourseError(f"images are floating-point numbers (N, C, H, W), at least one of them; got {given}{fix}")
 
 
-def _check_map(model: nn.Module, layer: str, output: Any, images: int) -> None:
-    if isinstance(output, Tensor) and output.dim() == 4 and len(output) == images and output.is_floating_point():
-        return
-    last = [name for name, each in model.named_modules() if isinstance(each, nn.Conv2d)][-1:]
-    wanted = f"a map needs positions, one floating-point tensor ({images}, K, h, w)"
-    hint = f"; the last convolution is {last[0]!r}" if last else ""
-    raise CourseError(f"layer {layer!r} returns {shapes_in(output)}: {wanted}{hint}")
-
-
 def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
     title = type(model).__name__
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != images.shape[:1]:
+        wanted = f"expected one floating-point tensor of logits ({len(images)}, classes)"
         raise CourseError(
-            f"{title} returned {type(logits).__name__} {shapes_in(logits)}, expected one floating-point tensor of "
-            f"logits ({len(images)}, classes): call model.eval() if this is what it returns in training, or wrap it in "
-            "a module that returns the logits"
+            f"{title} returned {type(logits).__name__} {shapes_in(logits)}, {wanted}: call model.eval() if this is "
+            "what it returns in training, or wrap it in a module that returns the logits"
         )
     if logits.isnan().any():
         tensors = {"images": images} | dict(model.named_parameters()) | dict(model.named_buffers())
-        bad = [repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()] or ["none"]
-        raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad[0]}")
-
-
-# -- From a raw map to a picture --------------------------------------------------------------------------------------
+        bad = next((repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()), "none")
+        raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad}")
 
 
 def relu(maps: Tensor) -> Tensor:
@@ -476,10 +435,7 @@ def upsample(maps: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def scale_to_unit(maps: Tensor, dims: int = 2) -> Tensor:
-    """Stretch each map (..., h, w) to [0, 1]: its least value becomes 0, its greatest 1; a constant map is all 0.
-
-    `dims=3` stretches gradients (..., C, H, W), all channels of an image together. Same shape, dtype and device.
-    """
+    """Stretch each map (..., h, w) to [0, 1], a constant one to 0; `dims=3` does so to gradients (..., C, H, W)."""
     last = tuple(range(-dims, 0))
     low, high = maps.amin(last, keepdim=True), maps.amax(last, keepdim=True)
     return (maps - low) / (high - low).where(high > low, 1)
