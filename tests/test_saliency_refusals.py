@@ -187,16 +187,6 @@ def test_nothing_changes_when_something_raises(method, stage, mode):
         assert_unchanged(model, batch, before)
 
 
-def test_an_exception_in_a_target_function_goes_on_and_the_run_stays_useful():
-    model, batch = seeded(Small()), images()
-    with no_hooks_left(model), explain(model, batch, "second") as run:
-        before = state(model, batch)
-        with pytest.raises(Boom):
-            run.grad_cam(explode)
-        assert_unchanged(model, batch, before)
-        assert run.grad_cam(0).shape == (2, 8, 8)
-
-
 @pytest.mark.parametrize("part", [0, 1])
 def test_training_mode_is_kept_and_gives_a_warning(part):
     model, batch = seeded(nn.Sequential(Small(), nn.Dropout(0.5))), images()
@@ -208,14 +198,16 @@ def test_training_mode_is_kept_and_gives_a_warning(part):
     assert_unchanged(model, batch, before)
 
 
-def in_mode(mode, forward=Small.forward):
-    """A network whose forward runs in `mode` and may then cut the graph."""
-    return type("Moody", (Small,), {"forward": lambda self, x: _run_in(mode, forward, self, x)})
+class Whole(Small):
+    @torch.no_grad()
+    def forward(self, x):
+        return super().forward(x)
 
 
-def _run_in(mode, forward, self, x):
-    with mode():
-        return forward(self, x)
+class Inference(Small):
+    @torch.inference_mode()
+    def forward(self, x):
+        return super().forward(x)
 
 
 class Frozen(Small):
@@ -225,7 +217,7 @@ class Frozen(Small):
         return self.head(F.relu(x).mean((2, 3)))
 
 
-@pytest.mark.parametrize(("network", "runs"), [(Frozen, 2), (in_mode(torch.no_grad), 1)])
+@pytest.mark.parametrize(("network", "runs"), [(Frozen, 2), (Whole, 1)])
 def test_a_forward_that_turns_gradients_off_around_the_layer_or_the_whole(network, runs):
     model, batch = seeded(network()), images()
     assert torch.equal(grad_cam(model, batch, "second"), grad_cam(seeded(Small()), batch, "second"))
@@ -249,7 +241,7 @@ class Beside(Small):
         return self.head(F.pad(self.first(x), (0, 0, 0, 0, 0, 2)).mean((2, 3)))
 
 
-@pytest.mark.parametrize("network", [in_mode(torch.inference_mode), Cut, Beside])
+@pytest.mark.parametrize("network", [Inference, Cut, Beside])
 @pytest.mark.parametrize("targets", [[0], [0, 1, 2]])
 def test_logits_without_a_way_back_to_the_layer_are_no_silent_zero_map(network, targets):
     with pytest.raises(CourseError, match=r"the logits do not depend on layer 'second'.*\.detach\(\)"):
@@ -282,25 +274,23 @@ class Odd(Small):
 
 
 @pytest.mark.parametrize(
-    ("layer", "words"),
+    ("model", "layer", "words"),
     [
-        ("secnd", "layer 'secnd' is not in Odd (nearest: second,"),
-        (nn.Conv2d, "Conv2d chooses 3 layers: name one of them, such as 'unused'"),
-        ("head", "layer 'head' returns (2, 5): a map needs positions, one floating-point tensor (2, K, h"),
-        ("", "the last convolution is 'unused'"),
-        ("twice.0", "ran 2 times in one call of the model"),
-        ("unused", "layer 'unused' never ran when the model was called"),
+        (Odd(), "secnd", r"layer 'secnd' is not in Odd \(nearest: second,"),
+        (Odd(), nn.Conv2d, "Conv2d chooses 3 layers: name one of them, such as 'unused'"),
+        (
+            Odd(),
+            "head",
+            r"returns \(2, 5\): a map needs positions, .* \(2, K, h, w\); the last convolution is 'unused'",
+        ),
+        (nn.Sequential(nn.Flatten(), nn.Linear(432, 5)), "1", r"one floating-point tensor \(2, K, h, w\)$"),
+        (Odd(), "twice.0", "ran 2 times in one call of the model"),
+        (Odd(), "unused", "layer 'unused' never ran when the model was called"),
     ],
 )
-def test_a_layer_that_has_no_map_gets_a_sentence(layer, words):
-    with no_hooks_left(model := seeded(Odd())), pytest.raises(CourseError) as raised:
+def test_a_layer_that_has_no_map_gets_a_sentence(model, layer, words):
+    with no_hooks_left(seeded(model)), pytest.raises(CourseError, match=words):
         grad_cam(model, images(), layer, 0)
-    assert words in str(raised.value)
-
-
-def test_a_layer_without_a_map_in_a_model_without_convolutions():
-    with pytest.raises(CourseError, match=r"K, h, w\)$"):
-        grad_cam(nn.Sequential(nn.Flatten(), nn.Linear(3, 2)), torch.ones(1, 3, 1, 1), "1")
 
 
 @pytest.mark.parametrize(

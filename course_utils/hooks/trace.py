@@ -19,7 +19,7 @@ from course_utils.hooks.inventory import CALL_KINDS, FoundHook, list_hooks
 from course_utils.hooks.record import shapes_in, tensors_in, uncompiled, watch_gradient, why_no_gradient
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Event:
     """One line of a timeline.
 
@@ -96,7 +96,7 @@ def _wrap_hook(stack: ExitStack, found: FoundHook, timeline: Timeline) -> None:
         timeline._write(found.kind, module, seen, scope=found.scope, hook=found.name)
         given = hook(module, *seen)
         if given is not None and timeline._open:
-            timeline.events[place] = dataclasses.replace(timeline.events[place], gives=shapes_in(given))
+            timeline.events[place].gives = shapes_in(given)
         return given
 
     def put_back() -> None:
@@ -161,7 +161,6 @@ def go_backward(output: Any) -> bool:
 
 
 def _leaves(roots: list[Tensor]) -> list[Tensor]:
-    """Return the leaf tensors of a graph: the ends of a backward pass."""
     leaves, nodes, met = {}, [root.grad_fn for root in roots], set()
     while nodes:
         node = nodes.pop()

@@ -41,6 +41,7 @@ class Run:
 
     def __init__(self, logits: Tensor, leaf: Tensor, layer: str, relus: "_WatchRelus | None") -> None:
         self.layer, self._logits, self._leaf, self._relus, self._open = layer, logits, leaf, relus, True
+        self._place = f"layer {layer!r}" if layer else "the input"
 
     @property
     def logits(self) -> Tensor:
@@ -77,19 +78,18 @@ class Run:
             gradients = self._go_backward([_weigh_logits(self._logits, each) for each in targets])
         if relu_rule != "plain" and not self._relus.met:
             raise CourseError(
-                f"no ReLU lies between {_place(self.layer)} and the logits, the {relu_rule} rule is idle: nn.ReLU, "
-                "nn.ReLU6 and the functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not"
+                f"no ReLU lies between {self._place} and the logits, the {relu_rule} rule is idle: nn.ReLU, nn.ReLU6 "
+                "and the functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not"
             )
         if not gradients.sum().isfinite() and not gradients.isfinite().all():  # the sum is a quick first look
-            where = f"the gradient at {_place(self.layer)} has NaN or infinite values, the logits have no NaN"
+            where = f"the gradient at {self._place} has NaN or infinite values, the logits have no NaN"
             raise CourseError(f"{where}: an overflow in half precision, or a slope such as that of the root of 0?")
         return gradients
 
     def grad_cam(self, target: Target = None) -> Tensor:
         """Return the raw Grad-CAM map, (N, h, w): the layer's maps, weighted by the means of their gradients.
 
-        Selvaraju et al. 2017, eq. 1 and 2, without the ReLU of eq. 2. All zeros is an answer as well: the score does
-        not move, as behind the last ReLU of SqueezeNet. Raises `CourseError` as `gradient` does.
+        Selvaraju et al. 2017, eq. 1 and 2, without the ReLU of eq. 2. Raises `CourseError` as `gradient` does.
         """
         return self.grad_cams([target])[0]
 
@@ -125,7 +125,7 @@ class Run:
             where = "weights after the run (explain again), or a value inside the model"
             raise CourseError(f"what the backward pass needs was changed in place: {where}") from error
         if gradients[0] is None:
-            raise CourseError(_why_independent(self.layer))
+            raise CourseError(_why_independent(self._place))
         return torch.stack(gradients)
 
 
@@ -150,8 +150,9 @@ def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, wat
             with relus or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
                 logits, leaves = _run_from(model, stand_ins, images, name, module)
             if len(leaves) > 1:
-                times = f"ran {len(leaves)} times in one call of the model"
-                raise CourseError(f"layer {name!r} {times}: choose another one")
+                raise CourseError(
+                    f"layer {name!r} ran {len(leaves)} times in one call of the model: choose another one"
+                )
             if not leaves:
                 raise CourseError(
                     f"layer {name!r} never ran when the model was called: its forward leaves it out (a head for "
@@ -160,7 +161,7 @@ def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, wat
             _check_logits(model, images, logits)
             if logits.requires_grad:
                 return Run(logits, leaves[0], name, relus)
-    raise CourseError(_why_independent(name))
+    raise CourseError(_why_independent(f"layer {name!r}" if name else "the input"))
 
 
 @contextmanager
@@ -180,9 +181,11 @@ def _make_stand_ins(model: nn.Module) -> dict[str, Tensor]:
         return {}
     if noisy:
         name = next(name for name, module in model.named_modules() if module is noisy[0])
-        what = f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__} is in training mode"
-        words = "maps depend on chance or on the other images of the batch. Call model.eval() first."
-        warnings.warn(f"{what}: {words}", stacklevel=4)
+        warnings.warn(
+            f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__} is in training mode: maps depend on chance "
+            "or on the other images of the batch. Call model.eval() first.",
+            stacklevel=4,
+        )
     buffers = {name: each for name, each in model.named_buffers() if noisy or each.is_inference()}
     parameters = {name: each for name, each in model.named_parameters() if each.is_inference()}
     return {name: tensor.detach().clone() for name, tensor in (buffers | parameters).items()}
@@ -287,10 +290,7 @@ def grad_cam(model: nn.Module, images: Tensor, layer: Layer, target: Target = No
 
 
 def guided_grad_cam(model: nn.Module, images: Tensor, layer: Layer, target: Target = None) -> Tensor:
-    """Return Guided Backprop times the upsampled positive part of Grad-CAM, (N, C, H, W).
-
-    Selvaraju et al. 2017, section 3.2. The network runs once for each of the two.
-    """
+    """Return Guided Backprop times the upsampled positive part of Grad-CAM, (N, C, H, W): Selvaraju et al., 3.2."""
     with torch.inference_mode(False), explain(model, images, layer) as run:
         heat = upsample(relu(run.grad_cam(target)), images.shape[-2:])
         target = run.logits.argmax(1) if target is None else target
@@ -391,14 +391,10 @@ def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     return torch.zeros_like(logits).scatter_(1, classes.long().expand(len(logits))[:, None], 1)
 
 
-def _place(layer: str) -> str:
-    return f"layer {layer!r}" if layer else "the input"
-
-
-def _why_independent(layer: str) -> str:
+def _why_independent(place: str) -> str:
     return (
-        f"the logits do not depend on {_place(layer)}: it is not on the way to them (an auxiliary head?), or the model "
-        "cuts the graph after it (.detach(), .data, torch.no_grad(), torch.inference_mode(), NumPy)"
+        f"the logits do not depend on {place}: it is not on the way to them (an auxiliary head?), or the model cuts "
+        "the graph after it (.detach(), .data, torch.no_grad(), torch.inference_mode(), NumPy)"
     )
 
 
