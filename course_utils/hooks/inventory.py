@@ -48,11 +48,7 @@ class FoundHook:
 
 
 class HooksLeftError(CourseError):
-    """A block left hooks behind; `left` lists them."""
-
-    def __init__(self, message: str, left: list[FoundHook]) -> None:
-        super().__init__(message)
-        self.left = left
+    """A block left hooks behind."""
 
 
 def list_hooks(owner: nn.Module | Tensor) -> list[FoundHook]:
@@ -97,8 +93,8 @@ def count_hooks(owner: nn.Module | Tensor) -> Counter[str]:
 def no_hooks_left(owner: nn.Module | Tensor, *others: nn.Module | Tensor) -> Iterator[None]:
     """Raise `HooksLeftError` at the end of the block if it left hooks on a model or a tensor, or global ones.
 
-    Hooks from before the block may stay. The hooks left are named and listed in the error's `left`, and not removed.
-    When the block raises, its own exception goes on instead.
+    Hooks from before the block may stay. Those left are named, and not removed. When the block raises, its own
+    exception goes on instead.
     """
 
     def look() -> dict[tuple[int, int], FoundHook]:
@@ -115,6 +111,5 @@ def no_hooks_left(owner: nn.Module | Tensor, *others: nn.Module | Tensor) -> Ite
         ]
         raise HooksLeftError(
             f"the block left {len(left)} hook{'s'[: len(left) > 1]} behind: {join_names(words)}. Call .remove() on the "
-            "handle that registering returned, or use the handle as a context manager.",
-            left,
+            "handle that registering returned, or use the handle as a context manager."
         )

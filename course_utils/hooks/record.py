@@ -29,8 +29,7 @@ Layer = str | nn.Module | type[nn.Module]
 
 _NEVER_RAN = (
     "it never ran in this block. Call the model (not `model.forward`) inside it. A layer's hooks do not run if its "
-    "parent uses its weights without calling it (nn.MultiheadAttention and its out_proj), or in a function that was "
-    "compiled before"
+    "parent uses its weights without calling it (nn.MultiheadAttention and its out_proj), or in code compiled before"
 )
 _SKIPPED = (
     "the model ran compiled, and code compiled before the block does not see hooks added later; "
@@ -149,7 +148,7 @@ def watch_gradient(stack: ExitStack, tensor: Tensor, receive: Callable[[Tensor],
     """Call `receive(gradient)` when the gradient of `tensor`, with the value it has now, is computed.
 
     A Tensor hook stays with its value when an in-place operation follows, except on a view: then PyTorch rewrites the
-    history of the base, and the gradient passes by the hook on the view. A hook on the base sees it.
+    history of the base, and only a hook on the base sees the gradient.
     """
     base, window = tensor._base, None
     if base is not None and base.requires_grad and 0 not in (*tensor.stride(), *base.stride()):  # 0: expanded, safe
