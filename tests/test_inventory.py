@@ -4,21 +4,25 @@ import functools
 
 import pytest
 import torch
-from hook_nets import Pencil, global_hooks_checked
 from torch import nn
 from torch.nn.modules import module as torch_module
 
 from course_utils.hooks.inventory import CALL_KINDS, HooksLeftError, count_hooks, list_hooks, no_hooks_left
+from course_utils.vision.toys import SmallNet
 
 
 @pytest.fixture(autouse=True)
-def _clean_global_hooks(monkeypatch):
-    with global_hooks_checked(monkeypatch, None):
-        yield
+def _forget_that_a_global_hook_was_full(monkeypatch):
+    monkeypatch.setattr(torch_module, "_global_is_full_backward_hook", None)
 
 
 def ignore(*args):  # `print` will not do everywhere: torch marks some hooks
     return None
+
+
+def register_global(kind):
+    name = f"register_module_{kind.replace(' ', '_').replace('-', '_')}"
+    return f"global {kind}", lambda model: getattr(torch_module, name)(ignore)
 
 
 @pytest.mark.parametrize(
@@ -36,23 +40,16 @@ def ignore(*args):  # `print` will not do everywhere: torch marks some hooks
         ("tensor hook", lambda m: m[0].weight.register_hook(ignore)),
         ("tensor hook", lambda m: m[0].running_mean.requires_grad_().register_hook(ignore)),
         ("post-accumulate-grad hook", lambda m: m[0].weight.register_post_accumulate_grad_hook(ignore)),
-        *[
-            (f"global {kind}", lambda m, kind=kind: getattr(torch_module, f"register_module_{name_of(kind)}")(ignore))
-            for kind in (*CALL_KINDS, *(f"{what} registration hook" for what in ("buffer", "module", "parameter")))
-        ],
+        *map(register_global, CALL_KINDS),
+        *map(register_global, (f"{what} registration hook" for what in ("buffer", "module", "parameter"))),
     ],
 )
 def test_every_kind_is_counted_and_gone_when_its_handle_is_removed(kind, register):
     model = nn.Sequential(nn.BatchNorm1d(2))
-    assert count_hooks(model).total() == 0
     handle = register(model)
     assert dict(count_hooks(model)) == {kind: 1}
     handle.remove()
-    assert count_hooks(model)[kind] == 0
-
-
-def name_of(kind):
-    return kind.replace(" ", "_").replace("-", "_")
+    assert count_hooks(model).total() == count_hooks(model)[kind] == 0
 
 
 def test_every_table_of_the_installed_torch_is_known():
@@ -71,62 +68,46 @@ def test_every_table_of_the_installed_torch_is_known():
                 assert [(hook.scope, hook.table is table, hook.key) for hook in found] == [(scope, True, 0)], name
 
 
-def test_hooks_of_a_tensor():
-    tensor = torch.ones(1, requires_grad=True)
-    assert count_hooks(tensor).total() == 0
-    tensor.register_hook(print)
-    assert dict(count_hooks(tensor)) == {"tensor hook": 1}
-    with pytest.raises(TypeError, match=r"nn\.Module or a Tensor, got list"):
-        count_hooks([tensor])
-
-
 @pytest.mark.parametrize(("hook", "name"), [(functools.partial(print, "x"), "print"), (nn.ReLU(), "ReLU")])
 def test_list_hooks_says_where_and_which(hook, name):
-    model = Pencil()
+    model = SmallNet()
     model.fc2.register_forward_hook(hook)
     (found,) = list_hooks(model)
     assert (found.kind, found.owner, found.scope, found.name) == ("forward hook", "fc2", "local", name)
+    with pytest.raises(TypeError, match=r"nn\.Module or a Tensor, got list"):
+        list_hooks([model])
 
 
-def test_the_guard_names_what_was_left():
-    model = Pencil()
-    model.fc1.register_forward_hook(print)  # from before: may stay
-    guard, handles = no_hooks_left(model), []
-    guard.__enter__()
-    handles.append(torch_module.register_module_forward_hook(print))
-    handles.append(model.fc2.register_forward_pre_hook(print))
-    model.register_forward_hook(print)
-    model.fc1.bias.register_hook(print)
-    with pytest.raises(HooksLeftError) as raised:
-        guard.__exit__(None, None, None)
-    handles[0].remove()
-    assert str(raised.value) == (
-        "the block left 4 hooks behind: global forward hook print for all modules, forward hook print on Pencil, "
-        "forward pre-hook print on fc2, tensor hook print on fc1.bias. Call .remove() on the handle that registering "
-        "returned, or use the handle as a context manager."
-    )
-    assert len(raised.value.left) == 4
-    assert handles[1].id in model.fc2._forward_pre_hooks, "the guard tells, it does not remove"
+def test_the_guard_names_what_was_left_and_leaves_it_there():
+    model, handles = SmallNet(), []
+    old = model.fc1.register_forward_hook(print)  # from before: may stay, but not come back in another place
 
-
-def test_the_guard_notices_a_hook_that_replaced_another():
-    model = Pencil()
-    old = model.register_forward_hook(print)
-
-    def replace():
+    def forget():
         with no_hooks_left(model):
             old.remove()
+            handles.append(torch_module.register_module_forward_hook(print))
+            handles.append(model.fc2.register_forward_pre_hook(print))
             model.register_forward_hook(print)
+            model.fc1.bias.register_hook(print)
+            model.fc1.register_forward_hook(print)
 
-    with pytest.raises(HooksLeftError, match="left 1 hook behind"):
-        replace()
+    with pytest.raises(HooksLeftError) as raised:
+        forget()
+    handles[0].remove()
+    assert str(raised.value) == (
+        "the block left 5 hooks behind: global forward hook print for all modules, forward hook print on SmallNet, "
+        "forward hook print on fc1, forward pre-hook print on fc2, tensor hook print on fc1.bias. Call .remove() on "
+        "the handle that registering returned, or use the handle as a context manager."
+    )
+    assert handles[1].id in model.fc2._forward_pre_hooks
 
 
 def test_the_guard_is_silent_when_all_is_removed_and_hides_no_other_error():
-    model, tensor = Pencil(), torch.ones(1, requires_grad=True)
+    model, tensor = SmallNet(), torch.ones(1, requires_grad=True)
+    model.register_forward_hook(print)
     with no_hooks_left(model, tensor):
         model.register_forward_hook(print).remove()
     with pytest.raises(ZeroDivisionError), no_hooks_left(model):
         model.register_forward_hook(print) and 1 / 0
-    with pytest.raises(HooksLeftError, match="tensor hook"), no_hooks_left(model, tensor):
+    with pytest.raises(HooksLeftError, match="left 1 hook behind: tensor hook"), no_hooks_left(model, tensor):
         tensor.register_hook(print)

@@ -23,37 +23,33 @@ class Head(nn.Module):
         return self.head(self.average(self.maps(x)))
 
 
-AVERAGES = {
-    "modules": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
-    "nn.AvgPool2d": nn.Sequential(nn.AvgPool2d(10), nn.Flatten(), nn.Dropout(0.5)),
-    "mean": lambda maps: maps.mean((2, 3)),
-    "mean method by keyword": lambda maps: maps.mean(dim=[-2, -1]),
-    "torch.mean": lambda maps: torch.mean(maps, (2, 3)),
-    "F.adaptive_avg_pool2d": lambda maps: F.adaptive_avg_pool2d(maps, (1, 1)).view(len(maps), -1),
-}
-
-
-@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize(
+    "average",
+    [
+        nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        nn.Sequential(nn.AvgPool2d(10), nn.Flatten(), nn.Dropout(0.5)),
+        lambda maps: maps.mean(dim=[-2, -1]),
+        lambda maps: torch.mean(maps, (2, 3)),
+        lambda maps: F.adaptive_avg_pool2d(maps, (1, 1)).view(len(maps), -1),
+    ],
+)
 def test_cam_equals_grad_cam_times_the_number_of_positions(average):
-    model, batch = seeded(Head(AVERAGES[average])), images()
+    model, batch = seeded(Head(average)), images()
     for target in (None, 0, [4, 1], lambda logits: logits[:, 1] - 2 * logits[:, 3]):
-        wanted = grad_cam(model, batch, "maps", target) * 100
-        assert relative(cam(model, batch, target), wanted) < 1e-13
-    assert torch.equal(model(batch), explain(model, batch).logits)
+        assert relative(cam(model, batch, target), grad_cam(model, batch, "maps", target) * 100) < 1e-13
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("build", "layer"),
+    ("name", "layer"),
     [
-        (of_torchvision("resnet18"), "layer4"),
-        (of_torchvision("squeezenet1_1"), "classifier.2"),  # no linear layer: the means are the logits
-        (of_torchvision("googlenet", init_weights=False), "inception5b"),
-        (of_torchvision("densenet121"), ""),  # F.relu in place follows its maps: no module returns what is averaged
+        ("resnet18", "layer4"),
+        ("squeezenet1_1", "classifier.2"),  # no linear layer: the means are the logits
+        ("densenet121", ""),  # F.relu in place follows its maps: no module returns what is averaged
     ],
 )
-def test_cam_equals_grad_cam_on_known_networks_and_averages_to_the_logit(build, layer):
-    model, batch = seeded(build()), images(2, 64)
+def test_cam_equals_grad_cam_on_known_networks_and_averages_to_the_logit(name, layer):
+    model, batch = seeded(of_torchvision(name)()), images(2, 64)
     maps = class_maps(model, batch)
     assert relative(cam(model, batch, 3), maps[:, 3]) < 1e-12
     if layer:
@@ -63,34 +59,24 @@ def test_cam_equals_grad_cam_on_known_networks_and_averages_to_the_logit(build, 
         assert relative(maps.mean((2, 3)) + heads[-1].bias, model(batch)) < 1e-12
 
 
-def test_cam_where_the_means_are_the_logits():
+def test_cam_takes_the_maps_that_are_averaged_also_if_no_module_returns_them():
     model, batch = seeded(nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())), images()
     assert torch.equal(class_maps(model, batch), model[:2](batch))
-    assert torch.equal(cam(model, batch, 3), model[:2](batch)[:, 3])
-
-
-def test_cam_takes_the_maps_that_are_averaged_also_if_no_module_returns_them():
-    for rectify in (F.relu, F.relu_):
-        model = seeded(Head(lambda maps, rectify=rectify: F.adaptive_avg_pool2d(rectify(maps), 1).squeeze()))
-        wanted = (model.head.weight[3][:, None, None] * model.maps(images()).relu()).sum(1)
-        assert relative(cam(model, images(), 3), wanted) < 1e-13
+    model = seeded(Head(lambda maps: F.adaptive_avg_pool2d(F.relu_(maps), 1).squeeze()))
+    wanted = (model.head.weight[3][:, None, None] * model.maps(batch).relu()).sum(1)
+    assert relative(cam(model, batch, 3), wanted) < 1e-13
 
 
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (Deep(), "its last layer reads (2, 8), no means of maps"),
-        (Head(lambda maps: maps.amax((2, 3))), "reads (2, 6)"),
+        (Deep(), r"Deep does not \(its last layer reads \(2, 8\), no means of maps"),
+        (Head(lambda maps: maps.amax((2, 3))), r"reads \(2, 6\)"),
         (nn.Sequential(Small(), nn.Hardtanh(-1e-9, 1e-9)), "it ends otherwise"),
-        (nn.Sequential(Small(), nn.Softmax(1)), "it ends otherwise"),
-        (Head(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.GroupNorm(1, 6), nn.Flatten())), "no means of maps"),
         (Head(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.ReLU())), "no means of maps"),
         (nn.Sequential(nn.Conv2d(3, 6, 12), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5)), "two or more"),
     ],
 )
 def test_a_model_without_cam_says_what_cam_needs(model, words):
-    model = seeded(model)
-    with pytest.raises(CourseError, match="CAM needs a model that averages its last maps") as raised:
-        cam(model, images(), 0)
-    assert words in str(raised.value)
-    assert type(model).__name__ in str(raised.value)
+    with pytest.raises(CourseError, match=f"CAM needs a model that averages its last maps.*{words}"):
+        cam(seeded(model), images(), 0)

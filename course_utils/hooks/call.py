@@ -4,8 +4,7 @@
         print(part.name, part.first, part.last)
     moments = life_of_a_call(model, x, [("forward hook", "fc1"), ("full backward hook", "global")])
 
-The parts are found in the source by what they do ("the `if` around a loop over the global forward hooks"), not by line
-number, so that they are found again in the next release; and if not, the error names the part and the release.
+The parts are found in the source by what they do, not by line number, so that they are found again in the next release.
 """
 
 import ast
@@ -29,8 +28,6 @@ from torch.utils.hooks import BackwardHook
 from course_utils.hooks.record import find_layer, map_tensors, shapes_in, tensors_in, watch_gradient
 from course_utils.hooks.trace import go_backward
 from course_utils.root import CourseError
-
-# -- Reading the source -----------------------------------------------------------------------------------------------
 
 _DOES = {  # the parts, in the order in which they run
     "dispatch": "`module(x)` runs this: the compiled call if there is one, else the plain one.",
@@ -69,11 +66,7 @@ _LOOKS = {  # where each part stands, what kind of statement it is, and what sta
     "after an exception": ("_call_impl", ast.ExceptHandler, r"\b_forward_hooks_always_called\b"),
     "make views": ("BackwardHook", ast.FunctionDef, r"\bBackwardHookFunction\.apply\("),
     "backward pre-hooks": ("BackwardHook", ast.FunctionDef, r"\bfor .* in self\.user_pre_hooks:"),
-    "full backward hooks": (
-        "BackwardHook",
-        ast.FunctionDef,
-        r"(?s)^(?!.*user_pre_hooks).*for \w+ in self\.user_hooks:",
-    ),
+    "full backward hooks": ("BackwardHook", ast.FunctionDef, r"(?s)^(?!.*user_pre_hooks).*for .* in self.user_hooks:"),
 }
 
 
@@ -99,28 +92,23 @@ def read_parts(module_type: type[nn.Module] = nn.Module) -> tuple[Part, ...]:
     """Return the parts of a call in the order in which they run, from the source of the installed torch.
 
     `module_type` is the class to read: `nn.Module`, or one with a `__call__` and a `_call_impl` of its own.
-    Raises `CourseError` for a part that is not there, or when the source is not there.
+    Raises `CourseError` for a part that is not there.
     """
-    places = {place: _parse(module_type, place) for place in dict.fromkeys(place for place, _, _ in _LOOKS.values())}
+    places = {place: _parse(module_type, place) for place, _, _ in _LOOKS.values()}
     return tuple(_find_part(name, *places[_LOOKS[name][0]]) for name in _DOES)
 
 
 def _parse(module_type: type, place: str) -> tuple[str, ast.stmt, list[str]]:
     """Return the name of a function or class, its syntax tree, numbered like its file, and the lines of that file."""
-    thing = BackwardHook if place == "BackwardHook" else getattr(module_type, place, None)
-    title = getattr(thing, "__qualname__", f"{module_type.__name__}.{place}")
-    try:
-        lines, first = inspect.getsourcelines(thing)
-    except (OSError, TypeError) as error:
-        raise CourseError(f"torch {torch.__version__} comes without the source of {title}: {error}") from error
+    thing = BackwardHook if place == "BackwardHook" else getattr(module_type, place)
+    lines, first = inspect.getsourcelines(thing)
     tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
-    return title, ast.increment_lineno(tree, first - 1), [""] * first + lines
+    return thing.__qualname__, ast.increment_lineno(tree, first - 1), [""] * first + lines
 
 
 def _find_part(name: str, title: str, tree: ast.stmt, lines: list[str]) -> Part:
-    """Return the first statement that looks like the part, from the outside in."""
     _, kind, pattern = _LOOKS[name]
-    for node in ast.walk(tree):
+    for node in ast.walk(tree):  # from the outside in
         if isinstance(node, kind):
             text = ast.unparse(node)
             if re.search(pattern, text.partition("\n")[2] or text):
@@ -136,8 +124,6 @@ def _find_part(name: str, title: str, tree: ast.stmt, lines: list[str]) -> Part:
     return Part(name, _DOES[name], function, node.lineno, body, node.end_lineno, source)
 
 
-# -- One call, step by step -------------------------------------------------------------------------------------------
-
 _REGISTER = {  # kind: what registers it on one module; `register_module_…` does so on all
     "forward pre-hook": "register_forward_pre_hook",
     "forward hook": "register_forward_hook",
@@ -149,21 +135,19 @@ _REGISTER = {  # kind: what registers it on one module; `register_module_…` do
 HOOK_KINDS = tuple(_REGISTER)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Moment:
     """One step in the life of a call.
 
     `what` is "part" (a part of `__call__` is reached; `taken` says whether its body ran), "hook" (`hook` fires),
     "gradient" (it reaches the module's output), "warning" or "raises". `module` is the dotted name ("" is the model),
-    `depth` how deep its call is nested, `line` the line of torch's source. `shapes` and `values` show the input before
-    forward, the output after it, and what a hook sees; `fired` lists the hooks so far.
+    `line` the line of torch's source. `values` shows the input before forward, the output after it, and what a hook
+    sees; `fired` lists the hooks so far.
     """
 
     what: str
     phase: str
     module: str
-    depth: int
-    shapes: Any
     values: str
     sentence: str
     fired: tuple[str, ...]
@@ -180,9 +164,8 @@ def life_of_a_call(
 
     `inputs` is a tensor or a tuple of arguments. `hooks` are pairs of a kind (one of `HOOK_KINDS`) and a place: a
     dotted name (`""` is the model) or "global". They are registered in this order, only watch, and are removed at the
-    end; hooks that were there before run, and are not shown. When forward raises, the last moments show it, and the
-    exception stops there. A trace function that was set (by a debugger, by coverage) pauses meanwhile. Of a compiled
-    model, give the model inside. Raises `CourseError` for an unknown kind or place, and like `read_parts`.
+    end. When forward raises, the last moments show it, and the exception stops there. A trace function that was set (by
+    a debugger, by coverage) pauses meanwhile. Raises `CourseError` for an unknown kind or place, and like `read_parts`.
     """
     diary = _Diary(model)
     with diary.stack as stack:
@@ -209,9 +192,6 @@ def life_of_a_call(
 
 
 class _Text(str):
-    """Text whose repr is itself."""
-
-    __slots__ = ()
     __repr__ = str.__str__
 
 
@@ -243,15 +223,14 @@ class _Diary:
         self.names = {id(module): name for name, module in model.named_modules()}
         self.parts = {part.name: part for part in read_parts()}
         self.result, self.given = re.findall(r"(\w+) = .*\(\*(\w+)", self.parts["forward"].source)[0]
-        functions = (nn.Module.__call__, nn.Module._call_impl, nn.Module._get_backward_hooks)
         self.codes = {  # those of the functions and of what is defined inside them
             code: function.__qualname__
-            for function in functions
+            for function in (nn.Module.__call__, nn.Module._call_impl, nn.Module._get_backward_hooks)
             for code in (function.__code__, *function.__code__.co_consts)
             if isinstance(code, CodeType)
         }
         self.open: list[str] = []  # the part that each running call has come to, the innermost call last
-        self.last: dict[FrameType, int] = {}  # frame: the index of its latest moment
+        self.last: dict[FrameType, Moment] = {}
 
     def follow(self, frame: FrameType, event: str, result: Any) -> Callable | None:
         """The trace function: Python calls it for each new frame, and then for each line of those it follows."""
@@ -282,16 +261,15 @@ class _Diary:
         taken, latest = line >= part.body, self.last.get(frame)
         does = part.does if taken else f"no, its condition does not hold. ({part.does})"
         sentence = f"{name or 'the model'}: {does}"
-        if latest is not None and self.moments[latest].part is part:
+        if latest and latest.part is part:
             if taken:
-                self.moments[latest] = dataclasses.replace(self.moments[latest], taken=True, sentence=sentence)
+                latest.taken, latest.sentence = True, sentence
             return
         if function == nn.Module._call_impl.__qualname__:
             self.open[-1] = part.name
         done = frame.f_locals.get(self.result)
         value = frame.f_locals.get(self.given) if done is None else done
-        self.last[frame] = len(self.moments)
-        self.write("part", name, value, sentence, part=part, line=line, taken=taken)
+        self.last[frame] = self.write("part", name, value, sentence, part=part, line=line, taken=taken)
 
     def see_hook(self, kind: str, place: str, module: nn.Module, seen: tuple[Any, ...]) -> None:
         name = self.names[id(module)] or "the model"
@@ -304,10 +282,9 @@ class _Diary:
     def see_warning(self, message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         self.write("warning", "", None, f"{category.__name__}: {str(message).splitlines()[0]}")
 
-    def write(self, what: str, module: str, value: Any, sentence: str, **more: Any) -> None:
-        depth, fired = module.count(".") + (module != ""), tuple(self.fired)
-        texts = shapes_in(value), show_values(value), sentence
-        self.moments.append(Moment(what, self.phase, module, depth, *texts, fired, **more))
+    def write(self, what: str, module: str, value: Any, sentence: str, **more: Any) -> Moment:
+        self.moments.append(Moment(what, self.phase, module, show_values(value), sentence, tuple(self.fired), **more))
+        return self.moments[-1]
 
 
 def _register_spy(model: nn.Module, kind: str, place: str, diary: _Diary) -> Any:
@@ -327,10 +304,8 @@ def _register_spy(model: nn.Module, kind: str, place: str, diary: _Diary) -> Any
 def _forget_flags(model: nn.Module, stack: ExitStack) -> None:
     """Until the stack ends, undo that torch remembers "full" or "legacy" after the last such hook is gone."""
     places = [(module, "_is_full_backward_hook", module._backward_hooks) for module in model.modules()]
-    for place, flag, hooks in [
-        *places,
-        (torch_module, "_global_is_full_backward_hook", torch_module._global_backward_hooks),
-    ]:
+    places.append((torch_module, "_global_is_full_backward_hook", torch_module._global_backward_hooks))
+    for place, flag, hooks in places:
         stack.callback(setattr, place, flag, getattr(place, flag))
         if not hooks:
             setattr(place, flag, None)

@@ -29,9 +29,7 @@ _TABLES = {  # kind: where a module keeps such hooks; `_global` in front of the 
 }
 CALL_KINDS = tuple(_TABLES)[:4]  # the kinds that a call runs; of a module's kinds only these can be global
 _GLOBAL_TABLES = {kind: f"_global{_TABLES[kind]}" for kind in CALL_KINDS} | {
-    "buffer registration hook": "_global_buffer_registration_hooks",
-    "module registration hook": "_global_module_registration_hooks",
-    "parameter registration hook": "_global_parameter_registration_hooks",
+    f"{what} registration hook": f"_global_{what}_registration_hooks" for what in ("buffer", "module", "parameter")
 }
 _TENSOR_TABLES = {"tensor hook": "_backward_hooks", "post-accumulate-grad hook": "_post_accumulate_grad_hooks"}
 
@@ -50,11 +48,7 @@ class FoundHook:
 
 
 class HooksLeftError(CourseError):
-    """A block left hooks behind; `left` lists them."""
-
-    def __init__(self, message: str, left: list[FoundHook]) -> None:
-        super().__init__(message)
-        self.left = left
+    """A block left hooks behind."""
 
 
 def list_hooks(owner: nn.Module | Tensor) -> list[FoundHook]:
@@ -99,8 +93,8 @@ def count_hooks(owner: nn.Module | Tensor) -> Counter[str]:
 def no_hooks_left(owner: nn.Module | Tensor, *others: nn.Module | Tensor) -> Iterator[None]:
     """Raise `HooksLeftError` at the end of the block if it left hooks on a model or a tensor, or global ones.
 
-    Hooks from before the block may stay. The hooks left are named and listed in the error's `left`, and not removed.
-    When the block raises, its own exception goes on instead.
+    Hooks from before the block may stay. Those left are named, and not removed. When the block raises, its own
+    exception goes on instead.
     """
 
     def look() -> dict[tuple[int, int], FoundHook]:
@@ -109,12 +103,13 @@ def no_hooks_left(owner: nn.Module | Tensor, *others: nn.Module | Tensor) -> Ite
     before = look()
     yield
     if left := [hook for place, hook in look().items() if place not in before]:
-        words = [f"{hook.kind} {hook.name} on {hook.owner or type(owner).__name__}" for hook in left]
-        for place, hook in enumerate(left):
-            if hook.scope == "global":
-                words[place] = f"global {hook.kind} {hook.name} for all modules"
+        words = [
+            f"global {hook.kind} {hook.name} for all modules"
+            if hook.scope == "global"
+            else f"{hook.kind} {hook.name} on {hook.owner or type(owner).__name__}"
+            for hook in left
+        ]
         raise HooksLeftError(
             f"the block left {len(left)} hook{'s'[: len(left) > 1]} behind: {join_names(words)}. Call .remove() on the "
-            "handle that registering returned, or use the handle as a context manager.",
-            left,
+            "handle that registering returned, or use the handle as a context manager."
         )

@@ -1,12 +1,10 @@
 """Count the bytes of the tensors that a block of code creates: exact, and the same on every machine.
 
-What the operating system reports as memory in use depends on allocators, threads and other programs. Here each storage
-(the block of numbers that a tensor and its views share) is counted when an operation has created it, and no longer when
-its last tensor is gone.
-
     with measure_memory() as memory:
         loss.backward()
     memory.peak, memory.live
+
+A storage (the numbers that a tensor and its views share) counts from its creation until its last tensor is gone.
 """
 
 from __future__ import annotations
@@ -54,8 +52,7 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        # A view or the result of an in-place operation lives in the storage of an argument: nothing new.
-        old = {storage._cdata for storage in _storages((args, kwargs))}
+        old = {storage._cdata for storage in _storages((args, kwargs))}  # of views and of in-place results: nothing new
         for storage in _storages(result):
             if storage._cdata not in old:
                 # The weak reference keeps the address from being used again, so it can serve as the key.
@@ -74,10 +71,8 @@ def _storages(value: Any) -> list[torch.UntypedStorage]:
 def measure_memory() -> Iterator[Memory]:
     """Count, in bytes, the storages of the strided tensors that the block creates.
 
-    Tensors that existed before are not counted. Live memory can only rise when an operation creates a tensor, and it is
-    counted right after each operation of this thread, so `peak` misses no tensor; what an operation needs inside and
-    frees before it returns is not seen. CPU only: on a GPU, backward runs in a thread of its own, and
-    `torch.cuda.max_memory_allocated` tells.
+    What an operation needs inside and frees before it returns is not seen. CPU only: on a GPU, backward runs in a
+    thread of its own, and `torch.cuda.max_memory_allocated` tells.
     """
     memory = Memory()
     with _Watch(memory):

@@ -5,15 +5,10 @@
     seen["features.0"].output       # what the layer returned: a detached clone
     seen["features.0"].gradient     # the gradient of that output, same shape
 
-Hooks are registered inside the block only, and removed on every way out of it. What happens with odd modules:
-
-- It runs several times: one `Call` each, in order. It never runs: `.output` raises a sentence with possible reasons.
-- It has two names: one record, reachable under both.
-- It returns tuples, lists, dicts, named tuples or dataclasses: the record has the same structure; what is not a tensor
-  stays as it is, and has the gradient None.
-- It returns its input (`nn.Identity`, dropout in eval mode): the gradient is that of the tensor, all its uses together.
-- An in-place operation follows: the record holds the values, and the gradient, from before it.
-- It sits in a compiled model that skipped its hooks: a warning when the block ends, and a sentence in each error.
+Odd modules: one that runs several times has one `Call` each. One with two names has one record, reachable under both.
+Nested outputs (tuples, dicts, dataclasses, …) are recorded in the same structure. What an in-place operation changes
+afterwards is recorded as it was before. The gradient of a layer that returns its very input (`nn.Identity`, dropout in
+eval mode) is that of the tensor, all its uses together.
 """
 
 import copy
@@ -21,7 +16,7 @@ import dataclasses
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -34,15 +29,12 @@ Layer = str | nn.Module | type[nn.Module]
 
 _NEVER_RAN = (
     "it never ran in this block. Call the model (not `model.forward`) inside it. A layer's hooks do not run if its "
-    "parent uses its weights without calling it (nn.MultiheadAttention and its out_proj), or in a function that was "
-    "compiled before"
+    "parent uses its weights without calling it (nn.MultiheadAttention and its out_proj), or in code compiled before"
 )
 _SKIPPED = (
     "the model ran compiled, and code compiled before the block does not see hooks added later; "
     "record the model inside (compiled._orig_mod), or call torch.compiler.reset() first"
 )
-
-# -- Layers by name, by module, by type -------------------------------------------------------------------------------
 
 
 def find_layers(model: nn.Module, *layers: Layer) -> dict[str, nn.Module]:
@@ -81,9 +73,8 @@ def _matches(title: str, named: dict[str, nn.Module], layer: Layer) -> list[nn.M
             return [named[name]]
         near = f" (nearest: {', '.join(names)})" if (names := nearest(name, filter(None, named))) else ""
         has = join_names([f"{parent}.{child}".strip(".") for child in named[parent]._modules]) or "no layers inside"
-        raise CourseError(
-            f"layer {layer!r} is not in {title}{near}; {repr(parent) if parent else 'the model'} has {has}"
-        )
+        where = repr(parent) if parent else "the model"
+        raise CourseError(f"layer {layer!r} is not in {title}{near}; {where} has {has}")
     if isinstance(layer, nn.Module):
         if found := [module for module in named.values() if module is uncompiled(layer)]:
             return found
@@ -111,9 +102,6 @@ def join_names(names: Sequence[str], most: int = 12) -> str:
 def uncompiled(model: nn.Module) -> nn.Module:
     """Return the module that `torch.compile` wrapped; any other module as it is."""
     return model._orig_mod if "_orig_mod" in model._modules else model
-
-
-# -- Tensors in nested structures -------------------------------------------------------------------------------------
 
 
 def map_tensors(change: Callable[[Tensor], Any], value: Any, other: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
@@ -148,9 +136,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 def shapes_in(value: Any) -> Any:
     """Return `value` with the shape of each tensor, as a tuple, in its place, and the type's name for other leaves."""
-    return map_tensors(
-        lambda each: tuple(each.shape), value, lambda leaf: leaf if leaf is None else type(leaf).__name__
-    )
+    return map_tensors(lambda t: tuple(t.shape), value, lambda leaf: None if leaf is None else type(leaf).__name__)
 
 
 def _copy_detached(tensor: Tensor) -> Tensor:
@@ -161,9 +147,8 @@ def _copy_detached(tensor: Tensor) -> Tensor:
 def watch_gradient(stack: ExitStack, tensor: Tensor, receive: Callable[[Tensor], None]) -> None:
     """Call `receive(gradient)` when the gradient of `tensor`, with the value it has now, is computed.
 
-    A Tensor hook stays with the value it was registered on, also when an in-place operation follows: unlike a full
-    backward hook it changes nothing in the forward pass. One case needs care: when a *view* is changed in place,
-    PyTorch rewrites the history of its base, and the gradient passes by the hook on the view. One on the base sees it.
+    A Tensor hook stays with its value when an in-place operation follows, except on a view: then PyTorch rewrites the
+    history of the base, and only a hook on the base sees the gradient.
     """
     base, window = tensor._base, None
     if base is not None and base.requires_grad and 0 not in (*tensor.stride(), *base.stride()):  # 0: expanded, safe
@@ -198,9 +183,6 @@ def why_no_gradient(output: Any) -> str:
     return "nothing before it requires a gradient (frozen parameters?); give the model x.requires_grad_() as its input"
 
 
-# -- Recording --------------------------------------------------------------------------------------------------------
-
-
 class Call:
     """One run of one layer: `layer` (its first name), `output`, and `gradient`, the gradient of the output."""
 
@@ -227,45 +209,39 @@ class Call:
 
 
 class LayerRecord:
-    """What one layer did inside a `record` block: `names` (all it has in the model) and `calls`, in order."""
+    """What one layer did inside a `record` block: its `calls`, in order."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.calls, self._obstacle = tuple(names), [], _NEVER_RAN
+    def __init__(self, name: str) -> None:
+        self._name, self._obstacle = name, _NEVER_RAN
+        self.calls: list[Call] = []
 
     @property
     def output(self) -> Any:
         """The output of the only call. Raises `CourseError` unless the layer ran exactly once."""
-        return self._only_call("outputs").output
+        return self._only_call().output
 
     @property
     def gradient(self) -> Any:
         """The gradient of the output of the only call. Raises `CourseError` when there is none."""
-        return self._only_call("gradients").gradient
+        return self._only_call().gradient
 
     @property
     def outputs(self) -> list[Any]:
         """The output of each call; an empty list when the layer never ran."""
         return [call.output for call in self.calls]
 
-    @property
-    def gradients(self) -> list[Any]:
-        """The gradient of each call's output, None where none reached it; `CourseError` if none reached any of them."""
-        if self.calls and not any(call.has_gradient for call in self.calls):
-            return [self.calls[0].gradient]  # raises, and says why
-        return [call.gradient if call.has_gradient else None for call in self.calls]
-
-    def _only_call(self, plural: str) -> Call:
+    def _only_call(self) -> Call:
         if not self.calls:
-            raise CourseError(f"layer {self.names[0]!r} has no output: {self._obstacle}")
+            raise CourseError(f"layer {self._name!r} has no output: {self._obstacle}")
         if len(self.calls) > 1:
             times = f"ran {len(self.calls)} times in this block"
-            raise CourseError(f"layer {self.names[0]!r} {times}: choose one of `.{plural}`")
+            raise CourseError(f"layer {self._name!r} {times}: choose one of `.calls`")
         return self.calls[0]
 
     def __repr__(self) -> str:
         ran = "ran once" if len(self.calls) == 1 else f"ran {len(self.calls)} times"
-        names = " = ".join(name or "the model" for name in self.names)
-        return "; ".join([f"{names}: {ran}", *(repr(call).partition(": ")[2] for call in self.calls)])
+        what = [repr(call).partition(": ")[2] for call in self.calls]
+        return "; ".join([f"{self._name or 'the model'}: {ran}", *what])
 
 
 class Recording(dict[str, LayerRecord]):
@@ -274,8 +250,8 @@ class Recording(dict[str, LayerRecord]):
     `calls` lists the calls of all recorded layers in the order in which they returned.
     """
 
-    def __init__(self, model: nn.Module, names: dict[str, Sequence[str]]) -> None:
-        super().__init__({first: LayerRecord(all_names) for first, all_names in names.items()})
+    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+        super().__init__({name: LayerRecord(name) for name in names})
         self.calls: list[Call] = []
         self._model, self._open = model, True
 
@@ -296,30 +272,29 @@ def record(model: nn.Module, *layers: Layer, gradients: bool = False, detach: bo
 
     Recorded tensors are detached clones, with the layer's shape and dtype. The model's outputs, gradients, modes and
     `requires_grad` are what they would be without recording; it works under `no_grad`, `inference_mode` and on frozen
-    models. (One part of PyTorch looks for hooks: `nn.TransformerEncoderLayer` leaves its fused path in eval mode.)
+    models. (`nn.TransformerEncoderLayer` leaves its fused path in eval mode when it sees hooks.)
 
     With `detach=False`, what is recorded belongs to the graph: `torch.autograd.grad(y, seen[name].output)` works. The
-    layer then hands a clone on: an in-place operation on it no longer reaches tensors that shared its memory, and
-    autograd may add gradients in another order (the last bits differ).
+    layer then hands a clone on: an in-place operation on it no longer reaches tensors that shared its memory.
 
-    A forward hook registered inside the block runs after the recording; a backward pass must run inside the block.
-    Raises `CourseError` for an unknown layer (see `find_layers`) and without layers. Warns at the end of the block when
-    a layer never ran because the model had been compiled before: compiled code does not see hooks that come later.
+    A backward pass must run inside the block. Raises `CourseError` for an unknown layer (see `find_layers`) and without
+    layers. Warns at the end when a layer never ran because the model had been compiled before the block.
     """
     if not layers:
         raise CourseError("record(model, ...) needs a layer: a dotted name, a module or a type such as nn.Conv2d")
     modules = find_layers(model, *layers)
-    names: dict[int, list[str]] = {}
-    for name, module in uncompiled(model).named_modules(remove_duplicate=False):
-        names.setdefault(id(module), []).append(name)
-    seen = Recording(model, {name: names[id(module)] for name, module in modules.items()})
+    seen = Recording(model, modules)
     with ExitStack() as stack:
         stack.callback(setattr, seen, "_open", False)
         for name, module in modules.items():
-            hook = _recording_hook(seen, name, stack, gradients, detach)
-            stack.enter_context(module.register_forward_hook(hook))
+            stack.enter_context(module.register_forward_hook(_recording_hook(seen, name, stack, gradients, detach)))
         yield seen
-        _explain_skipped(seen, model)
+    parts = tuple(name for name, module in model.named_modules() if uncompiled(module) is not module)
+    skipped = [name for name, layer in seen.items() if not layer.calls and name.startswith(parts)]
+    for name in skipped:
+        seen[name]._obstacle = _SKIPPED
+    if skipped:
+        warnings.warn(f"nothing was recorded for {join_names(skipped)}: {_SKIPPED}", stacklevel=3)
 
 
 def _recording_hook(seen: Recording, name: str, stack: ExitStack, gradients: bool, detach: bool) -> Callable:
@@ -341,13 +316,3 @@ def _recording_hook(seen: Recording, name: str, stack: ExitStack, gradients: boo
 
     # The compiler must call this hook, not trace it. It is asked only where it is loaded: importing it takes seconds.
     return torch.compiler.disable(keep_output) if "torch._dynamo" in sys.modules else keep_output
-
-
-def _explain_skipped(seen: Recording, model: nn.Module) -> None:
-    """Warn of layers of a compiled model that did not run, or that ran where no hook is seen."""
-    parts = tuple(name for name, module in model.named_modules() if uncompiled(module) is not module)
-    skipped = [name for name, layer in seen.items() if not layer.calls and name.startswith(parts)]
-    for name in skipped:
-        seen[name]._obstacle = _SKIPPED
-    if skipped:
-        warnings.warn(f"nothing was recorded for {join_names(skipped)}: {_SKIPPED}", stacklevel=4)

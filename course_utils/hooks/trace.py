@@ -19,7 +19,7 @@ from course_utils.hooks.inventory import CALL_KINDS, FoundHook, list_hooks
 from course_utils.hooks.record import shapes_in, tensors_in, uncompiled, watch_gradient, why_no_gradient
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Event:
     """One line of a timeline.
 
@@ -71,10 +71,9 @@ class Timeline:
 def tracing(model: nn.Module) -> Iterator[Timeline]:
     """Record as a timeline all that happens to the modules of `model` while the block runs.
 
-    The hooks that are registered when the block starts, yours and the global ones, are wrapped where they stand (same
-    place, same order, same options) and each instance's `forward` is shadowed; both are put back at the end. So a trace
-    shows what any `__call__` does with the hooks, also one that you wrote yourself, and a model without hooks keeps
-    PyTorch's fast path. Gradients are seen by Tensor hooks. Hooks registered inside the block are not shown.
+    The hooks that are there when the block starts, yours and the global ones, are wrapped where they stand and each
+    instance's `forward` is shadowed; both are put back at the end. So a trace shows what any `__call__` does with the
+    hooks, also one that you wrote yourself. Hooks registered inside the block are not shown.
     """
     model = uncompiled(model)
     timeline = Timeline(model)
@@ -97,7 +96,7 @@ def _wrap_hook(stack: ExitStack, found: FoundHook, timeline: Timeline) -> None:
         timeline._write(found.kind, module, seen, scope=found.scope, hook=found.name)
         given = hook(module, *seen)
         if given is not None and timeline._open:
-            timeline.events[place] = dataclasses.replace(timeline.events[place], gives=shapes_in(given))
+            timeline.events[place].gives = shapes_in(given)
         return given
 
     def put_back() -> None:
@@ -139,10 +138,8 @@ def _shadow_forward(stack: ExitStack, module: nn.Module, timeline: Timeline) -> 
 def trace(model: nn.Module, *args: Any, backward: bool = True, **kwargs: Any) -> Timeline:
     """Call `model(*args, **kwargs)`, go backward from the sum of its output, and return the timeline of both.
 
-    The call is real: batch-norm counts it, dropout draws numbers. The backward pass leaves no `.grad` and runs no
-    post-accumulate-grad hook. Without a graph the timeline ends with a `note` that says why. What the call raises
-    goes on to you; `tracing` keeps the timeline then, and takes a loss of your own. Of a compiled model, the model
-    inside is called.
+    The call is real: batch-norm counts it, dropout draws numbers. The backward pass leaves no `.grad`. Without a graph
+    the timeline ends with a `note` that says why. Of a compiled model, the model inside is called.
     """
     model = uncompiled(model)
     with tracing(model) as timeline:
@@ -164,7 +161,6 @@ def go_backward(output: Any) -> bool:
 
 
 def _leaves(roots: list[Tensor]) -> list[Tensor]:
-    """Return the leaf tensors of a graph: the ends of a backward pass."""
     leaves, nodes, met = {}, [root.grad_fn for root in roots], set()
     while nodes:
         node = nodes.pop()

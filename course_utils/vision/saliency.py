@@ -4,24 +4,21 @@
     picture = scale_to_unit(upsample(relu(heat), images.shape[-2:]))
 
     with explain(model, images, "features.10") as run:                          # the network runs once
-        one = run.grad_cam(3)                                                   # a class: one short backward pass
-        both = run.grad_cams([3, lambda logits: logits[:, 3] - logits[:, 5]])   # (2, N, h, w), in one pass
+        both = run.grad_cams([3, lambda logits: logits[:, 3] - logits[:, 5]])   # (2, N, h, w), in one backward pass
 
-What holds for all of it:
+Images are (N, C, H, W), a layer's output is (N, K, h, w), logits are (N, classes). Maps are raw: from the logit, before
+any ReLU, resizing or scaling. A target is a class index; a sequence of N of these; a function of the logits that
+returns scores, (N,) or one number; or None: the class with the largest logit, for each image.
 
-- Images are (N, C, H, W), a layer's output is (N, K, h, w) (channels last is not told apart), logits are (N, classes).
-- Maps are raw: from the logit, before any ReLU, resizing or scaling. Each step to a picture is a function of its own.
-- A target is a class index; a sequence of N of these, one for each image; a function of the logits that returns scores,
-  (N,) or one number; or None: the class with the largest logit, for each image.
-- Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, also when something raises. It works on
-  frozen models, under `no_grad` and `inference_mode`, on any device. Compiled models run uncompiled, hooks and all.
-- What cannot be explained raises `CourseError` with the reason; so does a layer or a class that is not there.
+Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, also when something raises. It works on
+frozen models, under `no_grad` and `inference_mode`. Compiled models run uncompiled. What cannot be explained raises
+`CourseError` with the reason; so does a layer or a class that is not there.
 """
 
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Literal
 
 import torch
@@ -38,14 +35,13 @@ ReluRule = Literal["plain", "guided", "deconvnet"]
 _NOISY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)  # where training mode spoils a map
 _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradient that many times
 
-# -- Run once, explain many -------------------------------------------------------------------------------------------
-
 
 class Run:
     """What `explain` keeps of one run: the logits, the output of `layer` ("" is the input), the graph between them."""
 
     def __init__(self, logits: Tensor, leaf: Tensor, layer: str, relus: "_WatchRelus | None") -> None:
         self.layer, self._logits, self._leaf, self._relus, self._open = layer, logits, leaf, relus, True
+        self._place = f"layer {layer!r}" if layer else "the input"
 
     @property
     def logits(self) -> Tensor:
@@ -63,9 +59,8 @@ class Run:
         `relu_rule` says what a ReLU f = max(0, x) makes of a gradient R that comes back: "plain", R where f > 0;
         "guided", R where f > 0 and R > 0 (Springenberg et al. 2015, section 3.4); "deconvnet", R where R > 0 (Zeiler
         and Fergus 2014, section 2.1). It covers `nn.ReLU`, `nn.ReLU6` and the functions and methods `relu`, `relu_`
-        and `relu6`, in-place and reused ones too; all else, also `x.clamp(min=0)`, keeps its own gradient.
-        Raises `CourseError` for an unknown target, a rule without watched ReLUs or without any ReLU after the layer,
-        and a gradient that is not finite.
+        and `relu6`; all else, also `x.clamp(min=0)`, keeps its own gradient. Raises `CourseError` for an unknown
+        target, a rule without watched ReLUs or without any after the layer, and a gradient that is not finite.
         """
         return self.gradients([target], relu_rule=relu_rule)[0]
 
@@ -75,29 +70,26 @@ class Run:
             raise CourseError("this run is closed, its graph is gone: ask inside the `with` block, or explain again")
         if relu_rule not in ("plain", "guided", "deconvnet"):
             raise CourseError(f'relu_rule is "plain", "guided" or "deconvnet", got {relu_rule!r}')
-        if relu_rule != "plain" and self._relus is None:
-            raise CourseError(
-                f"the {relu_rule} rule needs a run that watched the ReLUs: explain(..., watch_relus=True)"
-            )
+        if relu_rule != "plain" and not self._relus:
+            raise CourseError(f"the {relu_rule} rule needs a run that watched ReLUs: explain(..., watch_relus=True)")
         if self._relus:
             self._relus.rule, self._relus.met = relu_rule, False
         with torch.inference_mode(False):
             gradients = self._go_backward([_weigh_logits(self._logits, each) for each in targets])
         if relu_rule != "plain" and not self._relus.met:
             raise CourseError(
-                f"no ReLU lies between {_place(self.layer)} and the logits, the {relu_rule} rule is idle: nn.ReLU, "
-                "nn.ReLU6 and the functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not"
+                f"no ReLU lies between {self._place} and the logits, the {relu_rule} rule is idle: nn.ReLU, nn.ReLU6 "
+                "and the functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not"
             )
         if not gradients.sum().isfinite() and not gradients.isfinite().all():  # the sum is a quick first look
-            where = f"the gradient at {_place(self.layer)} has NaN or infinite values, the logits have no NaN"
+            where = f"the gradient at {self._place} has NaN or infinite values, the logits have no NaN"
             raise CourseError(f"{where}: an overflow in half precision, or a slope such as that of the root of 0?")
         return gradients
 
     def grad_cam(self, target: Target = None) -> Tensor:
         """Return the raw Grad-CAM map, (N, h, w): the layer's maps, weighted by the means of their gradients.
 
-        Selvaraju et al. 2017, eq. 1 and 2, without the ReLU of eq. 2. All zeros is an answer as well: the score does
-        not move, as behind the last ReLU of SqueezeNet. Raises `CourseError` as `gradient` does.
+        Selvaraju et al. 2017, eq. 1 and 2, without the ReLU of eq. 2. Raises `CourseError` as `gradient` does.
         """
         return self.grad_cams([target])[0]
 
@@ -108,28 +100,22 @@ class Run:
         with torch.inference_mode(False):
             return (self.gradients(targets).mean((-2, -1), keepdim=True) * self._leaf.detach()).sum(2)
 
-    def close(self) -> None:
-        """Free the graph; `logits` and `activation` stay."""
-        self._logits, self._open = self._logits.detach(), False
-
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self.close()
+        self._logits, self._open = self._logits.detach(), False  # frees the graph
 
     def _go_backward(self, rows: list[Tensor]) -> Tensor:
-        """Return one vector-Jacobian product for each of T rows of the logits' shape, (T, N, K, h, w)."""
+        """Return the vector-Jacobian products of T rows of the logits' shape, (T, N, K, h, w)."""
 
         def pull_back(outputs: Tensor, row: Tensor | None = None) -> Tensor | None:
             return torch.autograd.grad(outputs, self._leaf, row, retain_graph=True, allow_unused=True)[0]
 
         if len(rows) > 2:  # a batch of two is no faster than one after the other
-            try:
+            with suppress(RuntimeError, ValueError):  # what cannot be batched, or one of the reasons below
                 batched = torch.vmap(lambda row: pull_back(self._logits, row), chunk_size=_MOST_AT_ONCE)
                 return batched(torch.stack(rows))
-            except (RuntimeError, ValueError):  # an operation that cannot be batched, or one of the reasons below
-                pass
         try:
             # The product has the gradient `row`; given as it is, torch 2.15 would import sympy first (0.5 s).
             gradients = [pull_back((self._logits * row).sum()) for row in rows]
@@ -139,18 +125,17 @@ class Run:
             where = "weights after the run (explain again), or a value inside the model"
             raise CourseError(f"what the backward pass needs was changed in place: {where}") from error
         if gradients[0] is None:
-            raise CourseError(_why_independent(self.layer))
+            raise CourseError(_why_independent(self._place))
         return torch.stack(gradients)
 
 
 def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, watch_relus: bool = False) -> Run:
-    """Run the network once and keep what explanations need, for a `with` block, or until `.close()`.
+    """Run the network once and keep what explanations need; at the end of a `with` block the graph is freed.
 
     There is no graph before `layer` (a dotted name or a module; None is the input itself): its output becomes a leaf,
-    and each class then costs one backward pass from the logits to that leaf. The layer hands a clone on, so that an
-    in-place operation after it cannot spoil what was kept. `watch_relus=True` is for the rules of `Run.gradient`.
+    and each class then costs one backward pass from the logits to it. `watch_relus=True` is for the rules of
+    `Run.gradient`. A model whose `forward` turns gradients off around the layer runs a second time, with gradients on.
 
-    A model whose `forward` turns gradients off around the layer runs a second time, with gradients on from the start.
     Warns of batch-norm and dropout in training mode: a map then depends on the other images, or on chance. Raises
     `CourseError` for images that are not (N, C, H, W) and floating; a layer that is not there, never ran, ran several
     times, or has no positions (N, K, h, w); an output that is not one tensor with a row for each image, that has NaN,
@@ -176,14 +161,13 @@ def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, wat
             _check_logits(model, images, logits)
             if logits.requires_grad:
                 return Run(logits, leaves[0], name, relus)
-    raise CourseError(_why_independent(name))
+    raise CourseError(_why_independent(f"layer {name!r}" if name else "the input"))
 
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """No graph unless one is asked for, no inference tensors, and no compiled code, which would skip the hook."""
     compiler = "torch._dynamo" in sys.modules  # else nothing is compiled, and importing it would take seconds
-    eager = torch.compiler.set_stance("force_eager") if compiler else nullcontext()
+    eager = torch.compiler.set_stance("force_eager") if compiler else nullcontext()  # compiled code skips the hook
     with torch.inference_mode(False), torch.no_grad(), eager:
         yield
 
@@ -197,9 +181,11 @@ def _make_stand_ins(model: nn.Module) -> dict[str, Tensor]:
         return {}
     if noisy:
         name = next(name for name, module in model.named_modules() if module is noisy[0])
-        what = f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__} is in training mode"
-        words = "maps depend on chance or on the other images of the batch. Call model.eval() first."
-        warnings.warn(f"{what}: {words}", stacklevel=4)
+        warnings.warn(
+            f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__} is in training mode: maps depend on chance "
+            "or on the other images of the batch. Call model.eval() first.",
+            stacklevel=4,
+        )
     buffers = {name: each for name, each in model.named_buffers() if noisy or each.is_inference()}
     parameters = {name: each for name, each in model.named_parameters() if each.is_inference()}
     return {name: tensor.detach().clone() for name, tensor in (buffers | parameters).items()}
@@ -215,10 +201,15 @@ def _run_from(
     leaves: list[Tensor] = []
 
     def start_graph(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
-        _check_map(model, name, output, len(images))
+        is_tensor = isinstance(output, Tensor) and output.is_floating_point()
+        if not is_tensor or output.dim() != 4 or len(output) != len(images):
+            last = [each for each, layer in model.named_modules() if isinstance(layer, nn.Conv2d)][-1:]
+            wanted = f"a map needs positions, one floating-point tensor ({len(images)}, K, h, w)"
+            hint = f"; the last convolution is {last[0]!r}" if last else ""
+            raise CourseError(f"layer {name!r} returns {shapes_in(output)}: {wanted}{hint}")
         leaves.append(output.detach().clone().requires_grad_())  # a clone: an earlier tensor may share its memory
         torch.set_grad_enabled(True)  # until the surrounding block ends
-        return leaves[-1].clone()
+        return leaves[-1].clone()  # a clone: an in-place operation that follows must not spoil the leaf
 
     with module.register_forward_hook(start_graph):
         return _call(model, stand_ins, images), leaves
@@ -228,8 +219,6 @@ def _call(model: nn.Module, stand_ins: dict[str, Tensor], images: Tensor) -> Any
     images = images.clone()  # the model may change its input in place
     return torch.func.functional_call(model, stand_ins, (images,)) if stand_ins else model(images)
 
-
-# -- ReLUs, whatever their form ---------------------------------------------------------------------------------------
 
 _IN_PLACE = {torch.relu_, Tensor.relu_}
 _RELUS = {F.relu, torch.relu, Tensor.relu, *_IN_PLACE}
@@ -273,9 +262,6 @@ class _Rectify(torch.autograd.Function):
         return gradient, None, None
 
 
-# -- One call, one explanation ----------------------------------------------------------------------------------------
-
-
 def input_gradient(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
     """Return the gradient of the target's logit at the images, (N, C, H, W): Simonyan et al. 2014, section 3.
 
@@ -304,10 +290,7 @@ def grad_cam(model: nn.Module, images: Tensor, layer: Layer, target: Target = No
 
 
 def guided_grad_cam(model: nn.Module, images: Tensor, layer: Layer, target: Target = None) -> Tensor:
-    """Return Guided Backprop times the upsampled positive part of Grad-CAM, (N, C, H, W).
-
-    Selvaraju et al. 2017, section 3.2. The network runs once for each of the two.
-    """
+    """Return Guided Backprop times the upsampled positive part of Grad-CAM, (N, C, H, W): Selvaraju et al., 3.2."""
     with torch.inference_mode(False), explain(model, images, layer) as run:
         heat = upsample(relu(run.grad_cam(target)), images.shape[-2:])
         target = run.logits.argmax(1) if target is None else target
@@ -318,7 +301,7 @@ def cam(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
     """Return the class activation map, (N, h, w), raw: Zhou et al. 2016, eq. 2. See `class_maps` for the models.
 
     Its mean over all positions is the target's logit, without the bias. A function as target is taken as linear, with
-    the slope that it has at the logits. Raises `CourseError` as `class_maps` does, and for an unknown target.
+    the slope that it has at the logits.
     """
     logits, weights, maps = _find_head(model, images)
     with torch.inference_mode(False):
@@ -372,22 +355,23 @@ def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor
             rounding = 32 * torch.finfo(means.dtype).eps * size
             if torch.equal(pooled.flatten(1), means) and ((exact - means).abs() <= rounding).all():
                 return logits.detach(), weights.detach().clone(), maps.detach()
-    head_reads = (
-        "it ends otherwise" if means is logits else f"its last layer reads {tuple(means.shape)}, no means of maps"
-    )
+    reads = "it ends otherwise" if means is logits else f"its last layer reads {tuple(means.shape)}, no means of maps"
     raise CourseError(
         "CAM needs a model that averages its last maps over all of two or more positions and hands the means to one "
-        f"linear layer that returns the logits; {type(model).__name__} does not ({head_reads}). Use grad_cam."
+        f"linear layer that returns the logits; {type(model).__name__} does not ({reads}). Use grad_cam."
     )
-
-
-# -- Targets ----------------------------------------------------------------------------------------------------------
 
 
 def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     """Return the gradient of the target's score at the logits, of their shape: one-hot rows for classes."""
     if callable(target):
-        return _differentiate(target, logits)
+        with torch.enable_grad():
+            leaf = logits.detach().clone().requires_grad_()
+            scores = target(leaf.clone())  # a clone: the function may change it in place
+            if not isinstance(scores, Tensor) or scores.shape not in ((), leaf.shape[:1]) or not scores.requires_grad:
+                wanted = f"a score for each image, shape ({len(leaf)},), or one number, computed from the logits"
+                raise CourseError(f"a target function returns {wanted} with PyTorch; got {shapes_in(scores)}")
+            return torch.autograd.grad(scores.sum(), leaf)[0]
     if logits.dim() != 2:
         given = f"a class needs logits (N, classes), the model returned {tuple(logits.shape)}"
         raise CourseError(f"{given}: give a function of them, such as lambda logits: logits[:, 3].mean((1, 2))")
@@ -407,27 +391,10 @@ def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     return torch.zeros_like(logits).scatter_(1, classes.long().expand(len(logits))[:, None], 1)
 
 
-def _differentiate(score: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    with torch.enable_grad():
-        logits = logits.detach().clone().requires_grad_()
-        scores = score(logits.clone())  # a clone: the function may change it in place
-        if not isinstance(scores, Tensor) or scores.shape not in ((), logits.shape[:1]) or not scores.requires_grad:
-            wanted = f"a score for each image, shape ({len(logits)},), or one number, computed from the logits"
-            raise CourseError(f"a target function returns {wanted} with PyTorch; got {shapes_in(scores)}")
-        return torch.autograd.grad(scores.sum(), logits)[0]
-
-
-# -- What cannot be explained -----------------------------------------------------------------------------------------
-
-
-def _place(layer: str) -> str:
-    return f"layer {layer!r}" if layer else "the input"
-
-
-def _why_independent(layer: str) -> str:
+def _why_independent(place: str) -> str:
     return (
-        f"the logits do not depend on {_place(layer)}: it is not on the way to them (an auxiliary head?), or the model "
-        "cuts the graph after it (.detach(), .data, torch.no_grad(), torch.inference_mode(), NumPy)"
+        f"the logits do not depend on {place}: it is not on the way to them (an auxiliary head?), or the model cuts "
+        "the graph after it (.detach(), .data, torch.no_grad(), torch.inference_mode(), NumPy)"
     )
 
 
@@ -438,30 +405,18 @@ def _check_images(images: Tensor) -> None:
         raise CourseError(f"images are floating-point numbers (N, C, H, W), at least one of them; got {given}{fix}")
 
 
-def _check_map(model: nn.Module, layer: str, output: Any, images: int) -> None:
-    if isinstance(output, Tensor) and output.dim() == 4 and len(output) == images and output.is_floating_point():
-        return
-    last = [name for name, each in model.named_modules() if isinstance(each, nn.Conv2d)][-1:]
-    wanted = f"a map needs positions, one floating-point tensor ({images}, K, h, w)"
-    hint = f"; the last convolution is {last[0]!r}" if last else ""
-    raise CourseError(f"layer {layer!r} returns {shapes_in(output)}: {wanted}{hint}")
-
-
 def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
     title = type(model).__name__
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != images.shape[:1]:
+        wanted = f"expected one floating-point tensor of logits ({len(images)}, classes)"
         raise CourseError(
-            f"{title} returned {type(logits).__name__} {shapes_in(logits)}, expected one floating-point tensor of "
-            f"logits ({len(images)}, classes): call model.eval() if this is what it returns in training, or wrap it in "
-            "a module that returns the logits"
+            f"{title} returned {type(logits).__name__} {shapes_in(logits)}, {wanted}: call model.eval() if this is "
+            "what it returns in training, or wrap it in a module that returns the logits"
         )
     if logits.isnan().any():
         tensors = {"images": images} | dict(model.named_parameters()) | dict(model.named_buffers())
-        bad = [repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()] or ["none"]
-        raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad[0]}")
-
-
-# -- From a raw map to a picture --------------------------------------------------------------------------------------
+        bad = next((repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()), "none")
+        raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad}")
 
 
 def relu(maps: Tensor) -> Tensor:
@@ -476,10 +431,7 @@ def upsample(maps: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def scale_to_unit(maps: Tensor, dims: int = 2) -> Tensor:
-    """Stretch each map (..., h, w) to [0, 1]: its least value becomes 0, its greatest 1; a constant map is all 0.
-
-    `dims=3` stretches gradients (..., C, H, W), all channels of an image together. Same shape, dtype and device.
-    """
+    """Stretch each map (..., h, w) to [0, 1], a constant one to 0; `dims=3` does so to gradients (..., C, H, W)."""
     last = tuple(range(-dims, 0))
     low, high = maps.amin(last, keepdim=True), maps.amax(last, keepdim=True)
     return (maps - low) / (high - low).where(high > low, 1)
