@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -50,11 +51,9 @@ def only(answers: Sequence[CollectedAnswer], name: str = "scale_gradient") -> Co
     return next(answer for answer in answers if answer.exercise.name == name)
 
 
-def answer_in(
-    notebook: nbformat.NotebookNode, name: str = "scale_gradient", lesson: Lesson = TENSOR_HOOKS
-) -> CollectedAnswer:
+def answer_in(notebook: nbformat.NotebookNode, name: str = "scale_gradient") -> CollectedAnswer:
     """What the grader takes from a notebook as the answer to the exercise called `name`."""
-    return only(collect_answers(read_cells(json.dumps(notebook).encode()), lesson), name)
+    return only(collect_answers(read_cells(json.dumps(notebook).encode()), lesson_of(name)), name)
 
 
 def answer_to(name: str, source: str) -> CollectedAnswer:
@@ -72,21 +71,15 @@ def put(folder: Path, *places: str, text: str) -> None:
 
 def source_under_name(function: Callable, name: str) -> str:
     """The source of an accepted answer or a mistake, as a student would have written it: under the exercise's name."""
-    return undeclared(textwrap.dedent(inspect.getsource(function)), name)
+    return _undeclared(textwrap.dedent(inspect.getsource(function)), name)
 
 
-def undeclared(source: str, name: str | None = None) -> str:
-    """The source of a definition without the course's decorators, and under another name if one is given."""
+def _undeclared(source: str, name: str | None = None) -> str:
     node = ast.parse(source).body[0]
     node.name = name or node.name
-    node.decorator_list = [one for one in node.decorator_list if not _declares(one)]
+    declares = re.compile(r"(exercise|\w+\.(accept|mistake))(\(|$)")
+    node.decorator_list = [one for one in node.decorator_list if not declares.match(ast.unparse(one))]
     return ast.unparse(node) + "\n"
-
-
-def _declares(decorator: ast.expr) -> bool:
-    """Whether a decorator is the course's: `@exercise(…)`, `@name.accept`, `@name.mistake("…")`."""
-    call = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return (isinstance(call, ast.Attribute) and call.attr in ("accept", "mistake")) or ast.unparse(call) == "exercise"
 
 
 def helpers_of(function: Callable) -> str:
@@ -106,7 +99,7 @@ def helpers_of(function: Callable) -> str:
         if not found.source.startswith(("import", "from")) and not name.startswith("_"):
             public.add(name)
             continue
-        text = undeclared(found.source) if found.late else found.source
+        text = _undeclared(found.source) if found.late else found.source
         chosen[found.place] = text
         waiting |= used_names(text)
     imported = [f"from {module.__name__} import {', '.join(sorted(public))}"] if public else []
@@ -116,6 +109,12 @@ def helpers_of(function: Callable) -> str:
 def notebook_with(lesson: Lesson, answers: Mapping[str, str]) -> nbformat.NotebookNode:
     """The learner's notebook of the lesson with these answers in their cells."""
     return source.put_answers(source.learner(lesson.path), answers, lesson.name)
+
+
+def submitted(function: Callable, name: str) -> CollectedAnswer:
+    """An accepted answer or a mistake with all that it uses, as it comes out of a student's notebook."""
+    text = f"{helpers_of(function)}\n\n{source_under_name(function, name)}"
+    return answer_in(notebook_with(lesson_of(name), {name: text}), name)
 
 
 def add_cell(notebook: nbformat.NotebookNode, source: str, at: int = 1) -> None:
@@ -133,14 +132,11 @@ def hand_in(folder: Path, student: str, lesson: Lesson, notebook: nbformat.Noteb
 
 def as_version_3(notebook: nbformat.NotebookNode) -> bytes:
     """The notebook as Jupyter wrote it in 2014."""
-    with_cells = nbformat.convert(notebook, 3)
-    return json.dumps(with_cells).encode()
+    return json.dumps(nbformat.convert(notebook, 3)).encode()
 
 
 def raw_notebook(*cells: str | dict) -> bytes:
     """The bytes of a small notebook; a text is a code cell."""
-    made = [
-        cell if isinstance(cell, dict) else {"cell_type": "code", "metadata": {}, "source": cell, "outputs": []}
-        for cell in cells
-    ]
+    empty = {"cell_type": "code", "metadata": {}, "outputs": []}
+    made = [cell if not isinstance(cell, str) else empty | {"source": cell} for cell in cells]
     return json.dumps({"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": made}).encode()

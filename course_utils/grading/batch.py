@@ -47,8 +47,6 @@ class Graded:
 
 @dataclass
 class _Work:
-    """One submission on its way: its answers, what was judged of them, or why there is nothing to know."""
-
     submission: Submission
     answers: list[CollectedAnswer] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -121,8 +119,6 @@ def grade(
 
 
 class _Grading:
-    """The steps that one grading shares: the keys it has made, the crew, and what was graded before."""
-
     def __init__(self, crew: LocalCrew | DaskCrew, memory: GradingMemory, limits: Limits) -> None:
         self._crew = crew
         self._memory = memory
@@ -163,7 +159,6 @@ class _Grading:
             yield self.judge(running[number], rans)
 
     def _make_keys(self, running: Sequence[_Work]) -> None:
-        """The keys of the exercises that have an answer to compare."""
         lessons: dict[str, tuple[Lesson, set[str]]] = {}
         for each in running:
             lesson = each.submission.lesson

@@ -52,7 +52,6 @@ class GradingMemory:
         self._write_about(str(self.secret))
 
     def _read_about(self) -> bool:
-        """Take over what the last run has left; False if it was of another course, or cannot be read."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(self._about.read_text(encoding="utf-8"))
             if known["course"] == self._course:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from grading_samples import TENSOR_HOOKS, as_version_3, hand_in, notebook_with, source_under_name
+from grading_samples import TENSOR_HOOKS, hand_in, notebook_with, source_under_name
 from nbformat import NotebookNode
 
 EXERCISE = "scale_gradient"
@@ -89,49 +89,30 @@ def write_class(folder: Path) -> dict[str, str]:
 
 
 def _write_files(folder: Path, notebook: NotebookNode) -> dict[str, str]:
-    """Write odd files for the lesson below `folder`, made from a right `notebook`.
-
-    Returns for each student what the reason must say; "" where the answers are in order and count in full.
-    """
+    """Write odd files, made from a right `notebook`; returns what the reason must say, "" where all counts in full."""
 
     def other(**parts: object) -> bytes:
         return json.dumps({**notebook, **parts}).encode()
-
-    def kernel(name: str, language: str) -> bytes:
-        spec = {"name": name, "display_name": name, "language": language}
-        return other(metadata={"kernelspec": spec, "language_info": {"name": language}})
 
     def more(*sources: str) -> bytes:
         empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
         cells = [{**empty, "source": text, "id": f"more-{number}"} for number, text in enumerate(sources)]
         return other(cells=[*notebook["cells"], *cells])
 
-    right = other()
+    spec = {"name": "ir", "display_name": "R", "language": "R"}
     chain = "\n".join(
         ["x0 = 1", *(f"x{number} = x{number - 1}" for number in range(1, 9000)), "def helper(): return x8999"]
     )
     odd: dict[str, tuple[bytes | Callable[[Path], object], str]] = {
-        "f-binary": (bytes(range(256)) * 100, "UTF-8"),
-        "f-cut": (right[: len(right) // 2], "cut off"),
-        "f-deep-json": (b"[" * 5_000_000, "nested too deeply"),
         "f-deep-code": (more("x = " + "-" * 100_000 + "1"), ""),
+        "f-deep-json": (b"[" * 5_000_000, "nested too deeply"),
         "f-directory": (Path.mkdir, "is a folder"),
-        "f-double-ids": (other(cells=[{**cell, "id": "same"} for cell in notebook["cells"]]), ""),
-        "f-elif": (more("if x:\n    y = 0\n" + "elif x:\n    y = 1\n" * 700), ""),
-        "f-empty": (b"", "is empty"),
-        "f-latin-1": ("é".encode("latin-1"), "UTF-8"),
-        "f-long-code": (more("x = 1\n" * 200_000), "code cells hold"),
-        "f-many-names": (more(chain), ""),
-        "f-null": (b"\x00" * 1000, "no notebook"),
-        "f-other-kernel": (kernel("no-such-kernel", "python"), ""),
-        "f-other-language": (kernel("ir", "R"), ""),
-        "f-pipe": (os.mkfifo, "not a regular file"),
-        "f-two-gigabytes": (lambda path: (path.touch(), os.truncate(path, 2 * 1024**3)), "larger than"),
         "f-many-cells": (more(*[""] * 20_000), ""),
-        "f-version-3": (as_version_3(notebook), ""),
-        "f-version-99": (right.replace(b'"nbformat": 4', b'"nbformat": 99'), "version 99"),
-        "f-with-mark": (b"\xef\xbb\xbf" + right, ""),
+        "f-many-names": (more(chain), ""),
+        "f-other-language": (other(metadata={"kernelspec": spec, "language_info": {"name": "R"}}), ""),
+        "f-pipe": (os.mkfifo, "not a regular file"),
         "f-symlink": (lambda path: path.symlink_to("/etc/passwd"), "links are not followed"),
+        "f-two-gigabytes": (lambda path: (path.touch(), os.truncate(path, 2 * 1024**3)), "larger than"),
     }
     for student, (content, _) in odd.items():
         path = folder / student / f"{LESSON.name}.ipynb"
