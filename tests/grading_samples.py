@@ -20,6 +20,7 @@ from course_utils.grading.collect import CollectedAnswer, collect_answers
 from course_utils.grading.definitions import definitions_in, read_cell, used_names
 from course_utils.grading.evidence import Key, seed_for
 from course_utils.grading.lessons import Lesson, read_lessons
+from course_utils.root import write_whole
 
 LESSONS = read_lessons()
 START, TENSOR_HOOKS = LESSONS["00_start_here"], LESSONS["01_tensor_hooks"]
@@ -30,24 +31,20 @@ TWO = "def scale_gradient(tensor, factor):\n    return 2\n"
 
 
 def lesson_of(name: str) -> Lesson:
-    """The lesson that has the exercise called `name`."""
     return next(lesson for lesson in LESSONS.values() if name in [each.name for each in lesson.exercises])
 
 
 def through_json(value: object) -> object:
-    """`value` as it comes out of a pipe."""
     return json.loads(json.dumps(value))
 
 
 @functools.cache
 def key_of(name: str, secret: int) -> Key:
-    """The key of an exercise, made in this process."""
     evidence, mistakes = through_json(find(name).key(seed_for(name, secret)))
     return Key(tuple(evidence), tuple((text, tuple(each)) for text, each in mistakes.items()))
 
 
 def only(answers: Sequence[CollectedAnswer], name: str = "scale_gradient") -> CollectedAnswer:
-    """The one answer to the exercise called `name`."""
     return next(answer for answer in answers if answer.exercise.name == name)
 
 
@@ -57,16 +54,12 @@ def answer_in(notebook: nbformat.NotebookNode, name: str = "scale_gradient") -> 
 
 
 def answer_to(name: str, source: str) -> CollectedAnswer:
-    """`source` as the answer to the exercise called `name`."""
     return CollectedAnswer(find(name), textwrap.dedent(source))
 
 
 def put(folder: Path, *places: str, text: str) -> None:
-    """Write `text` to files in `folder`."""
     for place in places:
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_whole(folder / place, text)
 
 
 def source_under_name(function: Callable, name: str) -> str:
@@ -107,7 +100,6 @@ def helpers_of(function: Callable) -> str:
 
 
 def notebook_with(lesson: Lesson, answers: Mapping[str, str]) -> nbformat.NotebookNode:
-    """The learner's notebook of the lesson with these answers in their cells."""
     return source.put_answers(source.learner(lesson.path), answers, lesson.name)
 
 
@@ -118,21 +110,12 @@ def submitted(function: Callable, name: str) -> CollectedAnswer:
 
 
 def add_cell(notebook: nbformat.NotebookNode, source: str, at: int = 1) -> None:
-    """Put a code cell of the student's own into the notebook."""
     notebook.cells.insert(at, nbformat.v4.new_code_cell(source))
 
 
-def hand_in(folder: Path, student: str, lesson: Lesson, notebook: nbformat.NotebookNode) -> Path:
+def hand_in(folder: Path, student: str, lesson: Lesson, notebook: nbformat.NotebookNode) -> None:
     """Write the notebook where a student's submission belongs."""
-    path = folder / student / f"{lesson.name}.ipynb"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, path)
-    return path
-
-
-def as_version_3(notebook: nbformat.NotebookNode) -> bytes:
-    """The notebook as Jupyter wrote it in 2014."""
-    return json.dumps(nbformat.convert(notebook, 3)).encode()
+    put(folder, f"{student}/{lesson.name}.ipynb", text=nbformat.writes(notebook))
 
 
 def raw_notebook(*cells: str | dict) -> bytes:

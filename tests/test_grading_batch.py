@@ -31,7 +31,7 @@ from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
 from course_utils.grading import batch
 from course_utils.grading.batch import STOPPED, grade
-from course_utils.grading.evidence import Key, Observed, make_keys, make_task, read_ran, seed_for
+from course_utils.grading.evidence import Observed, make_keys, make_task, read_ran, seed_for
 from course_utils.grading.grade import check_work, main
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import read_scores
@@ -119,10 +119,8 @@ def test_nbval_and_the_words_must_agree_or_a_person_looks(answers, problem, word
     assert all(word in verdict.reason for word, verdict in zip(words, verdicts, strict=True))
 
 
-def test_without_a_key_or_a_judge_nothing_passes(monkeypatch):
+def test_without_a_judge_nothing_passes(monkeypatch):
     key = key_of("largest", SEED)
-    (verdict,) = final((key.evidence, Key(reason="there is no key for it")))
-    assert (verdict.outcome, verdict.by_hand, verdict.reason) == (None, True, "there is no key for it")
     monkeypatch.setattr("course_utils.exercises.judging.judge", lambda *_: {}["unheard of"])
     (verdict,) = final((key.evidence, key))
     assert (verdict.outcome, verdict.by_hand) == (None, True)

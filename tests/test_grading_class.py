@@ -231,27 +231,17 @@ def largest(tensor):
     os.write(3, b"{}")
     return 0.0
 """
-BOTH = [  # of each kind of attack that a kernel can meet, one
-    "endless loop that swallows interrupts",
-    "thread",
-    "kills itself",
-    "8 GB",
-    "200 MB of prints",
-    "a value without end",
-    "patches check and judge",
-    "imports the reference answer anew",
-    "changes the default dtype",
-    "raises what cannot be said",
-]
+BOTH = {  # of each kind of attack that a kernel can meet, one
+    *("endless loop that swallows interrupts", "kills itself", "8 GB", "patches check and judge"),
+    *("imports the reference answer anew", "raises what cannot be said"),
+}
 
 
 def test_both_engines_give_the_same_score(fork_engine):
-    attacks = {each.name: each for each in ATTACKS}
-    for name in BOTH:
-        answer = answer_to(EXERCISE, attacks[name].source)
+    for attack in [each for each in ATTACKS if each.name in BOTH]:
         for engine in (fork_engine, KernelEngine()):
-            (verdict,) = judge_with(engine, answer, limits=LIMITS)
-            assert bool(verdict.outcome and verdict.outcome.passed) == attacks[name].passes, (name, engine.name)
+            (verdict,) = judge_with(engine, answer_to(EXERCISE, attack.source), limits=LIMITS)
+            assert bool(verdict.outcome and verdict.outcome.passed) == attack.passes, (attack.name, engine.name)
     for engine in (fork_engine, KernelEngine()):
         bomb, right, forged = judge_with(
             engine, answer_to("largest", BOMB), answer_to(EXERCISE, HONEST[EXERCISE]), answer_to("largest", FORGED)
@@ -261,12 +251,9 @@ def test_both_engines_give_the_same_score(fork_engine):
         assert "record" in forged.reason
         (late,) = judge_with(engine, answer_to("largest", BOMB), limits=Limits(submission=0))
         assert "used up" in late.reason
-
-
-def test_an_answer_that_did_not_get_its_full_time_is_not_blamed(fork_engine):
     loop = answer_to("largest", "def largest(tensor):\n    while True: pass\n")
-    (verdict,) = judge_with(fork_engine, loop, limits=Limits(exercise=60, submission=1))
-    assert (verdict.outcome, verdict.by_hand) == (None, True)
+    (cut,) = judge_with(fork_engine, loop, limits=Limits(submission=1))
+    assert (cut.outcome, cut.by_hand) == (None, True), "who did not get the full time is not blamed"
 
 
 def test_the_sandbox_says_what_check_says(fork_engine):
@@ -299,10 +286,10 @@ def variations(draw):
         source = f"{helpers}\n\n{source}"
     own_cell = draw(st.booleans())
     notebook = notebook_with(lesson_of(exercise.name), {} if own_cell else {exercise.name: source})
-    if place in ("cell before", "end of notebook"):
-        add_cell(notebook, helpers, at=2 if place == "cell before" else len(notebook.cells))
-    elif place == "one cell each":
+    if place == "one cell each":
         notebook.cells += [nbformat.v4.new_code_cell(ast.unparse(node)) for node in ast.parse(helpers).body]
+    elif place != "same cell":
+        add_cell(notebook, helpers, at=2 if place == "cell before" else len(notebook.cells))
     if own_cell:
         add_cell(notebook, source, at=len(notebook.cells))
     shuffle = random.Random(draw(st.integers(0, 1000)))

@@ -32,10 +32,7 @@ STOPPED = "the grading was stopped before this was run"
 
 @dataclass
 class Graded:
-    """What came of it: a row and an outcome (None where there is none) for each exercise, in the submissions' order,
-
-    what kept the answers in, how many submissions were known from an earlier run, and whether the user stopped it.
-    """
+    """A row and an outcome (or None) for each exercise, what kept the answers in, and how many were known before."""
 
     scores: list[Score]
     outcomes: list[Outcome | None]
@@ -172,17 +169,17 @@ class _Grading:
     def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
         """Judge a submission in words, from what running its answers gave; and remember it."""
         found = iter(rans)
-        work.verdicts = [self._judge_one(answer, found) for answer in work.answers]
+        none, verdicts = Key(reason="there is no key for it"), []
+        for answer in work.answers:
+            observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(found))
+            verdicts.append(judge_answer(observed, self._keys.get(answer.exercise.name, none)))
+        work.verdicts = verdicts  # all of them or, if the user stops it here, none
         if all(one.outcome for one in work.verdicts) and not self.problem:  # what has no score is run again
             try:
                 self._memory.keep(work.path, work.verdicts)
             except OSError as error:
                 self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
         return work
-
-    def _judge_one(self, answer: CollectedAnswer, rans: Iterator[Ran]) -> Verdict:
-        observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(rans))
-        return judge_answer(observed, self._keys.get(answer.exercise.name, Key(reason="there is no key for it")))
 
 
 def _rows(work: _Work, verdicts: Iterator[Verdict]) -> Iterator[tuple[Score, Outcome | None]]:

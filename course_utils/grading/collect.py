@@ -1,7 +1,6 @@
 """Step 1: from a notebook's cells to answers. Nothing of a submission runs here.
 
-Out of a notebook come the answers and nothing else (see `answers` for where they are looked for). With an
-answer travel the definitions that it uses, one by one and never whole cells (see `definitions`): first from the
+With an answer travel the definitions that it uses, one by one and never whole cells (see `definitions`): first from the
 submission, and what the submission has lost, from the lesson itself. What a notebook of an earlier edition imports is
 imported from where it is now (see `old_imports`).
 """

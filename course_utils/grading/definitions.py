@@ -1,9 +1,8 @@
 """Which code an answer needs: the definitions of the names that it uses.
 
-An answer may use what other cells of the notebook define. Such a *definition* is a statement at the top level of a
-cell that only gives names a value: an import, a function, a class, an assignment to plain names, or an `if` or `try`
-made of these. What changes a thing that is already there (an attribute set, an item added, a call) is none, and stays
-behind.
+A *definition* is a statement at the top level of a cell that only gives names a value: an import, a function, a class,
+an assignment to plain names, or an `if` or `try` made of these. What changes a thing that is already there (an
+attribute set, an item added, a call) is none, and stays behind.
 
 A name means what it would mean if the notebook were run from top to bottom as far as the answer's cell: its last
 definition up to there or, if there is none, the first one after. Names that a definition uses are looked up in the same

@@ -1,8 +1,8 @@
 """Step 2, read with suspicion: what a sandbox gave back, and the key that it will be compared with.
 
-An engine runs the text of an answer and returns a `Ran`. Its record was written by a process in which a student's code
-ran, so it is believed to be data of the form that `RECORD` describes, and nothing more. It becomes what is known of the
-answer: evidence that can be judged, an outcome where the answer kept the run from ending, or why a person has to look.
+The record in a `Ran` was written by a process in which a student's code ran, so it is believed to be data of the form
+that `RECORD` describes, and nothing more. It becomes what is known of the answer: evidence that can be judged, an
+outcome where the answer kept the run from ending, or why a person has to look.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ The layouts, by the place of a notebook in the folder (or zip):
     lesson/student.ipynb                    a folder for each lesson, named as the lesson
     student/lesson/lesson.ipynb             nbgrader's, from its folder `submitted` or from the one above
 
-Links are not followed, and names that no path should have are not opened. Everything found has an entry, with a reason
-in words where it is no submission.
+Links are not followed. Everything found has an entry, with a reason in words where it is no submission.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import json
 import os
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from grading_samples import TENSOR_HOOKS, hand_in, notebook_with, source_under_name
+from grading_samples import TENSOR_HOOKS, hand_in, notebook_with, put, source_under_name
 from nbformat import NotebookNode
 
 EXERCISE = "scale_gradient"
@@ -28,12 +28,10 @@ IMPORTS = (
 )
 
 
-@dataclass(frozen=True)
-class Attack:
-    """What a student hands in as the answer to `EXERCISE`, and what is fair.
+class Attack(NamedTuple):
+    """What a student hands in as the answer to `EXERCISE`, the words in the row, and whether it passes.
 
-    It `passes` or not, `words` are in the row's sentence or reason, a person has to look (`by_hand`). `alone` is set
-    where only namespaces contain the attack: a kernel of one's own does not.
+    With `by_hand`, a person has to look.
     """
 
     name: str
@@ -41,14 +39,10 @@ class Attack:
     words: str = ""
     passes: bool = False
     by_hand: bool = False
-    alone: bool = False
 
 
 def read_attacks() -> list[Attack]:
-    """The attacks in `answers.txt`: `## name | passes by-hand alone | words`, then what stands in the function.
-
-    Lines above a `--` stand before the function instead.
-    """
+    """The attacks in `answers.txt`: `## name | passes by-hand | words`, the body; what precedes it ends with `--`."""
     found = []
     for part in Path(__file__).with_name("answers.txt").read_text(encoding="utf-8").split("## ")[1:]:
         head, body = part.split("\n", 1)
@@ -57,8 +51,7 @@ def read_attacks() -> list[Attack]:
             body, words = body.replace(short, text), words.replace(short, text)
         above, _, inside = body.rpartition("--\n")
         function = f"def {EXERCISE}(tensor, factor):\n{textwrap.indent(inside, '    ')}"
-        expected = {flag: flag.replace("_", "-") in flags.split() for flag in ("passes", "by_hand", "alone")}
-        found.append(Attack(name, f"{IMPORTS}{above}{function}", words, **expected))
+        found.append(Attack(name, f"{IMPORTS}{above}{function}", words, "passes" in flags, "by-hand" in flags))
     return found
 
 
@@ -77,19 +70,20 @@ ATTACKS = [
 
 
 def write_class(folder: Path) -> dict[str, str]:
-    """Write a notebook for every attack, honest ones between them, and odd files; returns what `_write_files` does."""
+    """Write a notebook for every attack, honest ones between them, and odd files.
+
+    Returns for each odd file's student what the reason must say; "" where all answers count in full.
+    """
     honest = notebook_with(LESSON, HONEST)
     for number, each in enumerate(ATTACKS):
-        path = folder / each.name / f"{LESSON.name}.ipynb"
-        path.parent.mkdir()
-        path.write_text(json.dumps(notebook_with(LESSON, HONEST | {EXERCISE: each.source})))
+        text = json.dumps(notebook_with(LESSON, HONEST | {EXERCISE: each.source}))
+        put(folder, f"{each.name}/{LESSON.name}.ipynb", text=text)
         if number % 20 == 0:
             hand_in(folder, f"honest {number}", LESSON, honest)
     return _write_files(folder, honest)
 
 
 def _write_files(folder: Path, notebook: NotebookNode) -> dict[str, str]:
-    """Write odd files, made from a right `notebook`; returns what the reason must say, "" where all counts in full."""
 
     def other(**parts: object) -> bytes:
         return json.dumps({**notebook, **parts}).encode()
@@ -100,9 +94,7 @@ def _write_files(folder: Path, notebook: NotebookNode) -> dict[str, str]:
         return other(cells=[*notebook["cells"], *cells])
 
     spec = {"name": "ir", "display_name": "R", "language": "R"}
-    chain = "\n".join(
-        ["x0 = 1", *(f"x{number} = x{number - 1}" for number in range(1, 9000)), "def helper(): return x8999"]
-    )
+    chain = "x0 = 1\n" + "".join(f"x{number} = x{number - 1}\n" for number in range(1, 9000)) + "def f(): return x8999"
     odd: dict[str, tuple[bytes | Callable[[Path], object], str]] = {
         "f-deep-code": (more("x = " + "-" * 100_000 + "1"), ""),
         "f-deep-json": (b"[" * 5_000_000, "nested too deeply"),

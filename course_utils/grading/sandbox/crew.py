@@ -1,7 +1,6 @@
 """Who runs the answers: a host on this machine, with a lane for each core, or Dask's workers on many.
 
-The unit is a submission. Results come as they are ready; a worker that is lost does not lose a submission, because
-Dask hands it to another one.
+Results come as they are ready; a submission of a lost worker goes to another one.
 """
 
 from __future__ import annotations

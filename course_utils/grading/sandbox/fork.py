@@ -45,6 +45,7 @@ class HostProcess:
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
             pass_fds=theirs,
         )
+        self.pid = self._process.pid  # of the process that everything else is below
         for _, their in pairs:
             their.close()
         self.lanes = [own for own, _ in pairs[:lanes]]
@@ -58,11 +59,6 @@ class HostProcess:
             self._process.stdin.write(json.dumps(setup).encode() + b"\n")
             self._process.stdin.flush()
 
-    @property
-    def pid(self) -> int:
-        """The number of the process that everything else is below."""
-        return self._process.pid
-
     def last_words(self) -> str:
         """What it said on its standard error, if it has ended."""
         try:
@@ -74,11 +70,9 @@ class HostProcess:
 
     def close(self) -> None:
         """End it, and with it every process that it has started."""
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
         self._process.kill()
-        self._process.wait()
-        self._process.stderr.close()
+        with contextlib.suppress(OSError), self._process:
+            pass  # its end closes the streams, and waits
         for lane in self.lanes:
             lane.close()
         if self.seat:

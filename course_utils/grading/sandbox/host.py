@@ -7,8 +7,7 @@ Started by `fork.HostProcess`, which tells it in a line of JSON what to become:
 
 Over its socket a lane gets a line of JSON for each answer, and sends a line of JSON for each result. It has a single
 thread and never ran a multi-threaded operation of torch, because the children of such a process hang. A child is done
-when it has written its record to a pipe; then all that it has started is killed. Nothing here knows a key, and the file
-system of the children does not have one either.
+when it has written its record to a pipe; then all that it has started is killed. Nothing here knows a key.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The kernel engine: papermill runs each exercise in an ordinary kernel. Slow, but it works wherever Jupyter does.
 
 The same notebook, with all exercises in it and in a kernel that knows the answers, gives the key. That kernel may be
-made of a process that has imported torch before it is asked for: a fork of the process that forks (see `host`).
-
-Importing this module is cheap: the process that forks does, and so does the grader before it starts that process.
+made of a process that has imported torch before it is asked for (see `host`). To import this module is cheap.
 """
 
 from __future__ import annotations
