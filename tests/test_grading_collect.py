@@ -139,13 +139,15 @@ def test_a_hostile_zip_is_only_read(tmp_path):
     assert os.listdir(tmp_path) == ["class.zip"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["student,mail\nann,a@b\n\nzoe,\n", "mail,Student\na,ann\n,zoe\n", "ann\nzoe\nann\n", "\ufeffstudent\nann\nzoe\n"],
-)
-def test_names_of_a_roster(text, tmp_path):
-    put(tmp_path, "roster.csv", text=text)
-    assert read_roster(tmp_path / "roster.csv") == ["ann", "zoe"]
+def test_names_of_a_roster(tmp_path):
+    for text in (
+        "student,mail\nann,a@b\n\nzoe,\n",
+        "mail,Student\na,ann\n,zoe\n",
+        "ann\nzoe\nann\n",
+        "\ufeffstudent\nann\nzoe",
+    ):
+        put(tmp_path, "roster.csv", text=text)
+        assert read_roster(tmp_path / "roster.csv") == ["ann", "zoe"]
     for data in (b"", b"student\n", "é".encode("latin-1")):
         (tmp_path / "roster.csv").write_bytes(data)
         with pytest.raises(CourseError, match="the roster"):
@@ -176,9 +178,9 @@ def test_what_is_no_notebook_has_a_reason(data, reason):
         read_cells(data)
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
+def test_odd_cells_do_not_stop_the_reading():
+    good = "def keep_positive(tensor):\n    return tensor"
+    for odd in (
         17,
         None,
         {"cell_type": "code"},
@@ -189,12 +191,9 @@ def test_what_is_no_notebook_has_a_reason(data, reason):
         {"cell_type": "code", "source": "def scale_gradient(a, a):\n    return 1", "metadata": {}},
         {"cell_type": "code", "source": "if x:\n    y = 0\n" + "elif x:\n    y = 1\n" * 700, "metadata": {}},
         {"cell_type": "markdown", "source": "def scale_gradient(): pass", "metadata": {}},
-    ],
-)
-def test_odd_cells_do_not_stop_the_reading(cell):
-    good = "def keep_positive(tensor):\n    return tensor"
-    answers = collect_answers(read_cells(raw_notebook(cell, good)), TENSOR_HOOKS)
-    assert [answer.exercise.name for answer in answers if answer.source] == ["keep_positive"]
+    ):
+        answers = collect_answers(read_cells(raw_notebook(odd, good)), TENSOR_HOOKS)
+        assert [answer.exercise.name for answer in answers if answer.source] == ["keep_positive"]
 
 
 def test_answers_are_found_by_id_then_tag_then_name():
@@ -212,15 +211,11 @@ def test_answers_are_found_by_id_then_tag_then_name():
     assert "return 2" in answer_in(notebook).source, "then the last with the name"
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [("scale_gradient", TWO), ("SaveOutput", "class SaveOutput:\n    def __call__(self): return 2\n")],
-)
-def test_an_empty_skeleton_does_not_hide_the_answer_elsewhere(name, answer):
-    lesson = lesson_of(name)
-    notebook = notebook_with(lesson, {})
-    add_cell(notebook, answer, at=len(notebook.cells))
-    assert "return 2" in answer_in(notebook, name).source
+def test_an_empty_skeleton_does_not_hide_the_answer_elsewhere():
+    for name, text in (("scale_gradient", TWO), ("SaveOutput", "class SaveOutput:\n    def __call__(self): return 2")):
+        notebook = notebook_with(lesson_of(name), {})
+        add_cell(notebook, text, at=len(notebook.cells))
+        assert "return 2" in answer_in(notebook, name).source
 
 
 def test_lost_ids_and_tags_and_old_versions_change_nothing():
@@ -234,12 +229,8 @@ def test_lost_ids_and_tags_and_old_versions_change_nothing():
     for number, cell in enumerate(bare.cells):
         cell.metadata, cell.id = {}, f"cell-{number}"
     bare.metadata = {"kernelspec": {"name": "julia", "display_name": "Julia", "language": "julia"}}
-    for data in (
-        json.dumps(bare).encode(),
-        json.dumps(nbformat.convert(notebook, 3)).encode(),
-        b"\xef\xbb\xbf" + json.dumps(bare).encode(),
-    ):
-        assert texts(data) == wanted
+    for text in (json.dumps(bare), json.dumps(nbformat.convert(notebook, 3)), "\ufeff" + json.dumps(bare)):
+        assert texts(text.encode()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -313,20 +304,17 @@ def test_last_definition_before_the_answer_counts():
     assert needed(circle, "def answer(n): return even(n)") == (circle.split("\n"), set()), "each once"
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_lines_for_ipython_do_no_harm_and_keep_the_line_numbers():
+    for text in (
         "%matplotlib inline\n!pip list\nx = 3\n\ndef answer():\n    %time 1\n    return x",
         "%%time\n\n\nx = 3\ndef answer():\n    return x",
         "\n\nx = 3\nfiles = !ls\nx?\n\ndef answer():\n    return x",
-    ],
-)
-def test_lines_for_ipython_do_no_harm_and_keep_the_line_numbers(source):
-    cell = read_cell(source)
-    assert cell.error is None
-    wanted = [number for number, line in enumerate(source.split("\n"), start=1) if line.startswith("def")]
-    assert [node.lineno for node in cell.tree.body if hasattr(node, "name")] == wanted
-    assert needed(source, of="def answer():\n    return x\n")[0] == ["x = 3"]
+    ):
+        cell = read_cell(text)
+        assert cell.error is None
+        (node,) = [node for node in cell.tree.body if hasattr(node, "name")]
+        assert text.split("\n")[node.lineno - 1] == "def answer():"
+        assert needed(text, of="def answer():\n    return x\n")[0] == ["x = 3"]
 
 
 def test_the_text_of_a_statement_is_what_ast_says():
@@ -384,19 +372,14 @@ def test_imports_are_renewed_wherever_they_stand_and_every_line_keeps_its_number
     assert "course_utils.vision.saliency" in answer.source
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from course_utils.exercises import check",
-        "from . import hooks",
-        "import course_utils.saliency",
-        "from torch import nn",
-        "from course_utils.exercises.engine import find",
-        "import course_utils.saliency as s, \\\n    torch",
-        "x = (  # course_utils",
-    ],
-)
-def test_what_has_not_moved_stays_as_it_is(text):
-    cell = read_cell(text)
-    assert renew_imports(cell) is cell
+STAYS = """
+from course_utils.exercises import check | from . import hooks | import course_utils.saliency | from torch import nn
+from course_utils.exercises.engine import find | import course_utils.saliency as s, \\ torch | x = (  # course_utils
+"""
+
+
+def test_what_has_not_moved_stays_as_it_is():
+    for text in STAYS.strip().replace("\n", " | ").replace("\\ ", "\\\n").split(" | "):
+        cell = read_cell(text)
+        assert renew_imports(cell) is cell
     assert find_new_place("torch", "nn") == ("torch", "nn")

@@ -25,26 +25,11 @@ def observe(support, source):
     return through_json(driver.observe_answer("largest", support, source, SEED))
 
 
-@pytest.mark.parametrize(
-    ("support", "source", "raised"),
-    [
-        ("", "\n\n@missing\ndef largest(tensor):\n    return 1\n", ("NameError", 3, "@missing")),
-        ("", "import sys\nsys.exit()", ("SystemExit", 2, "sys.exit()")),
-        (
-            "",
-            "def largest(tensor): pass\nraise KeyboardInterrupt\n",
-            ("KeyboardInterrupt", 2, "raise KeyboardInterrupt"),
-        ),
-        ("while True: pass", "def largest(tensor): return 1", ("TimeIsUp", 1, "while True: pass")),
-    ],
-)
-def test_the_driver_notes_what_defining_an_answer_raises(support, source, raised, monkeypatch):
-    monkeypatch.setattr(find("largest"), "limit", 0.2)
-    found = observe(support, source)["raised"]
-    assert (found["type"], found["line"], found["text"]) == raised
-
-
-def test_the_driver_goes_on_without_a_definition_that_fails_and_keeps_none_for_the_next_answer(monkeypatch):
+def test_the_driver_notes_what_an_answer_raises_and_goes_on_without_a_definition_that_fails(monkeypatch):
+    raised = observe("", "\n\n@missing\ndef largest(tensor):\n    return 1\n")["raised"]
+    assert (raised["type"], raised["line"], raised["text"]) == ("NameError", 3, "@missing")
+    for error in ("SystemExit", "KeyboardInterrupt"):
+        assert observe("", f"raise {error}")["raised"]["type"] == error
     record = observe("a = 1 / 0\nb = 2", "def largest(tensor):\n    return b\n")
     assert record["cases"][0]["returned"] == {"type": "int", "value": 2}
     assert record["lost"] == ["`a = 1 / 0` raised ZeroDivisionError: division by zero"]
@@ -52,6 +37,7 @@ def test_the_driver_goes_on_without_a_definition_that_fails_and_keeps_none_for_t
     assert observe("", "def largest(tensor):\n    pass\n")["blank"]
     assert observe("", "class largest:\n    def __init__(self): ...\n")["blank"]
     monkeypatch.setattr(find("largest"), "limit", 0.2)
+    assert observe("while True: pass", "def largest(tensor): return 1")["raised"]["type"] == "TimeIsUp"
     record = observe("", "def largest(tensor):\n    while True:\n        pass\n")
     assert record["cases"][0]["raised"]["type"] == "TimeIsUp"
 
@@ -76,21 +62,19 @@ def spoil(record, path, value):
     return record
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
+def test_a_record_of_the_drivers_form_is_read():
+    entry = [{"type": "str", "value": "a"}, {"type": "handle"}]
+    for path, value in (
         ("cases 0 returned", TENSOR | {"values": [1, True, "nan", "inf", "-inf"], "unreadable": "why"}),
         ("cases 0 returned", {"type": "complex", "value": [1.0, "nan"]}),
-        ("cases 0 returned", {"type": "dict", "items": [[{"type": "str", "value": "a"}, {"type": "handle"}]]}),
+        ("cases 0 returned", {"type": "dict", "items": [entry]}),
         ("cases 0 returned", NESTED),
         ("cases 0 inputs tensor grad", {"weight": {"type": "None"}}),
         ("cases 0 inputs tensor training", {"layer": True}),
         ("raised", RAISED),
-    ],
-)
-def test_a_record_of_the_drivers_form_is_read(path, value):
-    record = spoil(GOOD, path, value)
-    assert read_record(json.dumps(record), EXERCISE.name) == record
+    ):
+        record = spoil(GOOD, path, value)
+        assert read_record(json.dumps(record), EXERCISE.name) == record
 
 
 FORGED = {
