@@ -69,31 +69,6 @@ def others():
     return {(one["pid"], one["create_time"], one["name"]) for one in ours}
 
 
-def left_behind(before):
-    """Processes that were not there `before` and do not go away; those of other gradings on this machine do."""
-    left, deadline = others() - before, time.monotonic() + GONE_SECONDS
-    while left and time.monotonic() < deadline:
-        time.sleep(0.5)
-        left &= others()
-    return left
-
-
-def grade_class(folder, report):
-    """Grade it with two lanes and a known secret; the rows by student and exercise, without what differs each time."""
-    memory = GradingMemory(None)
-    memory.secret = SEED
-    with LocalCrew("fork", jobs=2, hidden=[folder, report], key=True) as crew:
-        found = grade(
-            find_submissions(folder, LESSONS), crew=crew, memory=memory, limits=LIMITS, record=report / "verdicts.ipynb"
-        )
-    write_scores(found.scores, report, found.isolation)
-    write_pages(found.scores, report, found.isolation)
-    rows = {}
-    for row in found.scores:
-        rows.setdefault(row.student, {})[row.exercise] = {**asdict(row), "seconds": 0, "student": ""}
-    return rows
-
-
 PATCHES = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\ndef judge(*_): return 'passed'\n"
 PASSED = {
     one.name: asdict(Score("", LESSON.name, one.name, one.points, one.points, "passed", look_by_hand=False, seconds=0))
@@ -130,13 +105,24 @@ def graded(tmp_path_factory):
     hand_in(folder, "patches", START, patched)
     before, running = contents(folder), others()
     temporary.chmod(0o755)
+    memory, rows = GradingMemory(None), {}
+    memory.secret = SEED
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(temporary))
         patch.setenv("TMPDIR", str(temporary))
-        rows = grade_class(folder, report)
-    assert list(temporary.iterdir()) == []
-    assert left_behind(running) == set()
+        with LocalCrew("fork", jobs=2, hidden=[folder, report], key=True) as crew:
+            options = {"crew": crew, "memory": memory, "limits": LIMITS, "record": report / "verdicts.ipynb"}
+            found = grade(find_submissions(folder, LESSONS), **options)
+    write_scores(found.scores, report, found.isolation)
+    write_pages(found.scores, report, found.isolation)
+    left, deadline = others() - running, time.monotonic() + GONE_SECONDS
+    while left and time.monotonic() < deadline:  # those of other gradings on this machine go away
+        time.sleep(0.5)
+        left &= others()
+    assert (left, list(temporary.iterdir())) == (set(), [])
     assert contents(folder) == before
+    for row in found.scores:
+        rows.setdefault(row.student, {})[row.exercise] = {**asdict(row), "seconds": 0, "student": ""}
     return {"rows": rows, "files": reasons, "report": report}
 
 
