@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from course_utils.grading.collect import CollectedAnswer, collect_answers
 from course_utils.grading.definitions import definitions_in, read_cell, used_names
 from course_utils.grading.evidence import Key, seed_for
 from course_utils.grading.lessons import Lesson, read_lessons
+from course_utils.root import write_whole
 
 LESSONS = read_lessons()
 START, TENSOR_HOOKS = LESSONS["00_start_here"], LESSONS["01_tensor_hooks"]
@@ -29,64 +31,48 @@ TWO = "def scale_gradient(tensor, factor):\n    return 2\n"
 
 
 def lesson_of(name: str) -> Lesson:
-    """The lesson that has the exercise called `name`."""
     return next(lesson for lesson in LESSONS.values() if name in [each.name for each in lesson.exercises])
 
 
 def through_json(value: object) -> object:
-    """`value` as it comes out of a pipe."""
     return json.loads(json.dumps(value))
 
 
 @functools.cache
 def key_of(name: str, secret: int) -> Key:
-    """The key of an exercise, made in this process."""
     evidence, mistakes = through_json(find(name).key(seed_for(name, secret)))
     return Key(tuple(evidence), tuple((text, tuple(each)) for text, each in mistakes.items()))
 
 
 def only(answers: Sequence[CollectedAnswer], name: str = "scale_gradient") -> CollectedAnswer:
-    """The one answer to the exercise called `name`."""
     return next(answer for answer in answers if answer.exercise.name == name)
 
 
-def answer_in(
-    notebook: nbformat.NotebookNode, name: str = "scale_gradient", lesson: Lesson = TENSOR_HOOKS
-) -> CollectedAnswer:
+def answer_in(notebook: nbformat.NotebookNode, name: str = "scale_gradient") -> CollectedAnswer:
     """What the grader takes from a notebook as the answer to the exercise called `name`."""
-    return only(collect_answers(read_cells(json.dumps(notebook).encode()), lesson), name)
+    return only(collect_answers(read_cells(json.dumps(notebook).encode()), lesson_of(name)), name)
 
 
 def answer_to(name: str, source: str) -> CollectedAnswer:
-    """`source` as the answer to the exercise called `name`."""
     return CollectedAnswer(find(name), textwrap.dedent(source))
 
 
 def put(folder: Path, *places: str, text: str) -> None:
-    """Write `text` to files in `folder`."""
     for place in places:
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_whole(folder / place, text)
 
 
 def source_under_name(function: Callable, name: str) -> str:
     """The source of an accepted answer or a mistake, as a student would have written it: under the exercise's name."""
-    return undeclared(textwrap.dedent(inspect.getsource(function)), name)
+    return _undeclared(textwrap.dedent(inspect.getsource(function)), name)
 
 
-def undeclared(source: str, name: str | None = None) -> str:
-    """The source of a definition without the course's decorators, and under another name if one is given."""
+def _undeclared(source: str, name: str | None = None) -> str:
     node = ast.parse(source).body[0]
     node.name = name or node.name
-    node.decorator_list = [one for one in node.decorator_list if not _declares(one)]
+    declares = re.compile(r"(exercise|\w+\.(accept|mistake))(\(|$)")
+    node.decorator_list = [one for one in node.decorator_list if not declares.match(ast.unparse(one))]
     return ast.unparse(node) + "\n"
-
-
-def _declares(decorator: ast.expr) -> bool:
-    """Whether a decorator is the course's: `@exercise(…)`, `@name.accept`, `@name.mistake("…")`."""
-    call = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return (isinstance(call, ast.Attribute) and call.attr in ("accept", "mistake")) or ast.unparse(call) == "exercise"
 
 
 def helpers_of(function: Callable) -> str:
@@ -106,7 +92,7 @@ def helpers_of(function: Callable) -> str:
         if not found.source.startswith(("import", "from")) and not name.startswith("_"):
             public.add(name)
             continue
-        text = undeclared(found.source) if found.late else found.source
+        text = _undeclared(found.source) if found.late else found.source
         chosen[found.place] = text
         waiting |= used_names(text)
     imported = [f"from {module.__name__} import {', '.join(sorted(public))}"] if public else []
@@ -114,33 +100,26 @@ def helpers_of(function: Callable) -> str:
 
 
 def notebook_with(lesson: Lesson, answers: Mapping[str, str]) -> nbformat.NotebookNode:
-    """The learner's notebook of the lesson with these answers in their cells."""
     return source.put_answers(source.learner(lesson.path), answers, lesson.name)
 
 
+def submitted(function: Callable, name: str) -> CollectedAnswer:
+    """An accepted answer or a mistake with all that it uses, as it comes out of a student's notebook."""
+    text = f"{helpers_of(function)}\n\n{source_under_name(function, name)}"
+    return answer_in(notebook_with(lesson_of(name), {name: text}), name)
+
+
 def add_cell(notebook: nbformat.NotebookNode, source: str, at: int = 1) -> None:
-    """Put a code cell of the student's own into the notebook."""
     notebook.cells.insert(at, nbformat.v4.new_code_cell(source))
 
 
-def hand_in(folder: Path, student: str, lesson: Lesson, notebook: nbformat.NotebookNode) -> Path:
+def hand_in(folder: Path, student: str, lesson: Lesson, notebook: nbformat.NotebookNode) -> None:
     """Write the notebook where a student's submission belongs."""
-    path = folder / student / f"{lesson.name}.ipynb"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, path)
-    return path
-
-
-def as_version_3(notebook: nbformat.NotebookNode) -> bytes:
-    """The notebook as Jupyter wrote it in 2014."""
-    with_cells = nbformat.convert(notebook, 3)
-    return json.dumps(with_cells).encode()
+    put(folder, f"{student}/{lesson.name}.ipynb", text=nbformat.writes(notebook))
 
 
 def raw_notebook(*cells: str | dict) -> bytes:
     """The bytes of a small notebook; a text is a code cell."""
-    made = [
-        cell if isinstance(cell, dict) else {"cell_type": "code", "metadata": {}, "source": cell, "outputs": []}
-        for cell in cells
-    ]
+    empty = {"cell_type": "code", "metadata": {}, "outputs": []}
+    made = [cell if not isinstance(cell, str) else empty | {"source": cell} for cell in cells]
     return json.dumps({"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": made}).encode()

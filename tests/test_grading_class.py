@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import hashlib
 import os
 import random
 import sys
 import tempfile
 import time
 from dataclasses import asdict
-from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 from grading_samples import (
     EXERCISES,
@@ -29,6 +27,7 @@ from grading_samples import (
     lesson_of,
     notebook_with,
     source_under_name,
+    submitted,
 )
 from hostile.classroom import ATTACKS, EXERCISE, HONEST, LESSON, SHORT, write_class
 from hypothesis import HealthCheck, given, settings
@@ -38,7 +37,7 @@ from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import find
 from course_utils.grading.batch import grade
 from course_utils.grading.evidence import make_task, read_ran
-from course_utils.grading.report import NOT_GRADED, write_pages, write_scores
+from course_utils.grading.report import NOT_GRADED, Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import LocalCrew
 from course_utils.grading.sandbox.fork import ForkEngine
@@ -57,65 +56,24 @@ LIMITS = Limits(exercise=6, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBI
 
 
 def contents(folder):
-    """What is in a folder: the digest of every regular file, and where links lead."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink():
-            found[path] = os.readlink(path)
-        elif path.is_file() and path.stat().st_size < 100 * MEBIBYTE:
-            found[path] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+    """What is in a folder, and when it was changed."""
+    return {path: (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
 
 
 def others():
-    """Processes of any sandbox's users, and this process's own children: number, start, name."""
-    found = set()
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            status, stat = (Path("/proc", name, file).read_text() for file in ("status", "stat"))
-        except OSError:
-            continue
-        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-        ours = int(fields["PPid"]) == os.getpid() and "Z" not in fields["State"]
-        if ours or FIRST_USER <= int(fields["Uid"].split()[0]) < FIRST_USER + USERS:
-            found.add((name, stat.rpartition(")")[2].split()[19], fields["Name"]))
-    return found
-
-
-def left_behind(before):
-    """Processes that were not there `before` and do not go away; those of other gradings on this machine do."""
-    left, deadline = others() - before, time.monotonic() + GONE_SECONDS
-    while left and time.monotonic() < deadline:
-        time.sleep(0.5)
-        left &= others()
-    return left
-
-
-def grade_class(folder, report):
-    """Grade it with two lanes and a known secret; the rows by student and exercise, without what differs each time."""
-    memory = GradingMemory(None)
-    memory.secret = SEED
-    with LocalCrew("fork", jobs=2, hidden=[folder, report], key=True) as crew:
-        found = grade(
-            find_submissions(folder, LESSONS), crew=crew, memory=memory, limits=LIMITS, record=report / "verdicts.ipynb"
-        )
-    write_scores(found.scores, report, found.isolation)
-    write_pages(found.scores, report, found.isolation)
-    rows = {}
-    for row in found.scores:
-        rows.setdefault(row.student, {})[row.exercise] = {**asdict(row), "seconds": 0, "student": ""}
-    return rows
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """What the honest student gets in a class of one."""
-    folder, report = (tmp_path_factory.mktemp(name) for name in ("alone", "report"))
-    hand_in(folder, "honest", LESSON, notebook_with(LESSON, HONEST))
-    return grade_class(folder, report)["honest"]
+    """Processes of any sandbox's users, and this process's own children."""
+    running = psutil.process_iter(["pid", "create_time", "name", "uids", "ppid", "status"])
+    found = [each.info for each in running if each.info["uids"] and each.info["status"] != psutil.STATUS_ZOMBIE]
+    users = range(FIRST_USER, FIRST_USER + USERS)
+    ours = [one for one in found if one["ppid"] == os.getpid() or one["uids"].real in users]
+    return {(one["pid"], one["create_time"], one["name"]) for one in ours}
 
 
 PATCHES = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\ndef judge(*_): return 'passed'\n"
+PASSED = {
+    one.name: asdict(Score("", LESSON.name, one.name, one.points, one.points, "passed", look_by_hand=False, seconds=0))
+    for one in LESSON.exercises
+}
 ROUGH = {
     "record_gradient": "def record_gradient(tensor:\n",
     EXERCISE: f"\n\ndef {EXERCISE}(tensor, factor):\n    raise RuntimeError('not today')\n",
@@ -147,61 +105,59 @@ def graded(tmp_path_factory):
     hand_in(folder, "patches", START, patched)
     before, running = contents(folder), others()
     temporary.chmod(0o755)
+    memory, rows = GradingMemory(None), {}
+    memory.secret = SEED
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(temporary))
         patch.setenv("TMPDIR", str(temporary))
-        rows = grade_class(folder, report)
-    left = {"files": list(temporary.iterdir()), "processes": left_behind(running)}
-    return {"rows": rows, "files": reasons, "left": left, "unchanged": contents(folder) == before, "report": report}
+        with LocalCrew("fork", jobs=2, hidden=[folder, report], key=True) as crew:
+            options = {"crew": crew, "memory": memory, "limits": LIMITS, "record": report / "verdicts.ipynb"}
+            found = grade(find_submissions(folder, LESSONS), **options)
+    write_scores(found.scores, report, found.isolation)
+    write_pages(found.scores, report, found.isolation)
+    left, deadline = others() - running, time.monotonic() + GONE_SECONDS
+    while left and time.monotonic() < deadline:  # those of other gradings on this machine go away
+        time.sleep(0.5)
+        left &= others()
+    assert (left, list(temporary.iterdir())) == (set(), [])
+    assert contents(folder) == before
+    for row in found.scores:
+        rows.setdefault(row.student, {})[row.exercise] = {**asdict(row), "seconds": 0, "student": ""}
+    return {"rows": rows, "files": reasons, "report": report}
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.name)
-def test_an_attack_gets_its_fair_score_and_the_attackers_other_answers_count(attack, graded, alone):
+def test_an_attack_gets_its_fair_score_and_the_attackers_other_answers_count(attack, graded):
     row = graded["rows"][attack.name][EXERCISE]
     assert row["points"] == (row["possible"] if attack.passes else 0), row
     assert attack.words in row["sentence"] + row["reason"]
     assert attack.passes or row["sentence"] or row["reason"]
     assert row["look_by_hand"] == attack.by_hand, row
-    assert graded["rows"][attack.name] | {EXERCISE: 0} == alone | {EXERCISE: 0}
+    assert graded["rows"][attack.name] | {EXERCISE: 0} == PASSED | {EXERCISE: 0}
 
 
-def test_honest_students_get_what_they_get_alone(graded, alone):
+def test_honest_students_and_odd_files_get_what_is_fair(graded):
     neighbours = [rows for student, rows in graded["rows"].items() if student.startswith("honest")]
     assert len(neighbours) >= 3
-    assert neighbours == [alone] * len(neighbours)
-    assert len(alone) == len(LESSON.exercises)
-    assert all(row["points"] == row["possible"] > 0 for row in alone.values())
-
-
-def test_every_odd_file_has_its_rows(graded, alone):
+    assert neighbours == [PASSED] * len(neighbours)
     for student, reason in graded["files"].items():
         rows = graded["rows"][student]
         if reason:
             assert all(row["stage"] == NOT_GRADED and row["look_by_hand"] for row in rows.values()), student
             assert all(reason in row["reason"] for row in rows.values()), (student, rows)
         else:
-            assert rows == alone, student
+            assert rows == PASSED, student
 
 
-def test_nothing_is_left_and_nothing_was_written(graded):
-    assert graded["left"] == {"files": [], "processes": set()}
-    assert graded["unchanged"]
-
-
-def test_mistakes_get_the_words_of_check(graded):
+def test_mistakes_get_the_words_of_check_and_one_bad_answer_does_not_cost_the_others(graded):
     for exercise in LESSON.exercises:
         row = graded["rows"]["mistaken"][exercise.name]
         assert (row["points"], row["possible"], row["cause"]) == (0, exercise.points, exercise.mistakes[0].message)
-
-
-def test_one_bad_answer_does_not_cost_the_others(graded):
     rows = graded["rows"]["rough"]
     assert "your line 1, `def record_gradient(tensor:`, is not Python" in rows["record_gradient"]["sentence"]
     assert "your line 4, `raise RuntimeError('not today')`, raised" in rows[EXERCISE]["sentence"]
     assert SHORT["ENDED"] in rows["keep_positive"]["sentence"]
-    passed = {name for name, row in rows.items() if row["stage"] == "passed"}
-    assert passed == HONEST.keys() - {"record_gradient", EXERCISE, "keep_positive"}
-    assert not any(row["look_by_hand"] for row in rows.values())
+    assert {name for name in rows if rows[name] == PASSED[name]} == HONEST.keys() - ROUGH.keys() | {"hook_once"}
 
 
 def test_known_inputs_and_patches_in_other_cells_gain_nothing(graded):
@@ -228,9 +184,6 @@ def test_the_report_takes_hostile_text_as_text_and_the_record_holds_evidence_onl
     text = (graded["report"] / "verdicts.ipynb").read_text()
     assert str(SEED) not in text
     assert "register_hook" not in text, "no code of anyone's"
-
-
-# --------------------------------------------------------------------------------------------------------- the engines
 
 
 @pytest.fixture(scope="module")
@@ -264,27 +217,17 @@ def largest(tensor):
     os.write(3, b"{}")
     return 0.0
 """
-BOTH = [  # of each kind of attack that a kernel can meet, one
-    "endless loop that swallows interrupts",
-    "thread",
-    "kills itself",
-    "8 GB",
-    "200 MB of prints",
-    "a value without end",
-    "patches check and judge",
-    "imports the reference answer anew",
-    "changes the default dtype",
-    "raises what cannot be said",
-]
+BOTH = {  # of each kind of attack that a kernel can meet, one
+    *("endless loop that swallows interrupts", "kills itself", "8 GB", "patches check and judge"),
+    *("imports the reference answer anew", "raises what cannot be said"),
+}
 
 
 def test_both_engines_give_the_same_score(fork_engine):
-    attacks = {each.name: each for each in ATTACKS}
-    for name in BOTH:
-        answer = answer_to(EXERCISE, attacks[name].source)
+    for attack in [each for each in ATTACKS if each.name in BOTH]:
         for engine in (fork_engine, KernelEngine()):
-            (verdict,) = judge_with(engine, answer, limits=LIMITS)
-            assert bool(verdict.outcome and verdict.outcome.passed) == attacks[name].passes, (name, engine.name)
+            (verdict,) = judge_with(engine, answer_to(EXERCISE, attack.source), limits=LIMITS)
+            assert bool(verdict.outcome and verdict.outcome.passed) == attack.passes, (attack.name, engine.name)
     for engine in (fork_engine, KernelEngine()):
         bomb, right, forged = judge_with(
             engine, answer_to("largest", BOMB), answer_to(EXERCISE, HONEST[EXERCISE]), answer_to("largest", FORGED)
@@ -294,34 +237,21 @@ def test_both_engines_give_the_same_score(fork_engine):
         assert "record" in forged.reason
         (late,) = judge_with(engine, answer_to("largest", BOMB), limits=Limits(submission=0))
         assert "used up" in late.reason
-
-
-def test_an_answer_that_did_not_get_its_full_time_is_not_blamed(fork_engine):
     loop = answer_to("largest", "def largest(tensor):\n    while True: pass\n")
-    (verdict,) = judge_with(fork_engine, loop, limits=Limits(exercise=60, submission=1))
-    assert (verdict.outcome, verdict.by_hand) == (None, True)
+    (cut,) = judge_with(fork_engine, loop, limits=Limits(submission=1))
+    assert (cut.outcome, cut.by_hand) == (None, True), "who did not get the full time is not blamed"
 
 
 def test_the_sandbox_says_what_check_says(fork_engine):
     """Of each exercise a right answer and a mistake, on the whole way of a submission."""
-    answers, causes = [], []
-    for exercise in EXERCISES:
-        for function, cause in (
-            (exercise.accepted[-1], ""),
-            (exercise.mistakes[-1].function, exercise.mistakes[-1].message),
-        ):
-            text = f"{helpers_of(function)}\n\n{source_under_name(function, exercise.name)}"
-            lesson = lesson_of(exercise.name)
-            answers.append(answer_in(notebook_with(lesson, {exercise.name: text}), exercise.name, lesson))
-            causes.append(cause)
-    for answer, cause, verdict in zip(
-        answers, causes, judge_with(fork_engine, *answers, limits=Limits(submission=600)), strict=True
-    ):
-        assert verdict.outcome, (answer.exercise.name, verdict.reason)
-        assert (verdict.outcome.passed, verdict.outcome.cause) == (not cause, cause), answer.exercise.name
+    wanted = [(one.name, one.accepted[-1], "") for one in EXERCISES]
+    wanted += [(one.name, one.mistakes[-1].function, one.mistakes[-1].message) for one in EXERCISES]
+    answers = [submitted(function, name) for name, function, _ in wanted]
+    verdicts = judge_with(fork_engine, *answers, limits=Limits(submission=600))
+    for (name, _, cause), verdict in zip(wanted, verdicts, strict=True):
+        assert verdict.outcome, (name, verdict.reason)
+        assert (verdict.outcome.passed, verdict.outcome.cause) == (not cause, cause), name
 
-
-# ------------------------------------------------------------------------------------------------------------ fairness
 
 NOISE = """\
 %matplotlib inline | !ls | %%time\nx = 1 | %%bash\nls | display(1) | print('hello') | # only a comment | | 1 / 0 |
@@ -329,51 +259,23 @@ this is not Python | raise SystemExit | torch.set_default_dtype(torch.float64) |
 """
 
 
-class Renamer(ast.NodeTransformer):
-    """Gives a function's own variables (not its parameters) other names."""
-
-    def __init__(self, names):
-        self.names = names
-
-    def visit_Name(self, node):
-        node.id = self.names.get(node.id, node.id)
-        return node
-
-
-def rename_variables(source, suffix):
-    """`source` with another name for every plain local variable that can safely have one."""
-    tree = ast.parse(source)
-    if [node for node in ast.walk(tree) if isinstance(node, ast.Nonlocal | ast.Global | ast.ClassDef)]:
-        return source
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    fixed = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg | ast.keyword)} | set(dir(builtins))
-    fixed |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    return ast.unparse(Renamer({name: f"{name}{suffix}" for name in stored - fixed}).visit(tree)) + "\n"
-
-
 @st.composite
 def variations(draw):
-    """An exercise, one of its right answers, and a notebook in which it is written in a roundabout way."""
+    """One of an exercise's right answers, in a notebook in which it is written in a roundabout way."""
     exercise = draw(st.sampled_from(EXERCISES))
-    lesson = lesson_of(exercise.name)
     function = draw(st.sampled_from([exercise.reference, *exercise.accepted]))
-    source = source_under_name(function, exercise.name)
-    if draw(st.booleans()):
-        source = rename_variables(source, draw(st.sampled_from(["_", "2", "_of_mine", "é"])))
-    above = draw(st.sampled_from(["", "%time", "# look", "display(2)", '"""Text."""']))
-    source = f"{above}\n\n# mine\n{source}\n# done\n"
     helpers = helpers_of(function)
+    above = draw(st.sampled_from(["", "%time", "# look", "display(2)", '"""Text."""']))
+    source = f"{above}\n\n# mine\n{source_under_name(function, exercise.name)}\n# done\n"
     place = draw(st.sampled_from(["same cell", "cell before", "end of notebook", "one cell each"]))
     if place == "same cell":
         source = f"{helpers}\n\n{source}"
     own_cell = draw(st.booleans())
-    notebook = notebook_with(lesson, {} if own_cell else {exercise.name: source})
-    if place == "cell before":
-        add_cell(notebook, helpers, at=2)
-    elif place == "end of notebook":
-        add_cell(notebook, helpers, at=len(notebook.cells))
-    elif place == "one cell each":
+    notebook = notebook_with(lesson_of(exercise.name), {} if own_cell else {exercise.name: source})
+    if place == "one cell each":
         notebook.cells += [nbformat.v4.new_code_cell(ast.unparse(node)) for node in ast.parse(helpers).body]
+    elif place != "same cell":
+        add_cell(notebook, helpers, at=2 if place == "cell before" else len(notebook.cells))
     if own_cell:
         add_cell(notebook, source, at=len(notebook.cells))
     shuffle = random.Random(draw(st.integers(0, 1000)))
@@ -383,40 +285,13 @@ def variations(draw):
         for cell in notebook.cells:
             cell.metadata = {}
             cell.pop("id", None)
-    return lesson, exercise.name, notebook
+    return answer_in(notebook, exercise.name)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(variations())
-def test_a_right_answer_is_right_however_it_is_written(fork_engine, variation):
-    lesson, name, notebook = variation
-    answer = answer_in(notebook, name, lesson)
+def test_a_right_answer_is_right_however_it_is_written(fork_engine, answer):
     assert answer.outcome is None, answer.outcome
     (verdict,) = judge_with(fork_engine, answer)
     assert verdict.outcome, verdict.reason
     assert verdict.outcome.passed, verdict.outcome
-
-
-OLD = "from course_utils.hooks import record\nfrom course_utils.exercises.lesson_03 import SaveOutput"
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [
-        ["def make_hook(factor):\n    return lambda grad: grad * factor"],
-        ["import functools, operator", "def make_hook(factor):\n    return functools.partial(operator.mul, factor)"],
-        ["times = lambda a, b: a * b", "def make_hook(factor):\n    return lambda grad: times(grad, factor)"],
-        ["class Scale(float):\n    def __call__(self, grad): return grad * float(self)", "make_hook = Scale"],
-        ["if True:\n    def make_hook(factor): return lambda grad: factor * grad"],
-        ["%%time\ndef make_hook(factor):\n    return lambda grad: grad * factor", "make_hook(2)  # tried"],
-        ["from torch import mul as product", "def make_hook(factor):\n    return lambda grad: product(grad, factor)"],
-        [OLD, "def make_hook(factor):\n    assert record and SaveOutput\n    return lambda grad: grad * factor"],
-    ],
-)
-def test_what_an_answer_uses_from_other_cells_travels(cells, fork_engine):
-    function = f"def {EXERCISE}(tensor, factor):\n    return tensor.register_hook(make_hook(factor))\n"
-    notebook = notebook_with(LESSON, {EXERCISE: function})
-    for number, text in enumerate(cells):
-        add_cell(notebook, text, at=1 + number)
-    (verdict,) = judge_with(fork_engine, answer_in(notebook))
-    assert verdict.outcome.passed, verdict

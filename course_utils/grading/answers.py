@@ -28,16 +28,8 @@ from course_utils.root import CourseError
 MAX_CODE = 500_000  # characters: Python needs a kilobyte and more to parse some of them
 
 
-# --------------------------------------------------------------------------------------------------------- the file
-
-
 def read_cells(data: bytes) -> list[Cell]:
     """The code cells of a notebook file of any version; `CourseError` with a reason if it is no notebook."""
-    return code_cells(read_notebook(data)["cells"])
-
-
-def read_notebook(data: bytes) -> dict:
-    """A notebook file of any version as version 4, with a list `cells`; `CourseError` with a reason if it is none."""
     if not data.strip():
         raise CourseError("it is empty")
     try:
@@ -61,7 +53,7 @@ def read_notebook(data: bytes) -> dict:
     size = sum(len(str(cell.get("source", ""))) for cell in code)
     if size > MAX_CODE:
         raise CourseError(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
-    return notebook
+    return code_cells(code)
 
 
 def _upgrade(notebook: dict) -> dict:
@@ -74,10 +66,10 @@ def _upgrade(notebook: dict) -> dict:
 
 
 def code_cells(cells: list[dict]) -> list[Cell]:
-    """The code cells among a notebook's `cells`; what is no cell is left out, what is no text counts as empty."""
+    """The code cells among a notebook's `cells`; what is no text counts as empty."""
     found = []
     for cell in cells:
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+        if cell.get("cell_type") != "code":
             continue
         source = cell.get("source", "")
         if isinstance(source, list):
@@ -92,9 +84,6 @@ def code_cells(cells: list[dict]) -> list[Cell]:
             )
         )
     return found
-
-
-# ------------------------------------------------------------------------------------------------------ the answers
 
 
 @dataclass(frozen=True)
@@ -147,7 +136,8 @@ def _candidates(name: str, cells: list[Cell], lasting_id: str | None) -> Iterato
 def is_blank_definition(node: DEFINES) -> bool:
     """Whether a function or a class is the empty skeleton, as far as its text can tell."""
     if isinstance(node, ast.ClassDef):
-        parts = [one for one in node.body if not isinstance(one, ast.Pass) and not _is_text(one)]
+        texts = [one for one in node.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)]
+        parts = [one for one in node.body if one not in texts and not isinstance(one, ast.Pass)]
         return all(isinstance(one, DEFINES) and is_blank_definition(one) for one in parts)
     try:
         with quiet_compiler():
@@ -156,8 +146,3 @@ def is_blank_definition(node: DEFINES) -> bool:
         return False
     codes = [code for code in module.co_consts if isinstance(code, types.CodeType) and code.co_name == node.name]
     return len(codes) == 1 and is_blank(types.FunctionType(codes[0], {}))
-
-
-def _is_text(node: ast.stmt) -> bool:
-    """A docstring or `...`."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -32,10 +32,7 @@ STOPPED = "the grading was stopped before this was run"
 
 @dataclass
 class Graded:
-    """What came of it: a row and an outcome (None where there is none) for each exercise, in the submissions' order,
-
-    what kept the answers in, how many submissions were known from an earlier run, and whether the user stopped it.
-    """
+    """A row and an outcome (or None) for each exercise, what kept the answers in, and how many were known before."""
 
     scores: list[Score]
     outcomes: list[Outcome | None]
@@ -47,8 +44,6 @@ class Graded:
 
 @dataclass
 class _Work:
-    """One submission on its way: its answers, what was judged of them, or why there is nothing to know."""
-
     submission: Submission
     answers: list[CollectedAnswer] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -121,8 +116,6 @@ def grade(
 
 
 class _Grading:
-    """The steps that one grading shares: the keys it has made, the crew, and what was graded before."""
-
     def __init__(self, crew: LocalCrew | DaskCrew, memory: GradingMemory, limits: Limits) -> None:
         self._crew = crew
         self._memory = memory
@@ -163,7 +156,6 @@ class _Grading:
             yield self.judge(running[number], rans)
 
     def _make_keys(self, running: Sequence[_Work]) -> None:
-        """The keys of the exercises that have an answer to compare."""
         lessons: dict[str, tuple[Lesson, set[str]]] = {}
         for each in running:
             lesson = each.submission.lesson
@@ -177,17 +169,17 @@ class _Grading:
     def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
         """Judge a submission in words, from what running its answers gave; and remember it."""
         found = iter(rans)
-        work.verdicts = [self._judge_one(answer, found) for answer in work.answers]
+        none, verdicts = Key(reason="there is no key for it"), []
+        for answer in work.answers:
+            observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(found))
+            verdicts.append(judge_answer(observed, self._keys.get(answer.exercise.name, none)))
+        work.verdicts = verdicts  # all of them or, if the user stops it here, none
         if all(one.outcome for one in work.verdicts) and not self.problem:  # what has no score is run again
             try:
                 self._memory.keep(work.path, work.verdicts)
             except OSError as error:
                 self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
         return work
-
-    def _judge_one(self, answer: CollectedAnswer, rans: Iterator[Ran]) -> Verdict:
-        observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(rans))
-        return judge_answer(observed, self._keys.get(answer.exercise.name, Key(reason="there is no key for it")))
 
 
 def _rows(work: _Work, verdicts: Iterator[Verdict]) -> Iterator[tuple[Score, Outcome | None]]:

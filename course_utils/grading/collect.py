@@ -1,14 +1,12 @@
 """Step 1: from a notebook's cells to answers. Nothing of a submission runs here.
 
-Out of a notebook come the answers and nothing else (see `answers` for where they are looked for). With an
-answer travel the definitions that it uses, one by one and never whole cells (see `definitions`): first from the
+With an answer travel the definitions that it uses, one by one and never whole cells (see `definitions`): first from the
 submission, and what the submission has lost, from the lesson itself. What a notebook of an earlier edition imports is
 imported from where it is now (see `old_imports`).
 """
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +44,7 @@ def collect_answers(cells: list[Cell], lesson: Lesson) -> list[CollectedAnswer]:
 def _collect(exercise: Declaration, cells: list[Cell], names: Names, lesson: Lesson) -> CollectedAnswer:
     found = find_answer(exercise.name, cells, lesson.answer_ids.get(exercise.name))
     if found is None or found.blank:
-        advice = "the answer cell is as it came." if found else _say_missing(exercise.name, cells)
+        advice = "the answer cell is as it came." if found else _say_missing(exercise.name, names)
         return CollectedAnswer(exercise, outcome=exercise.not_attempted(advice))
     node, cell = found.node, cells[found.cell]
     if node is None:
@@ -61,22 +59,14 @@ def _collect(exercise: Declaration, cells: list[Cell], names: Names, lesson: Les
     return CollectedAnswer(exercise, padded, (*lesson.needed(missing, exercise.name), *own))
 
 
-def _say_missing(name: str, cells: list[Cell]) -> str:
-    trees = [cell.tree for cell in cells if cell.tree]
-    assigned = any(
-        isinstance(target, ast.Name) and target.id == name
-        for tree in trees
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-    )
-    if assigned:
+def _say_missing(name: str, names: Names) -> str:
+    found = names.find(name, (0, 0))
+    if found and f"def {name}" not in found.source:
         return f"`{name}` is assigned in the notebook; write the answer with `def`, so that it has its name."
     return f"there is no function called `{name}` in the notebook."
 
 
 def _not_python(exercise: Declaration, cell: Cell, error: SyntaxError | None = None, above: int = 0) -> Outcome:
-    """The outcome for an answer that is not Python: the line, its text and what Python says about it."""
     error = error or cell.error
     line = (error.lineno or 0) + above
     lines = cell.source.split("\n")

@@ -1,9 +1,8 @@
 """Which code an answer needs: the definitions of the names that it uses.
 
-An answer may use what other cells of the notebook define. Such a *definition* is a statement at the top level of a
-cell that only gives names a value: an import, a function, a class, an assignment to plain names, or an `if` or `try`
-made of these. What changes a thing that is already there (an attribute set, an item added, a call) is none, and stays
-behind.
+A *definition* is a statement at the top level of a cell that only gives names a value: an import, a function, a class,
+an assignment to plain names, or an `if` or `try` made of these. What changes a thing that is already there (an
+attribute set, an item added, a call) is none, and stays behind.
 
 A name means what it would mean if the notebook were run from top to bottom as far as the answer's cell: its last
 definition up to there or, if there is none, the first one after. Names that a definition uses are looked up in the same
@@ -70,7 +69,6 @@ def quiet_compiler() -> Iterator[None]:
 
 
 def _parse(source: str) -> ast.Module:
-    """The syntax tree of `source`; whatever makes it unreadable is a `SyntaxError`."""
     try:
         source.encode()
         with quiet_compiler():
@@ -85,7 +83,6 @@ PYTHON_MAGICS = ("capture", "time", "timeit", "prun")  # cell magics whose body 
 
 
 def _without_magics(source: str) -> str:
-    """`source` with `pass` in place of each IPython line, and the other lines where they were."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     blank_lines = re.match(r"(?:[ \t]*\n)*", source).group()
@@ -113,7 +110,6 @@ def text_of(node: ast.stmt, source: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _lines(source: str) -> list[str]:
-    """The lines of a cell, split once for all of its statements: there may be thousands, and `ast` splits for each."""
     return source.split("\n")
 
 
@@ -154,7 +150,6 @@ def _imported(alias: ast.alias) -> set[str]:
 
 
 def _bound(node: ast.stmt) -> set[str]:
-    """The names that a statement gives a value, if that is all it does; else none."""
     if isinstance(node, DEFINES):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,8 +1,8 @@
 """Step 2, read with suspicion: what a sandbox gave back, and the key that it will be compared with.
 
-An engine runs the text of an answer and returns a `Ran`. Its record was written by a process in which a student's code
-ran, so it is believed to be data of the form that `RECORD` describes, and nothing more. It becomes what is known of the
-answer: evidence that can be judged, an outcome where the answer kept the run from ending, or why a person has to look.
+The record in a `Ran` was written by a process in which a student's code ran, so it is believed to be data of the form
+that `RECORD` describes, and nothing more. It becomes what is known of the answer: evidence that can be judged, an
+outcome where the answer kept the run from ending, or why a person has to look.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from course_utils.exercises.declaration import Declaration
@@ -30,14 +30,11 @@ if TYPE_CHECKING:
     from course_utils.exercises.evidence import Evidence
     from course_utils.grading.sandbox.kernel import Execution, Seat
 
-# ----------------------------------------------------------------------------------------------------- a record's form
-
 MAX_CHARACTERS = 32 * 1024 * 1024
 MAX_CASES = 200
 
 
 def _object(**parts: Any) -> dict[str, Any]:
-    """The schema of an object with these parts, all of them and no others."""
     return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
 
 
@@ -142,13 +139,9 @@ def fits(cases: Sequence[Evidence], key: Sequence[Evidence]) -> bool:
 
 
 def _is_like(mine: dict[str, Any], key: dict[str, Any]) -> bool:
-    """Whether two states of an input are of the same kind of thing: the same aspects, of one value or of several."""
     if mine.keys() != key.keys():
         return False
     return all(("type" in mine[part]) == ("type" in key[part]) for part in ("value", "grad") if part in key)
-
-
-# ------------------------------------------------------------------------------------------------------------ a record
 
 
 @dataclass(frozen=True)
@@ -177,7 +170,6 @@ def make_task(answer: CollectedAnswer, secret: int) -> Task:
 
 
 def _seed_of(exercise: Declaration, secret: int) -> int:
-    """The seed of this grading's inputs for an exercise; in a release, one of those that have recorded results."""
     seed = seed_for(exercise.name, secret)
     if has_answers():
         return seed
@@ -189,8 +181,14 @@ def read_ran(answer: CollectedAnswer, ran: Ran) -> Observed:
     """What is known of an answer from what its sandbox gave back."""
     exercise = answer.exercise
     observed = functools.partial(Observed, answer, seconds=ran.seconds)
+
+    def blame(sentence: str, reason: str = "") -> Observed:
+        outcome = Outcome(exercise.name, Stage.RAISED, sentence, possible=exercise.points, hints=len(exercise.hints))
+        return observed(outcome=outcome, reason=reason)
+
     if ran.ended:
-        return _blame(answer, ran.ended, ran.seconds)
+        blamed = ran.ended in BLAMED
+        return blame(f"{ran.ended[0].upper()}{ran.ended[1:]}.") if blamed else observed(reason=ran.ended)
     try:
         record = read_record(ran.record, exercise.name)
     except CourseError as error:
@@ -200,25 +198,11 @@ def read_ran(answer: CollectedAnswer, ran: Ran) -> Observed:
         return observed(outcome=exercise.not_attempted("the answer cell is as it came."), reason=lost)
     if raised := record["raised"]:
         if raised["type"] == "TimeIsUp":
-            return _blame(answer, TOO_LONG, ran.seconds)
+            return read_ran(answer, replace(ran, ended=TOO_LONG))
         problem = f"{raised['type']}: {raised['message']}" if raised["message"] else raised["type"]
         line = f"your line {raised['line']}, `{raised['text']}`," if raised["line"] else "your answer cell"
-        return observed(outcome=_raised(answer, f"{line} raised {problem}"), reason=lost)
+        return blame(f"{line} raised {problem}", lost)
     return observed(evidence=tuple(record["cases"]), reason=lost)
-
-
-def _blame(answer: CollectedAnswer, ended: str, seconds: float) -> Observed:
-    if ended not in BLAMED:
-        return Observed(answer, reason=ended, seconds=seconds)
-    return Observed(answer, outcome=_raised(answer, f"{ended[0].upper()}{ended[1:]}."), seconds=seconds)
-
-
-def _raised(answer: CollectedAnswer, sentence: str) -> Outcome:
-    exercise = answer.exercise
-    return Outcome(exercise.name, Stage.RAISED, sentence, possible=exercise.points, hints=len(exercise.hints))
-
-
-# ------------------------------------------------------------------------------------------------------------- the key
 
 
 @dataclass(frozen=True)

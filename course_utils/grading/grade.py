@@ -32,20 +32,6 @@ nbval judged: for you, not for students). Ctrl-C keeps what is done, and the sam
 EPILOG = "Exit status: 0 all graded, 1 some need a look by hand (they are listed), 2 nothing could be run."
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The options of `python -m course_utils.grading`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m course_utils.grading",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("submissions", nargs="?", type=Path, metavar="SUBMISSIONS", help="folder, zip or notebook")
-    parser.add_argument("--check", type=Path, metavar="WORKDIR", help="show the scores of the lessons in WORKDIR")
-    add_options(parser)
-    return parser
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a grading: the parameters of `run` but for the submissions."""
     parser.add_argument("--report", type=Path, default=Path("report"), metavar="DIR", help="where to (default: report)")
@@ -63,7 +49,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 graded, 1 some need a look by hand, 2 could not run."""
-    options = vars(make_parser().parse_args(argv))
+    parser = argparse.ArgumentParser(
+        prog="python -m course_utils.grading",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("submissions", nargs="?", type=Path, metavar="SUBMISSIONS", help="folder, zip or notebook")
+    parser.add_argument("--check", type=Path, metavar="WORKDIR", help="show the scores of the lessons in WORKDIR")
+    add_options(parser)
+    options = vars(parser.parse_args(argv))
     work = options.pop("check")
     if (options["submissions"] is None) == (work is None):
         print("grading: give a folder of submissions, or --check and a folder of your own work.", file=sys.stderr)
@@ -72,8 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _in_a_sentence(command: Callable[..., int]) -> Callable[..., int]:
-    """The command, with a sentence and the status 2 where nothing was graded."""
-
     @functools.wraps(command)
     def say(*arguments: object, **options: object) -> int:
         try:
@@ -160,7 +153,6 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
 
 
 def _choose(lessons: Mapping[str, Lesson], number: str | None) -> Mapping[str, Lesson]:
-    """The lesson that `number` means (`01`, `1` or its whole name), or all without a number."""
     if number is None:
         return lessons
     found = {name: each for name, each in lessons.items() if number in (name, name[:2], str(each.number))}
@@ -172,7 +164,6 @@ def _choose(lessons: Mapping[str, Lesson], number: str | None) -> Mapping[str, L
 def _find(
     place: Path, roster: Path | None, lessons: Mapping[str, Lesson], chosen: Mapping[str, Lesson]
 ) -> list[Submission]:
-    """What to grade: the submissions to the `chosen` among the `lessons`, and what the roster adds."""
     from course_utils.grading.submissions import add_roster, find_submissions, read_roster
 
     try:
@@ -205,7 +196,6 @@ def _make_crew(engine: str, jobs: int | None, scheduler: str | None, hidden: Seq
 
 @contextlib.contextmanager
 def _show_progress(total: int) -> Iterator[object]:
-    """A bar with an estimate of the time that is left."""
     from tqdm import tqdm
 
     with tqdm(total=total, desc="grading", unit="notebook", file=sys.stderr, disable=not total) as bar:
@@ -215,7 +205,6 @@ def _show_progress(total: int) -> Iterator[object]:
 
 
 def _write_report(graded: Graded, submissions: int, report: Path) -> int:
-    """Write the report and print the table."""
     from course_utils.grading.report import CLASS_PAGE, table, write_pages, write_scores
 
     try:

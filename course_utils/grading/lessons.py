@@ -47,7 +47,9 @@ class Lesson:
 
     def needed(self, names: set[str], exercise: str) -> list[str]:
         """The lesson's own definitions that give `names` their value where the exercise stands."""
-        return self._names.needed(names, self._cell_number(exercise), but=exercise)[0]
+        ids = [cell.id for cell in self.cells]
+        wanted = self.answer_ids.get(exercise)
+        return self._names.needed(names, ids.index(wanted) if wanted in ids else len(ids), but=exercise)[0]
 
     def answered_notebook(self) -> str:
         """The lesson with the reference answers in its answer cells, as the text of an `.ipynb` file."""
@@ -58,11 +60,6 @@ class Lesson:
     @cached_property
     def _names(self) -> Names:
         return Names(self.cells)
-
-    def _cell_number(self, exercise: str) -> int:
-        ids = [cell.id for cell in self.cells]
-        wanted = self.answer_ids.get(exercise)
-        return ids.index(wanted) if wanted in ids else len(ids)
 
 
 def read_lessons(

@@ -44,7 +44,6 @@ PACKAGE = "course_utils."
 
 
 def _read_table() -> dict[str, dict[str, tuple[str, str]]]:
-    """For each old module the new one and the new name by name, and under "" the module for all other names."""
     found: dict[str, dict[str, tuple[str, str]]] = {}
     for line in MOVED.strip().splitlines():
         old, new, *names = line.split()
@@ -84,7 +83,6 @@ def renew_imports(cell: Cell) -> Cell:
 
 
 def _renew(node: ast.Import | ast.ImportFrom) -> str:
-    """The statement with today's places, on as many lines as it has; "" where nothing has moved."""
     if isinstance(node, ast.Import):  # `import a.b` without `as` binds `a`, and would need its uses rewritten too
         names = [
             ast.alias(find_new_place(each.name)[0] if each.asname else each.name, each.asname) for each in node.names

@@ -32,11 +32,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from course_utils.exercises.declaration import Declaration, read_declarations
+from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.outcome import Stage
 from course_utils.grading.submissions import printable
 from course_utils.grading.verdict import Verdict
@@ -110,11 +109,7 @@ def by_student(scores: Sequence[Score]) -> dict[str, list[Score]]:
 
 
 def _earned(rows: Sequence[Score]) -> tuple[int, int]:
-    """Points earned and points possible."""
     return sum(row.points for row in rows), sum(row.possible for row in rows)
-
-
-# ----------------------------------------------------------------------------------------------------------- on screen
 
 
 def table(scores: Sequence[Score]) -> str:
@@ -135,7 +130,6 @@ def _points(rows: Sequence[Score]) -> str:
 
 
 def _notes(scores: Sequence[Score]) -> list[str]:
-    """What to look at, a line for each reason in a notebook; what is wrong with all of it names no exercises."""
     found: dict[tuple[str, str, str], list[str]] = {}
     rows = Counter((row.student, row.lesson) for row in scores)
     for row in scores:
@@ -147,9 +141,6 @@ def _notes(scores: Sequence[Score]) -> list[str]:
         which = "" if len(exercises) == rows[student, lesson] else f", {', '.join(exercises)}"
         notes.append(f"  {where}{which}: {reason}")
     return notes
-
-
-# --------------------------------------------------------------------------------------------------------------- pages
 
 
 def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = ()) -> None:
@@ -172,13 +163,13 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
     files = file_names(list(students))
     for old in (report / "students").glob("*.html"):
         old.unlink()
+    page = templates.get_template("grading_student.html.j2")
     for student, rows in students.items():
-        page = templates.get_template("grading_student.html.j2").render(_describe_student(student, rows, exercises))
-        write_whole(report / "students" / files[student], page)
-    page = templates.get_template("grading_class.html.j2").render(
-        _describe_class(scores), title="Report for the class", files=files, isolation=isolation, most_looks=MOST_LOOKS
-    )
-    write_whole(report / CLASS_PAGE, page)
+        text = page.render(student=student, rows=rows, exercises=exercises)
+        write_whole(report / "students" / files[student], text)
+    page = templates.get_template("grading_class.html.j2")
+    told = {"scores": scores, "students": students, "files": files, "isolation": isolation, "most_looks": MOST_LOOKS}
+    write_whole(report / CLASS_PAGE, page.render(told | _describe_answers(scores)))
 
 
 def file_names(students: Sequence[str]) -> dict[str, str]:
@@ -194,47 +185,9 @@ def file_names(students: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _describe_student(student: str, rows: Sequence[Score], exercises: Mapping[str, Declaration]) -> dict[str, Any]:
-    """What the template for a student's page is told."""
-    lessons = []
-    for name, group in itertools.groupby(rows, attrgetter("lesson")):
-        mine = list(group)
-        reasons = {row.reason for row in mine}
-        alike = len(reasons) == 1 and all(row.stage == NOT_GRADED for row in mine)
-        earned, possible = _earned(mine)
-        described = [(row, _sign(row), _hint(row, exercises.get(row.exercise))) for row in mine]
-        lessons.append(
-            {
-                "name": name,
-                "earned": earned,
-                "possible": possible,
-                "reason": mine[0].reason if alike else None,
-                "rows": described,
-            }
-        )
-    earned, possible = _earned(rows)
-    title = f"Report for {student or 'nobody'}"
-    return {"title": title, "student": student, "earned": earned, "possible": possible, "lessons": lessons}
-
-
-def _sign(row: Score) -> str:
-    return "✓" if row.stage == Stage.PASSED else "○" if row.stage in (Stage.NOT_ATTEMPTED, NOT_GRADED) else "✗"
-
-
-def _hint(row: Score, exercise: Declaration | None) -> str:
-    return exercise.hints[0] if exercise and exercise.hints and row.stage != Stage.PASSED else ""
-
-
-def _describe_class(scores: Sequence[Score]) -> dict[str, Any]:
-    """What the template for the class page is told: pass rates, misconceptions, whom to look at by hand, totals."""
-    from markupsafe import Markup
-
+def _describe_answers(scores: Sequence[Score]) -> dict[str, Any]:
     graded = [row for row in scores if row.stage != NOT_GRADED]
     found: dict[str, Any] = {"graded": len(graded), "rates": [], "causes": []}
-    found["looks"] = [row for row in scores if row.look_by_hand]
-    found["totals"] = [
-        (student, *_earned(rows), sum(row.seconds for row in rows)) for student, rows in by_student(scores).items()
-    ]
     if not graded:
         return found
     shares = {}
@@ -247,32 +200,18 @@ def _describe_class(scores: Sequence[Score]) -> dict[str, Any]:
         times = [f"{seconds[place]:.2f}" if seconds else "-" for place in (len(seconds) // 2, -1)]
         found["rates"].append([name, len(mine), tried, passed, f"{shares[name]:.0f} %", *times])
     worst = min(shares, key=shares.get)
-    numbers = ", ".join(f"{name} {share:.0f} %" for name, share in shares.items())
-    found["rates_chart"] = {
-        "alt": f"Share of students who passed each exercise: {numbers}",
-        "png": _draw_bars(
-            shares,
-            f"{worst} was passed least often: by {shares[worst]:.0f} %",
-            "passed, in % of those who handed in",
-            most=100,
-        ),
-    }
+    title = f"{worst} was passed least often: by {shares[worst]:.0f} %"
+    found["rates_chart"] = _draw_bars(shares, title, "passed, in % of those who handed in", most=100)
     common = Counter((row.exercise, row.cause) for row in graded if row.cause).most_common(MOST_CAUSES)
     if common:
-        bars = {f"{number}. {name}": count for number, ((name, _), count) in enumerate(common, start=1)}
-        causes = [Markup(code_spans(cause)) for (_, cause), _ in common]
-        found["causes"] = [(name, cause, count) for (name, count), cause in zip(bars.items(), causes, strict=True)]
+        found["causes"] = [(f"{place}. {name}", why, count) for place, ((name, why), count) in enumerate(common, 1)]
+        bars = {name: count for name, _, count in found["causes"]}
         title = f"The most frequent one is in {common[0][0][0]}: {common[0][1]} times"
-        alt = ", ".join(f"{name} {count}" for name, count in bars.items())
-        found["causes_chart"] = {
-            "alt": f"How often each misconception was met: {alt}",
-            "png": _draw_bars(bars, title, "answers", most=common[0][1]),
-        }
+        found["causes_chart"] = _draw_bars(bars, title, "answers", most=common[0][1])
     return found
 
 
 def _draw_bars(bars: Mapping[str, float], title: str, label: str, most: float) -> str:
-    """A bar chart as a PNG in base64."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 1.2 + 0.3 * len(bars)), layout="constrained")
@@ -286,9 +225,6 @@ def _draw_bars(bars: Mapping[str, float], title: str, label: str, most: float) -
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=100, metadata={"Software": None})
     return base64.b64encode(data.getvalue()).decode()
-
-
-# --------------------------------------------------------------------------------------------------------------- marks
 
 
 def marks(

@@ -1,9 +1,9 @@
 """What was graded before, so that a second run goes on instead of starting again.
 
 In the report's folder `.grading` (for its owner only) is a file for each submission that has been run: what was judged
-of each answer. It counts for the same bytes of the same lesson, graded by the same course; the verdict notebook is made
-anew from all of it. The secret that the seeds come from is there too while a grading is not complete. The next one has
-another: by then, students have read in their reports for which inputs their answers failed.
+of each answer. It counts for the same bytes of the same lesson, graded by the same course. The secret that the seeds
+come from is there too while a grading is not complete. The next one has another: by then, students have read in their
+reports for which inputs their answers failed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class GradingMemory:
         self._write_about(str(self.secret))
 
     def _read_about(self) -> bool:
-        """Take over what the last run has left; False if it was of another course, or cannot be read."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(self._about.read_text(encoding="utf-8"))
             if known["course"] == self._course:

@@ -6,8 +6,7 @@ The layouts, by the place of a notebook in the folder (or zip):
     lesson/student.ipynb                    a folder for each lesson, named as the lesson
     student/lesson/lesson.ipynb             nbgrader's, from its folder `submitted` or from the one above
 
-Links are not followed, and names that no path should have are not opened. Everything found has an entry, with a reason
-in words where it is no submission.
+Links are not followed. Everything found has an entry, with a reason in words where it is no submission.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ SKIPPED = {"__pycache__", "__MACOSX", "Thumbs.db", "desktop.ini"}
 NBGRADER = "submitted"
 NOT_HANDED_IN = "nothing was handed in"
 NOT_ON_ROSTER = "this name is not on the roster"
+NO_FILE = {stat.S_IFLNK: "a link to somewhere else; links are not followed", stat.S_IFDIR: "a folder, not a file"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Entry:
+class _Entry:
     """A file, a link, or an empty folder, by its place under the folder of submissions."""
 
     parts: tuple[str, ...]
@@ -65,16 +65,11 @@ class Entry:
 
     @property
     def is_notebook(self) -> bool:
-        """Whether its name says that it is a notebook."""
         return self.parts[-1].lower().endswith(".ipynb")
 
     @property
     def stem(self) -> str:
-        """The name without `.ipynb`."""
         return self.parts[-1][: -len(".ipynb")]
-
-
-# ------------------------------------------------------------------------------------------------------------- finding
 
 
 def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submission]:
@@ -83,22 +78,19 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
     Raises `OSError` if `place` cannot be read, and `zipfile.BadZipFile` if it is a broken zip.
     """
     if place.is_file() and place.suffix.lower() == ".ipynb":
-        entry = Entry(("student", place.name), place)
+        entry = _Entry(("student", place.name), place)
         return [_to_submission(entry, lessons)]
     entries = list(_zip_entries(place) if place.is_file() else _folder_entries(place))
     entries = [entry for entry in _without_wrapping(entries) if BACKUPS not in entry.parts[1:-1]]
     found = [_to_submission(entry, lessons) for entry in entries if entry.is_notebook or entry.reason]
-    with_notebook = {entry.parts[0] for entry in entries if len(entry.parts) > 1 and entry.is_notebook}
-    with_reason = {entry.parts[0] for entry in entries if entry.reason}
-    others: dict[str, list[str]] = {}
+    folders: dict[str, list[_Entry]] = {}
     for entry in entries:
-        first = entry.parts[0]
-        if first in with_notebook | with_reason or (len(entry.parts) == 1 and not entry.is_folder):
-            continue
-        others.setdefault(first, []).extend(["/".join(entry.parts[1:])] if len(entry.parts) > 1 else [])
-    for student, names in others.items():
-        shown = ", ".join(sorted(names)[:5]) or "nothing"
-        found.append(Submission(printable(student), "", reason=f"there is no notebook in the folder, only {shown}"))
+        if len(entry.parts) > 1 or entry.is_folder:
+            folders.setdefault(entry.parts[0], []).append(entry)
+    for student, inside in folders.items():
+        if not any(one.reason or (one.is_notebook and len(one.parts) > 1) for one in inside):
+            shown = ", ".join(sorted("/".join(one.parts[1:]) for one in inside if len(one.parts) > 1)[:5]) or "nothing"
+            found.append(Submission(printable(student), "", reason=f"there is no notebook in the folder, only {shown}"))
     return _without_doubles(sorted(found, key=lambda one: (one.student, one.name)))
 
 
@@ -108,8 +100,7 @@ def find_work(folder: Path, lessons: Mapping[str, Lesson], student: str) -> list
     return [Submission(student, lesson.name, path, lesson) for path, lesson in paths if path.exists()]
 
 
-def _folder_entries(folder: Path, above: tuple[str, ...] = ()) -> Iterator[Entry]:
-    """What is in a folder, to the depth that a layout can have."""
+def _folder_entries(folder: Path, above: tuple[str, ...] = ()) -> Iterator[_Entry]:
     with os.scandir(folder) as found:
         items = sorted(found, key=lambda item: item.name)
     for item in items:
@@ -118,20 +109,19 @@ def _folder_entries(folder: Path, above: tuple[str, ...] = ()) -> Iterator[Entry
         parts, path = (*above, printable(item.name)), Path(item.path)
         is_folder = item.is_dir(follow_symlinks=False)
         if reason := _refuse_name(item.name, is_link=item.is_symlink()):
-            yield Entry(parts, path, is_folder=is_folder, reason=reason)
+            yield _Entry(parts, path, is_folder=is_folder, reason=reason)
         elif is_folder and not (above and item.name.lower().endswith(".ipynb")) and len(parts) < MAX_DEPTH:
             try:
                 inside = list(_folder_entries(path, parts))
             except OSError as error:
-                yield Entry(parts, path, is_folder=True, reason=f"the folder cannot be read: {error.strerror}")
+                yield _Entry(parts, path, is_folder=True, reason=f"the folder cannot be read: {error.strerror}")
                 continue
-            yield from inside or [Entry(parts, path, is_folder=True)]
+            yield from inside or [_Entry(parts, path, is_folder=True)]
         else:
-            yield Entry(parts, path, is_folder=is_folder)
+            yield _Entry(parts, path, is_folder=is_folder)
 
 
-def _zip_entries(path: Path) -> Iterator[Entry]:
-    """The files in a zip; nothing is unpacked."""
+def _zip_entries(path: Path) -> Iterator[_Entry]:
     with zipfile.ZipFile(path) as archive:
         names = archive.infolist()
     if len(names) > MAX_FILES:
@@ -143,7 +133,7 @@ def _zip_entries(path: Path) -> Iterator[Entry]:
         link = stat.S_ISLNK(info.external_attr >> 16)
         reason = next(filter(None, (_refuse_name(part, is_link=link) for part in raw)), "")
         parts = tuple(printable(part) or "?" for part in raw)
-        yield Entry(parts, path, info.filename, reason=reason)
+        yield _Entry(parts, path, info.filename, reason=reason)
 
 
 def _is_skipped(name: str) -> bool:
@@ -151,7 +141,6 @@ def _is_skipped(name: str) -> bool:
 
 
 def _refuse_name(name: str, is_link: bool) -> str:
-    """Why a file is not opened; an empty reason if it may be."""
     shown = printable(name)
     if is_link:
         return f"{shown} is a link to somewhere else; links are not followed"
@@ -165,8 +154,7 @@ def printable(text: str, but: str = "") -> str:
     return "".join(letter if letter.isprintable() or letter in but else ascii(letter)[1:-1] for letter in text)
 
 
-def _without_wrapping(entries: list[Entry]) -> list[Entry]:
-    """Without the folders around it all: nbgrader's `submitted`, and the one that a zip was made of."""
+def _without_wrapping(entries: list[_Entry]) -> list[_Entry]:
     submitted = [entry for entry in entries if entry.parts[0] == NBGRADER and len(entry.parts) > 1]
     if submitted:
         return [replace(entry, parts=entry.parts[1:]) for entry in submitted]
@@ -178,8 +166,7 @@ def _without_wrapping(entries: list[Entry]) -> list[Entry]:
     return entries
 
 
-def _to_submission(entry: Entry, lessons: Mapping[str, Lesson]) -> Submission:
-    """Whose notebook it is, of which lesson: from its place."""
+def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
     first, last = entry.parts[0], entry.parts[-1]
     stem = entry.stem if entry.is_notebook else ""
     if len(entry.parts) == 1:
@@ -203,7 +190,6 @@ def _to_submission(entry: Entry, lessons: Mapping[str, Lesson]) -> Submission:
 
 
 def _without_doubles(found: list[Submission]) -> list[Submission]:
-    """Of two notebooks for one lesson the first counts; the other has an entry that says so."""
     seen: Counter[tuple[str, str]] = Counter()
     result = []
     for each in found:
@@ -213,9 +199,6 @@ def _without_doubles(found: list[Submission]) -> list[Submission]:
                 each = replace(each, lesson=None, reason="it is a second notebook for this lesson; the first counts")
         result.append(each)
     return result
-
-
-# -------------------------------------------------------------------------------------------------------------- roster
 
 
 def read_roster(path: Path) -> list[str]:
@@ -253,9 +236,6 @@ def add_roster(found: Sequence[Submission], names: Sequence[str], lessons: Mappi
     return sorted([*marked, *missing], key=lambda one: (one.student, one.name))
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
-
-
 def read_submission(submission: Submission) -> bytes:
     """The bytes of a regular file (or member of a zip) of at most `MAX_BYTES`; `CourseError` for anything else."""
     try:
@@ -268,19 +248,14 @@ def read_submission(submission: Submission) -> bytes:
 
 
 def _read_file(path: Path) -> bytes:
-    status = path.lstat()
-    if stat.S_ISLNK(status.st_mode):
-        raise CourseError("it is a link to somewhere else; links are not followed")
-    if stat.S_ISDIR(status.st_mode):
-        raise CourseError("it is a folder, not a file")
-    if not stat.S_ISREG(status.st_mode):
-        raise CourseError("it is not a regular file")
+    kind = stat.S_IFMT(path.lstat().st_mode)
+    if kind != stat.S_IFREG:
+        raise CourseError(f"it is {NO_FILE.get(kind, 'not a regular file')}")
     with path.open("rb") as file:
         return file.read(MAX_BYTES + 1)
 
 
 def _read_member(submission: Submission) -> bytes:
-    """Not more than the cap is unpacked, whatever the zip says about its size."""
     with contextlib.ExitStack() as stack:
         try:
             archive = stack.enter_context(zipfile.ZipFile(submission.path))

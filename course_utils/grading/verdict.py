@@ -2,11 +2,8 @@
 
 Each answer is judged twice. `exercises.judging` says in words which stage it reached, what differs and the likely
 cause. And one *verdict notebook* has a cell for each student and exercise, which prints the recorded evidence, and
-below it as stored output what the key prints: `pytest --nbval` runs it and compares. If the two disagree on who passed,
-a person has to look. The notebook is kept beside the scores as a record that anyone can run again.
-
-nbval runs in a process of its own, `python -m course_utils.grading.verdict`, which is started early, so that its
-imports and its kernel are there when needed; of a large class, each core does its share of the cells in one of these.
+below it as stored output what the key prints: `pytest --nbval` runs it and compares. nbval runs in a process of its
+own, `python -m course_utils.grading.verdict`, which is started early, so that its imports and its kernel are there.
 """
 
 from __future__ import annotations
@@ -29,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
+from course_utils.grading.sandbox.tasks import Closing
 from course_utils.root import ROOT
 
 if TYPE_CHECKING:
@@ -65,9 +63,6 @@ class Item(NamedTuple):
     verdict: Verdict
 
 
-# ------------------------------------------------------------------------------------------------------------ in words
-
-
 def judge_answer(observed: Observed, key: Key) -> Verdict:
     """Judge one answer in words, and write its evidence and the key as nbval will compare them."""
     from course_utils.exercises.judging import judge
@@ -90,8 +85,6 @@ def judge_answer(observed: Observed, key: Key) -> Verdict:
         return replace(verdict, by_hand=True, reason=reason)
     return replace(verdict, outcome=outcome, got=got, expected=expected)
 
-
-# ------------------------------------------------------------------------------------------------------------- as text
 
 LONGEST = 300  # characters of a value; of a longer one its beginning and its digest
 
@@ -120,9 +113,6 @@ def _write(value: Any) -> str:
     return f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
-# ------------------------------------------------------------------------------------------------------------ by nbval
-
-
 def compare(items: Sequence[Item], comparer: Comparer | None = None) -> list[Verdict]:
     """The final verdict on each item: nbval compares the texts.
 
@@ -133,12 +123,18 @@ def compare(items: Sequence[Item], comparer: Comparer | None = None) -> list[Ver
     if compared:
         found = _compare_in_parts([items[number] for number in compared], comparer)
         for number, (equal, problem) in zip(compared, found, strict=True):
-            verdicts[number] = _cross_check(verdicts[number], equal, problem)
+            words = ("equal", "different") if equal else ("different", "equal")
+            if equal is None:
+                reason = f"nbval gave no verdict: {problem}"
+            elif equal != verdicts[number].outcome.passed:
+                reason = f"nbval finds evidence and key {words[0]}, the comparison in words finds them {words[1]}"
+            else:
+                continue
+            verdicts[number] = replace(verdicts[number], by_hand=True, reason=reason)
     return verdicts
 
 
 def _compare_in_parts(items: Sequence[Item], comparer: Comparer | None) -> list[tuple[bool | None, str]]:
-    """Whether nbval finds each item equal, or None with a sentence. Many items are shared among the cores."""
     import nbformat
     from joblib import cpu_count
 
@@ -161,17 +157,6 @@ def _compare_in_parts(items: Sequence[Item], comparer: Comparer | None) -> list[
         except OSError as error:  # no room for a notebook, no further process
             found += [(None, f"it could not be started: {error.strerror}")] * (len(items) - len(found))
     return found
-
-
-def _cross_check(verdict: Verdict, equal: bool | None, problem: str) -> Verdict:
-    """Believe the verdict only if nbval saw the same."""
-    if equal is None:
-        return replace(verdict, by_hand=True, reason=f"nbval gave no verdict: {problem}")
-    if equal != verdict.outcome.passed:
-        words = ("equal", "different") if equal else ("different", "equal")
-        reason = f"nbval finds evidence and key {words[0]}, the comparison in words finds them {words[1]}"
-        return replace(verdict, by_hand=True, reason=reason)
-    return verdict
 
 
 def make_verdict_notebook(items: Sequence[Item]) -> nbformat.NotebookNode:
@@ -202,7 +187,7 @@ GO = b"go\n"
 _NOT_PASSED_ON = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHASHSEED")
 
 
-class Comparer:
+class Comparer(Closing):
     """One comparison to come: a folder for the verdict notebook, and the process that waits for it."""
 
     def __init__(self) -> None:
@@ -229,12 +214,6 @@ class Comparer:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the grader
         )
-
-    def __enter__(self) -> Comparer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self, notebook: str) -> None:
         """Have nbval run the verdict notebook, given as its file's text; once only."""

@@ -6,10 +6,10 @@ import json
 import os
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from grading_samples import TENSOR_HOOKS, as_version_3, hand_in, notebook_with, source_under_name
+from grading_samples import TENSOR_HOOKS, hand_in, notebook_with, put, source_under_name
 from nbformat import NotebookNode
 
 EXERCISE = "scale_gradient"
@@ -28,12 +28,10 @@ IMPORTS = (
 )
 
 
-@dataclass(frozen=True)
-class Attack:
-    """What a student hands in as the answer to `EXERCISE`, and what is fair.
+class Attack(NamedTuple):
+    """What a student hands in as the answer to `EXERCISE`, the words in the row, and whether it passes.
 
-    It `passes` or not, `words` are in the row's sentence or reason, a person has to look (`by_hand`). `alone` is set
-    where only namespaces contain the attack: a kernel of one's own does not.
+    With `by_hand`, a person has to look.
     """
 
     name: str
@@ -41,14 +39,10 @@ class Attack:
     words: str = ""
     passes: bool = False
     by_hand: bool = False
-    alone: bool = False
 
 
 def read_attacks() -> list[Attack]:
-    """The attacks in `answers.txt`: `## name | passes by-hand alone | words`, then what stands in the function.
-
-    Lines above a `--` stand before the function instead.
-    """
+    """The attacks in `answers.txt`: `## name | passes by-hand | words`, the body; what precedes it ends with `--`."""
     found = []
     for part in Path(__file__).with_name("answers.txt").read_text(encoding="utf-8").split("## ")[1:]:
         head, body = part.split("\n", 1)
@@ -57,8 +51,7 @@ def read_attacks() -> list[Attack]:
             body, words = body.replace(short, text), words.replace(short, text)
         above, _, inside = body.rpartition("--\n")
         function = f"def {EXERCISE}(tensor, factor):\n{textwrap.indent(inside, '    ')}"
-        expected = {flag: flag.replace("_", "-") in flags.split() for flag in ("passes", "by_hand", "alone")}
-        found.append(Attack(name, f"{IMPORTS}{above}{function}", words, **expected))
+        found.append(Attack(name, f"{IMPORTS}{above}{function}", words, "passes" in flags, "by-hand" in flags))
     return found
 
 
@@ -77,61 +70,41 @@ ATTACKS = [
 
 
 def write_class(folder: Path) -> dict[str, str]:
-    """Write a notebook for every attack, honest ones between them, and odd files; returns what `_write_files` does."""
+    """Write a notebook for every attack, honest ones between them, and odd files.
+
+    Returns for each odd file's student what the reason must say; "" where all answers count in full.
+    """
     honest = notebook_with(LESSON, HONEST)
     for number, each in enumerate(ATTACKS):
-        path = folder / each.name / f"{LESSON.name}.ipynb"
-        path.parent.mkdir()
-        path.write_text(json.dumps(notebook_with(LESSON, HONEST | {EXERCISE: each.source})))
+        text = json.dumps(notebook_with(LESSON, HONEST | {EXERCISE: each.source}))
+        put(folder, f"{each.name}/{LESSON.name}.ipynb", text=text)
         if number % 20 == 0:
             hand_in(folder, f"honest {number}", LESSON, honest)
     return _write_files(folder, honest)
 
 
 def _write_files(folder: Path, notebook: NotebookNode) -> dict[str, str]:
-    """Write odd files for the lesson below `folder`, made from a right `notebook`.
-
-    Returns for each student what the reason must say; "" where the answers are in order and count in full.
-    """
 
     def other(**parts: object) -> bytes:
         return json.dumps({**notebook, **parts}).encode()
-
-    def kernel(name: str, language: str) -> bytes:
-        spec = {"name": name, "display_name": name, "language": language}
-        return other(metadata={"kernelspec": spec, "language_info": {"name": language}})
 
     def more(*sources: str) -> bytes:
         empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
         cells = [{**empty, "source": text, "id": f"more-{number}"} for number, text in enumerate(sources)]
         return other(cells=[*notebook["cells"], *cells])
 
-    right = other()
-    chain = "\n".join(
-        ["x0 = 1", *(f"x{number} = x{number - 1}" for number in range(1, 9000)), "def helper(): return x8999"]
-    )
+    spec = {"name": "ir", "display_name": "R", "language": "R"}
+    chain = "x0 = 1\n" + "".join(f"x{number} = x{number - 1}\n" for number in range(1, 9000)) + "def f(): return x8999"
     odd: dict[str, tuple[bytes | Callable[[Path], object], str]] = {
-        "f-binary": (bytes(range(256)) * 100, "UTF-8"),
-        "f-cut": (right[: len(right) // 2], "cut off"),
-        "f-deep-json": (b"[" * 5_000_000, "nested too deeply"),
         "f-deep-code": (more("x = " + "-" * 100_000 + "1"), ""),
+        "f-deep-json": (b"[" * 5_000_000, "nested too deeply"),
         "f-directory": (Path.mkdir, "is a folder"),
-        "f-double-ids": (other(cells=[{**cell, "id": "same"} for cell in notebook["cells"]]), ""),
-        "f-elif": (more("if x:\n    y = 0\n" + "elif x:\n    y = 1\n" * 700), ""),
-        "f-empty": (b"", "is empty"),
-        "f-latin-1": ("é".encode("latin-1"), "UTF-8"),
-        "f-long-code": (more("x = 1\n" * 200_000), "code cells hold"),
-        "f-many-names": (more(chain), ""),
-        "f-null": (b"\x00" * 1000, "no notebook"),
-        "f-other-kernel": (kernel("no-such-kernel", "python"), ""),
-        "f-other-language": (kernel("ir", "R"), ""),
-        "f-pipe": (os.mkfifo, "not a regular file"),
-        "f-two-gigabytes": (lambda path: (path.touch(), os.truncate(path, 2 * 1024**3)), "larger than"),
         "f-many-cells": (more(*[""] * 20_000), ""),
-        "f-version-3": (as_version_3(notebook), ""),
-        "f-version-99": (right.replace(b'"nbformat": 4', b'"nbformat": 99'), "version 99"),
-        "f-with-mark": (b"\xef\xbb\xbf" + right, ""),
+        "f-many-names": (more(chain), ""),
+        "f-other-language": (other(metadata={"kernelspec": spec, "language_info": {"name": "R"}}), ""),
+        "f-pipe": (os.mkfifo, "not a regular file"),
         "f-symlink": (lambda path: path.symlink_to("/etc/passwd"), "links are not followed"),
+        "f-two-gigabytes": (lambda path: (path.touch(), os.truncate(path, 2 * 1024**3)), "larger than"),
     }
     for student, (content, _) in odd.items():
         path = folder / student / f"{LESSON.name}.ipynb"

@@ -1,7 +1,6 @@
 """Who runs the answers: a host on this machine, with a lane for each core, or Dask's workers on many.
 
-The unit is a submission. Results come as they are ready; a worker that is lost does not lose a submission, because
-Dask hands it to another one.
+Results come as they are ready; a submission of a lost worker goes to another one.
 """
 
 from __future__ import annotations
@@ -10,17 +9,13 @@ import contextlib
 import os
 import queue
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
-from course_utils.grading.sandbox.tasks import Limits, Ran, Task
+from course_utils.grading.sandbox.kernel import KernelEngine, Seat
+from course_utils.grading.sandbox.tasks import Closing, Limits, Ran, Task
 from course_utils.root import CourseError
-
-if TYPE_CHECKING:
-    from course_utils.grading.sandbox.kernel import KernelEngine, Seat
 
 Result = tuple[int, list[Ran]]
 
@@ -34,7 +29,7 @@ def choose_engine(name: str = "auto") -> str:
     return name
 
 
-class LocalCrew:
+class LocalCrew(Closing):
     """Engines on this machine: lanes of one host (`jobs`, default: one for each core), or one kernel at a time.
 
     The host starts at once: its import of torch is the longest part of a small grading. With `key`, it has a seat for
@@ -43,36 +38,18 @@ class LocalCrew:
 
     def __init__(self, engine: str, jobs: int | None = None, hidden: Sequence[Path] = (), *, key: bool = False) -> None:
         self._jobs = (jobs or len(os.sched_getaffinity(0))) if engine == "fork" else 1
-        self._hidden = hidden
         self._host = HostProcess(hidden, lanes=self._jobs, kernel=key) if engine == "fork" else None
-        self._all: list[ForkEngine | KernelEngine] = []
-        self._free: queue.SimpleQueue = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._all = (
+            [ForkEngine(hidden, self._host, lane) for lane in range(self._jobs)] if self._host else [KernelEngine()]
+        )
+        self._free: queue.SimpleQueue[ForkEngine | KernelEngine] = queue.SimpleQueue()
+        for each in self._all:
+            self._free.put(each)
 
     @property
     def seat(self) -> Seat | None:
         """Where the key's kernel can be, if it is not to be a new process."""
         return self._host.seat if self._host else None
-
-    def _take(self) -> ForkEngine | KernelEngine:
-        """An engine that nobody uses; a new one if there is none."""
-        with contextlib.suppress(queue.Empty):
-            return self._free.get_nowait()
-        with self._lock:
-            if self._host:
-                made = ForkEngine(self._hidden, self._host, lane=len(self._all))
-            else:
-                from course_utils.grading.sandbox.kernel import KernelEngine
-
-                made = KernelEngine()
-            self._all.append(made)
-        return made
-
-    def __enter__(self) -> LocalCrew:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def isolation(self) -> list[str]:
@@ -81,7 +58,7 @@ class LocalCrew:
 
     def run_one(self, tasks: Sequence[Task], limits: Limits) -> list[Ran]:
         """Run one submission on a free engine."""
-        engine = self._take()
+        engine = self._free.get()
         try:
             return engine.run(tasks, limits)
         finally:
@@ -105,7 +82,7 @@ class LocalCrew:
             self._host.close()
 
 
-class DaskCrew:
+class DaskCrew(Closing):
     """Dask's workers, wherever they are: each has hosts of its own. `address` is the scheduler's."""
 
     def __init__(self, address: str, engine: str) -> None:
@@ -115,12 +92,6 @@ class DaskCrew:
         self.seat = None
         self._client = Client(address, set_as_default=False)
         self.isolation: list[str] = []
-
-    def __enter__(self) -> DaskCrew:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def run(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[Result]:
         """As `LocalCrew.run`. A submission whose workers die again and again has a reason instead of results."""

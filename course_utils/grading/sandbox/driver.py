@@ -105,6 +105,5 @@ def define_support(source: str, namespace: dict[str, Any]) -> list[str]:
 
 
 def _compile(source: str, filename: str) -> Any:
-    """Compiled code whose lines tracebacks and `inspect` can show."""
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return compile(source, filename, "exec", dont_inherit=True)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from course_utils.grading.sandbox.kernel import Seat
-from course_utils.grading.sandbox.tasks import KILLED, LATE, MEBIBYTE, TOO_LONG, Limits, Ran, Task
+from course_utils.grading.sandbox.tasks import KILLED, LATE, TOO_LONG, Closing, Limits, Ran, Task
 from course_utils.root import ROOT, CourseError
 
 KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
@@ -33,13 +32,11 @@ class HostProcess:
 
     command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
 
-    def __init__(
-        self, hidden: Sequence[Path] = (), lanes: int = 1, kernel: bool = False, command: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, kernel: bool = False) -> None:
         pairs = [socket.socketpair() for _ in range(lanes + kernel)]
         theirs = [their.fileno() for _, their in pairs]
         self._process = subprocess.Popen(
-            command or self.command,
+            self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -48,6 +45,7 @@ class HostProcess:
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
             pass_fds=theirs,
         )
+        self.pid = self._process.pid  # of the process that everything else is below
         for _, their in pairs:
             their.close()
         self.lanes = [own for own, _ in pairs[:lanes]]
@@ -61,11 +59,6 @@ class HostProcess:
             self._process.stdin.write(json.dumps(setup).encode() + b"\n")
             self._process.stdin.flush()
 
-    @property
-    def pid(self) -> int:
-        """The number of the process that everything else is below."""
-        return self._process.pid
-
     def last_words(self) -> str:
         """What it said on its standard error, if it has ended."""
         try:
@@ -77,37 +70,28 @@ class HostProcess:
 
     def close(self) -> None:
         """End it, and with it every process that it has started."""
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
         self._process.kill()
-        self._process.wait()
-        self._process.stderr.close()
+        with contextlib.suppress(OSError), self._process:
+            pass  # its end closes the streams, and waits
         for lane in self.lanes:
             lane.close()
         if self.seat:
             self.seat.close()
 
 
-class ForkEngine:
+class ForkEngine(Closing):
     """Runs answers in children of a host: of lane number `lane` of `host` or, without one, of a host of its own.
 
     `hidden` are files and folders that no answer may read. Not for use by two threads.
     """
 
     name = "fork"
-    command: Sequence[str] | None = None  # how a host of its own is started, if not as any other
 
     def __init__(self, hidden: Sequence[Path] = (), host: HostProcess | None = None, lane: int = 0) -> None:
         self._hidden = hidden
         self._closed = False
         self._own = None
         self._start(host, lane)
-
-    def __enter__(self) -> ForkEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def wait_until_ready(self) -> None:
         """Come back when the host can fork; then `isolation` is the line that says what keeps answers in."""
@@ -125,7 +109,7 @@ class ForkEngine:
         if left <= 0:
             return Ran(ended=LATE)
         seconds = min(limits.exercise, left)
-        ran = self._run_one(task, Limits(**asdict(limits) | {"exercise": seconds}))
+        ran = self._run_one(task, replace(limits, exercise=seconds))
         if ran.ended == TOO_LONG and seconds < limits.exercise:
             return Ran(ended=LATE, seconds=ran.seconds)
         return ran
@@ -148,17 +132,17 @@ class ForkEngine:
         self._closed = True
         self._stop()
 
-    # ---------------------------------------------------------------------------------------------------- the process
-
     def _start(self, host: HostProcess | None = None, lane: int = 0) -> None:
         self.isolation = ""
-        self._waiting = b""
         if host is None:
-            self._own = host = HostProcess(self._hidden, command=self.command)
+            self._own = host = HostProcess(self._hidden)
         self.host = host
         self._lane = host.lanes[lane]
+        self._answers = self._lane.makefile("rb")
 
     def _stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._lane.shutdown(socket.SHUT_RDWR)  # who reads, reads the end
         self._lane.close()
         if self._own:
             self._own.close()
@@ -170,31 +154,23 @@ class ForkEngine:
             raise _gone(self.host.last_words()) from None
 
     def _read(self, seconds: float) -> dict[str, Any]:
-        """The next line of the lane."""
-        deadline = time.monotonic() + seconds
-        chunks = [self._waiting]
-        while b"\n" not in chunks[-1]:
-            left = deadline - time.monotonic()
-            try:
-                if left <= 0 or not select.select([self._lane], [], [], left)[0]:
-                    raise _gone(f"it did not answer in {seconds:g} s")
-                chunk = self._lane.recv(MEBIBYTE)
-            except (OSError, ValueError) as error:  # closed under our feet
-                raise _gone(str(error)) from None
-            if not chunk:
-                raise _gone(self.host.last_words())
-            chunks.append(chunk)
-        line, _, self._waiting = b"".join(chunks).partition(b"\n")
+        try:
+            self._lane.settimeout(seconds)
+            line = self._answers.readline()
+        except TimeoutError:
+            raise _gone(f"it did not answer in {seconds:g} s") from None
+        except (OSError, ValueError) as error:  # closed under our feet
+            raise _gone(str(error)) from None
+        if not line.endswith(b"\n"):
+            raise _gone("it was closed" if self._closed else self.host.last_words())
         return json.loads(line)
 
 
 def _gone(why: str) -> CourseError:
-    """What to raise where the process that forks is gone, or does not answer."""
     return CourseError(f"no answer can be run here: {why}.")
 
 
 def _environment() -> dict[str, str]:
-    """What the host and its children find in their environment: nothing of the user's."""
     return {
         **{name: os.environ[name] for name in KEPT if name in os.environ},
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),

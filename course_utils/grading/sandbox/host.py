@@ -7,8 +7,7 @@ Started by `fork.HostProcess`, which tells it in a line of JSON what to become:
 
 Over its socket a lane gets a line of JSON for each answer, and sends a line of JSON for each result. It has a single
 thread and never ran a multi-threaded operation of torch, because the children of such a process hang. A child is done
-when it has written its record to a pipe; then all that it has started is killed. Nothing here knows a key, and the file
-system of the children does not have one either.
+when it has written its record to a pipe; then all that it has started is killed. Nothing here knows a key.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
+from course_utils.grading.sandbox import linux
 from course_utils.grading.sandbox.tasks import KILLED, MEBIBYTE, TOO_LONG, TOO_MUCH, Limits, Ran, Task
 from course_utils.grading.sandbox.walls import Isolation, close_root, confine, enter_namespaces, make_scratch
 
@@ -38,14 +37,18 @@ def main() -> int:
     """Become what the first line of the standard input says, until nobody listens any more."""
     setup = json.loads(sys.stdin.buffer.readline())
     lanes, kernel = setup["lanes"], setup["kernel"]
-    for fd in [*lanes, *([] if kernel is None else [kernel])]:
+    sockets = lanes if kernel is None else [*lanes, kernel]
+    for fd in sockets:
         os.set_inheritable(fd, False)  # no program that is started may hold them open
     _import()
-    _be_silent()
+    nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there, and no child has the standard input
+    for fd in (0, 1, 2):
+        os.dup2(nowhere, fd)
+    os.close(nowhere)
     if kernel is not None:
         _become_kernel(kernel, but=lanes)
     isolation = enter_namespaces()
-    _become_first_process([*lanes, *([] if kernel is None else [kernel])])
+    _become_first_process(sockets)
     if kernel is not None:
         os.close(kernel)
     hidden = [Path(path) for path in setup["hidden"]]
@@ -53,7 +56,8 @@ def main() -> int:
     close_root(isolation, hidden)
     for number, lane in enumerate(lanes):
         if os.fork() == 0:
-            _leave(_serve(lane, _of_lane(isolation, number), hidden, [other for other in lanes if other != lane]))
+            user = isolation.user and isolation.user + number  # one that no other lane gives to its children
+            _leave(_serve(lane, replace(isolation, user=user), hidden, [other for other in lanes if other != lane]))
     for lane in lanes:
         os.close(lane)
     with contextlib.suppress(ChildProcessError):
@@ -62,16 +66,7 @@ def main() -> int:
     return 0
 
 
-def _be_silent() -> None:
-    """What a library prints goes nowhere, and no child has the standard input."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(nowhere, fd)
-    os.close(nowhere)
-
-
 def _import() -> None:
-    """Import what is the same for the key and for the answers; no exercise yet."""
     import resource  # noqa: F401
 
     import torch
@@ -84,9 +79,6 @@ def _import() -> None:
 
 
 def _become_kernel(fd: int, but: list[int]) -> None:
-    """Go on without a child that waits until a kernel is wanted."""
-    from course_utils.grading.sandbox import linux
-
     if os.fork() == 0:
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         for lane in but:
@@ -101,9 +93,6 @@ def _become_kernel(fd: int, but: list[int]) -> None:
 
 
 def _become_first_process(fds: list[int]) -> None:
-    """Go on in a child, the first process of the new namespaces if there are any: if it ends, all others do."""
-    from course_utils.grading.sandbox import linux
-
     pid = os.fork()
     if pid:
         for fd in fds:
@@ -114,12 +103,10 @@ def _become_first_process(fds: list[int]) -> None:
 
 
 def _load() -> None:
-    """Load the exercises without their answers, and do once what is slow the first time."""
     import gc
 
     from course_utils.exercises import engine
     from course_utils.exercises.bare import load_bare_lessons
-    from course_utils.grading.sandbox import linux
     from course_utils.grading.sandbox.driver import observe_answer
 
     load_bare_lessons()
@@ -133,46 +120,26 @@ def _load() -> None:
     linux.join_pages()
 
 
-def _of_lane(isolation: Isolation, number: int) -> Isolation:
-    """The same, with a user id that no other lane gives to its children."""
-    return replace(isolation, user=isolation.user + number) if isolation.user else isolation
-
-
 def _serve(lane: int, isolation: Isolation, hidden: list[Path], others: list[int]) -> int:
-    """Run what comes through the lane, until it ends."""
     for other in others:
         os.close(other)
-    _protect()
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)  # no process of the same user may look into this one's memory
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # it takes in what children leave behind
     host = Host(isolation, hidden, lane)
-    _reply(lane, {"isolation": isolation.words})
-    for line in _lines(lane):
-        request = json.loads(line)
-        limits = Limits(**request["limits"])
-        _reply(lane, asdict(host.run(Task(**request["task"]), limits)))
+    _write(lane, json.dumps({"isolation": isolation.words}) + "\n")
+    with open(lane, "rb", closefd=False) as requests:
+        for line in requests:
+            request = json.loads(line)
+            ran = host.run(Task(**request["task"]), Limits(**request["limits"]))
+            _write(lane, json.dumps(asdict(ran)) + "\n")
     return 0
 
 
-def _lines(fd: int) -> Iterator[bytes]:
-    """The lines that come through a socket."""
-    waiting = b""
-    while chunk := os.read(fd, MEBIBYTE):
-        *found, waiting = (waiting + chunk).split(b"\n")
-        yield from found
-
-
-def _reply(fd: int, content: dict[str, Any]) -> None:
-    data = json.dumps(content).encode() + b"\n"
+def _write(fd: int, text: str) -> None:
+    data = text.encode()
     while data:
         data = data[os.write(fd, data) :]
-
-
-def _protect() -> None:
-    """Let no process of the same user look into this one's memory; take in what children leave behind."""
-    from course_utils.grading.sandbox import linux
-
-    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    linux.prctl(linux.PR_SET_DUMPABLE, 0)
-    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Host:
@@ -206,10 +173,7 @@ class Host:
             ended = KILLED
         return Ran("" if ended else text.decode(errors="replace"), ended, round(time.monotonic() - start, 4))
 
-    # ------------------------------------------------------------------------------------------------------ the child
-
     def _be_child(self, task: Task, limits: Limits, scratch: str, write: int) -> None:
-        """What the child does, and nothing after it."""
         code = 70
         try:
             os.setsid()
@@ -222,16 +186,12 @@ class Host:
         finally:
             _leave(code)
 
-    # ----------------------------------------------------------------------------------------------------- the parent
-
     @contextlib.contextmanager
     def _process_namespace(self) -> Iterator[int]:
         """In the block, new children are in a namespace of their own; gives the process that keeps it, or 0.
 
         The keeper is its first process. Nothing inside can end it, and with it all others end.
         """
-        from course_utils.grading.sandbox import linux
-
         if not self._isolation.root:
             yield 0
             return
@@ -242,7 +202,6 @@ class Host:
             linux.setns(self._own_namespace, linux.CLONE_NEWPID)
 
     def _receive(self, read: int, pid: int, limits: Limits, start: float, scratch: str) -> tuple[bytes, str]:
-        """What the child wrote until it ended, and why it was not let go on; "" if it was."""
         os.set_blocking(read, False)
         chunks: list[bytes] = []
         size = 0
@@ -284,7 +243,6 @@ class Host:
         return not self._isolation.root and _folder_bytes(scratch) > limits.disk
 
     def _end(self, pid: int, first: int) -> int:
-        """Kill the child and all that it started; returns how the child itself had ended."""
         if first:
             os.kill(first, signal.SIGKILL)
         else:
@@ -303,18 +261,14 @@ class Host:
 
 
 def _answer(task: Task) -> None:
-    """Run an answer and write the record of what it did to the pipe, which is number 3."""
     from course_utils.exercises.bare import forget
     from course_utils.grading.sandbox.driver import observe_answer, write_record
 
     forget(task.exercise)
-    data = write_record(observe_answer(task.exercise, task.support, task.answer, task.seed)).encode()
-    while data:
-        data = data[os.write(3, data) :]
+    _write(3, write_record(observe_answer(task.exercise, task.support, task.answer, task.seed)))
 
 
 def _chunks(fd: int) -> Iterator[bytes]:
-    """What is in a pipe now."""
     with contextlib.suppress(BlockingIOError):
         while chunk := os.read(fd, MEBIBYTE):
             yield chunk
@@ -340,7 +294,6 @@ def _descendants() -> dict[int, int]:
 
 
 def _numbers(pid: int) -> list[int]:
-    """A process's numbers, from the namespace that /proc shows to its own; none if it has ended."""
     with contextlib.suppress(OSError):
         lines = Path("/proc", str(pid), "status").read_text().splitlines()
         return next([int(number) for number in line.split()[1:]] for line in lines if line.startswith("NSpid:"))
@@ -348,7 +301,6 @@ def _numbers(pid: int) -> list[int]:
 
 
 def _anonymous_bytes(pid: int | str) -> int:
-    """Memory that a process has written to, as far as it has not given it back; shared memory counts for each."""
     try:
         lines = Path("/proc", str(pid), "status").read_text().splitlines()
     except OSError:

@@ -1,9 +1,7 @@
 """The kernel engine: papermill runs each exercise in an ordinary kernel. Slow, but it works wherever Jupyter does.
 
 The same notebook, with all exercises in it and in a kernel that knows the answers, gives the key. That kernel may be
-made of a process that has imported torch before it is asked for: a fork of the process that forks (see `host`).
-
-Importing this module is cheap: the process that forks does, and so does the grader before it starts that process.
+made of a process that has imported torch before it is asked for (see `host`). To import this module is cheap.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course_utils.grading.sandbox.tasks import EVIDENCE, KILLED, LATE, MEBIBYTE, MISTAKES, TOO_LONG, Limits, Ran, Task
+from course_utils.grading.sandbox.tasks import EVIDENCE, KILLED, LATE, MISTAKES, TOO_LONG, Limits, Ran, Task
 from course_utils.grading.sandbox.walls import kernel_words
 
 if TYPE_CHECKING:
@@ -81,9 +79,6 @@ class KernelEngine:
         """Nothing is open between two runs."""
 
 
-# -------------------------------------------------------------------------------------------------------- the notebook
-
-
 def make_notebook(tasks: Sequence[Task], setup: str, mistakes: bool = False) -> NotebookNode:
     """The notebook that runs `tasks`; with `mistakes`, what the declared mistakes do is shown too (for the key)."""
     from nbformat import v4
@@ -102,7 +97,6 @@ def make_notebook(tasks: Sequence[Task], setup: str, mistakes: bool = False) -> 
 
 
 def _cell(purpose: str, source: str, tags: Sequence[str] = ()) -> NotebookNode:
-    """A code cell; `purpose` says in its metadata which exercise it belongs to."""
     from nbformat import v4
 
     return v4.new_code_cell(source, metadata={"tags": list(tags), "purpose": purpose})
@@ -167,7 +161,6 @@ def execute(
 
 
 def _read_execution(path: Path, ended: str) -> Execution:
-    """What the cells of an executed notebook displayed of the driver's kinds."""
     if not path.exists():
         return Execution({}, ended or "the notebook could not be run")
     if path.stat().st_size > MAX_NOTEBOOK_BYTES:
@@ -186,14 +179,12 @@ def _read_execution(path: Path, ended: str) -> Execution:
 
 
 def _purpose(cell: dict) -> tuple[str, str]:
-    """What a cell of the run is for, and for which exercise."""
     purpose, _, exercise = cell["metadata"].get("purpose", "").partition(":")
     return purpose, exercise
 
 
 @contextlib.contextmanager
 def _kernel_environment(folder: Path) -> Iterator[None]:
-    """What a kernel inherits: no progress is kept, and its own files go where they vanish with the run."""
     from course_utils.authoring import build
 
     before = dict(os.environ)
@@ -208,7 +199,6 @@ def _kernel_environment(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what libraries say about dying kernels off the screen: the report says it in its own words."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -217,9 +207,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-# ------------------------------------------------------------------------------------------ a seat for the key's kernel
 
 
 class Seat:
@@ -306,12 +293,9 @@ def wait_and_become_kernel(fd: int) -> int:
     from ipykernel import kernelapp
 
     with socket.socket(fileno=fd) as connection:
-        request = b""
-        while not request.endswith(b"\n"):
-            chunk = connection.recv(MEBIBYTE)
-            if not chunk:
-                return 0
-            request += chunk
+        request = connection.makefile("rb").readline()
+        if not request:
+            return 0
         wanted = json.loads(request)
         os.environ.clear()
         os.environ.update(wanted["environment"])

@@ -105,8 +105,6 @@ def join_pages() -> int:
     return joined
 
 
-# ------------------------------------------------------------------------------------------------------------ Landlock
-
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the numbers are the same on every processor
 _FS_ACTIONS = {1: 13, 2: 14, 3: 15, 5: 16}  # by version of Landlock: how many kinds of access to files it knows
 READ = (1 << 0) | (1 << 2) | (1 << 3)  # execute, read a file, read a folder
@@ -152,8 +150,6 @@ def restrict(rules: dict[str, int], version: int) -> None:
     finally:
         os.close(ruleset)
 
-
-# ------------------------------------------------------------------------------------------------------------- seccomp
 
 # Numbers of system calls, by processor. No answer needs these: memory that belongs to no process, so that no limit
 # counts it, and mounts.

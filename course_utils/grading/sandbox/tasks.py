@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 MEBIBYTE = 1024 * 1024
@@ -47,3 +48,10 @@ class Ran:
     record: str = ""
     ended: str = ""
     seconds: float = 0.0
+
+
+class Closing(AbstractContextManager):
+    """Something that a `with` block closes at its end."""
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

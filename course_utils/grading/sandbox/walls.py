@@ -23,6 +23,9 @@ from pathlib import Path
 from course_utils.grading.sandbox.tasks import Limits
 from course_utils.root import ROOT
 
+if sys.platform == "linux":
+    from course_utils.grading.sandbox import linux
+
 PACKAGE = ROOT / "course_utils"
 HIDDEN = tuple(PACKAGE / room for room in ("exercises", "grading", "lessons"))  # in memory; in files are the answers
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
@@ -60,16 +63,11 @@ class Isolation:
         return f"isolation: {', '.join(parts)}{lacking}"
 
 
-# ---------------------------------------------------------------------------------------------- once, before the forks
-
-
 def enter_namespaces() -> Isolation:
     """Take namespaces of one's own, as far as the platform lets; the processes forked from here on are in them.
 
     The caller must have a single thread, and has to fork once: its child is the first process of the new namespace.
     """
-    from course_utils.grading.sandbox import linux
-
     found = Isolation()
     wanted = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
     user, group = os.geteuid(), os.getegid()
@@ -98,8 +96,6 @@ def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
 
     The course must have been imported before: `HIDDEN` and `hidden` are not there any more afterwards.
     """
-    from course_utils.grading.sandbox import linux
-
     if isolation.namespaces:
         try:
             linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
@@ -130,7 +126,6 @@ def _free_user(isolation: Isolation) -> int:
 
 
 def _is_open_to_all(path: str) -> bool:
-    """Whether every user may enter a folder."""
     real = Path(path).resolve()
     return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (real, *real.parents))
 
@@ -147,8 +142,6 @@ def readable() -> list[str]:
 
 
 def build_root(folder: str, hidden: Sequence[Path]) -> None:
-    from course_utils.grading.sandbox import linux
-
     linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
     os.chmod(folder, 0o755)
     for path in readable():
@@ -174,16 +167,11 @@ def build_root(folder: str, hidden: Sequence[Path]) -> None:
     linux.mount("", folder, flags=linux.MS_REMOUNT | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
 
 
-# ------------------------------------------------------------------------------------------------------ in each child
-
-
 def confine(isolation: Isolation, limits: Limits, scratch: str, hidden: Sequence[Path] = ()) -> None:
     """Give up, for good, all rights but those that an answer needs; `scratch` is the one folder to write to.
 
     Raises `OSError` if something that `isolation` promises cannot be had.
     """
-    from course_utils.grading.sandbox import linux
-
     if isolation.root:
         linux.unshare(linux.CLONE_NEWNS)
         options = f"size={limits.disk},nr_inodes=4096,mode=777"
@@ -210,8 +198,6 @@ def confine_kernel(folders: Sequence[Path], limits: Limits) -> None:
     limit_resources(limits)
     if sys.platform != "linux":
         return
-    from course_utils.grading.sandbox import linux
-
     if version := linux.landlock_version():
         isolation = Isolation(landlock=version)
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
@@ -221,11 +207,7 @@ def confine_kernel(folders: Sequence[Path], limits: Limits) -> None:
 
 def kernel_words() -> str:
     """The line of the report for the kernel engine."""
-    version = 0
-    if sys.platform == "linux":
-        from course_utils.grading.sandbox import linux
-
-        version = linux.landlock_version()
+    version = linux.landlock_version() if sys.platform == "linux" else 0
     files = f", Landlock {version} for the thread that runs the cells" if version else ""
     return (
         f"isolation: a kernel for each exercise, deadlines, limits on memory and files where there are such{files}; "
@@ -264,9 +246,6 @@ def limit_resources(limits: Limits, own_user: bool = False) -> None:
 
 
 def _rules(isolation: Isolation, scratch: str, hidden: Sequence[Path]) -> dict[str, int]:
-    """For Landlock: which paths may be read, and that the scratch folder and nothing else may be written."""
-    from course_utils.grading.sandbox import linux
-
     write_null = linux.READ | (1 << 1)
     everything = linux.everything(isolation.landlock)
     if isolation.root:  # nothing else is there
@@ -279,7 +258,6 @@ def _rules(isolation: Isolation, scratch: str, hidden: Sequence[Path]) -> dict[s
 
 
 def _spare(hidden: Sequence[Path]) -> Iterator[str]:
-    """What is readable, without `hidden`: of a folder with something hidden in it, all the rest."""
     secret = [os.path.realpath(path) for path in hidden]
 
     def walk(path: str) -> Iterator[str]:
@@ -296,11 +274,16 @@ def _spare(hidden: Sequence[Path]) -> Iterator[str]:
         yield from walk(path)
 
 
-def make_scratch(isolation: Isolation) -> contextlib.AbstractContextManager[str]:
+@contextlib.contextmanager
+def make_scratch(isolation: Isolation) -> Iterator[str]:
     """The folder in which an answer may write; empty, and gone after the block."""
     if isolation.root:
-        return contextlib.nullcontext(choose_scratch())
-    return _temporary_folder(isolation.user)
+        yield choose_scratch()
+        return
+    with tempfile.TemporaryDirectory(prefix="course-scratch-", ignore_cleanup_errors=True) as folder:
+        if isolation.user:
+            os.chown(folder, isolation.user, isolation.user)
+        yield folder
 
 
 @functools.cache
@@ -308,11 +291,3 @@ def choose_scratch() -> str:
     """Where the scratch folder is in a root of its own: not where it would hide a course or a Python."""
     needed = readable()
     return next(place for place in SCRATCH if not any(path.startswith(place + "/") for path in needed))
-
-
-@contextlib.contextmanager
-def _temporary_folder(user: int) -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="course-scratch-", ignore_cleanup_errors=True) as folder:
-        if user:
-            os.chown(folder, user, user)
-        yield folder
