@@ -19,7 +19,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_utils.authoring import readme
-from course_utils.authoring.source import CELL_METADATA, FOLDER, KERNELSPEC, LANGUAGE_INFO, choose, learner, place
+from course_utils.authoring.source import FOLDER, KERNELSPEC, LANGUAGE_INFO, choose, learner, place
 from course_utils.root import CourseError, write_whole
 
 CELL_SECONDS = 120  # a cell that runs longer than this stops the build
@@ -167,21 +167,17 @@ def find_problems(notebook: NotebookNode) -> list[str]:
     """What makes an executed `notebook` unfit to be committed, one sentence each.
 
     Errors, cells not run in order, metadata of a machine or a run, outputs that would be different elsewhere or
-    tomorrow, widgets that a page without a kernel could not show, pictures without words.
+    tomorrow, widgets and pictures without words.
     """
     problems = []
     if notebook.metadata != {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}:
         problems.append(f"the notebook has metadata of a run or a machine: {dict(notebook.metadata)}")
-    count = 0
-    for number, cell in enumerate(notebook.cells, start=1):
-        where = f"cell {number} ({cell.id})"
-        if extra := set(cell.metadata) - set(CELL_METADATA):
-            problems.append(f"{where} has metadata that the source does not set: {', '.join(sorted(extra))}")
-        if cell.cell_type == "code":
-            count += 1
-            if cell.execution_count != count:
-                problems.append(f"{where} has execution count {cell.execution_count}; in a clean run it is {count}")
-            problems += [f"{where} {problem}" for output in cell.outputs for problem in _output_problems(output)]
+    code = [(number, cell) for number, cell in enumerate(notebook.cells, start=1) if cell.cell_type == "code"]
+    for count, (number, cell) in enumerate(code, start=1):
+        found = [problem for output in cell.outputs for problem in _output_problems(output)]
+        if cell.execution_count != count:
+            found.append(f"has execution count {cell.execution_count}; in a clean run it is {count}")
+        problems += [f"cell {number} ({cell.id}) {problem}" for problem in found]
     return problems
 
 
@@ -189,8 +185,6 @@ def _output_problems(output: NotebookNode) -> Iterator[str]:
     if output.output_type == "error":
         yield f"raised {output.ename}: {output.evalue}"
     data, metadata = output.get("data", {}), output.get("metadata", {})
-    if WIDGET_VIEW in data:
-        yield "has the saved view of a widget, which shows nothing without a kernel or a network"
     if metadata.get(WIDGET) and not data.get("text/plain", "").strip():
         yield "displays a widget without a sentence as text/plain for pages that cannot show it"
     for mime in {"image/png", "image/jpeg"} & set(data):  # an SVG carries its words itself

@@ -56,8 +56,7 @@ def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instruct
 
 def compose(path: Path) -> NotebookNode:
     """The lesson `path` with its reference answers, its notes and an appendix; not run."""
-    cells = source.answer_cells(learner(path), path.stem)
-    answers = {each.name: each.source for each in exercises_of(number_of(path)) if each.name in cells}
+    answers = {each.name: each.source for each in exercises_of(number_of(path))}
     notebook = source.answered(path, answers, instructor=True)
     for cell in notebook.cells:
         if "instructor" in tags_of(cell):
@@ -76,11 +75,9 @@ def write_appendix(number: int) -> str:
     ]
     if predictions := predictions_of(number):
         parts += ["### The predictions", *map(describe_answers, predictions)]
-    if exercises := exercises_of(number):
-        parts.append("### Mistakes your students will make")
-        for each in exercises:
-            points = f"{each.points} point" + ("s" if each.points > 1 else "")
-            parts.append(f"**{each.name}** ({points})\n\n{describe_mistakes(each)}")
+    parts.append("### Mistakes your students will make")
+    for each in exercises_of(number):
+        parts.append(f"**{each.name}** ({each.points} point{'s'[: each.points > 1]})\n\n{describe_mistakes(each)}")
     return "\n\n".join(parts)
 
 
@@ -114,33 +111,27 @@ def write_handout(
     if not lesson:
         raise CourseError("Say which lesson:  make handout LESSON=07")
     (path,) = choose([lesson])
-    chosen = {name: value for name, value in zip(PARAMETERS, (network, image, layer), strict=True) if value}
-    if not chosen:
-        target = folder / f"{path.stem}.html"
-        write_whole(target, make_page(read_built(path)))
-        say_written(target, "the lesson as a page, as it was built.")
-        return 0
-    if not _takes_parameters(path):
-        able = ", ".join(each.stem[:2] for each in choose([]) if _takes_parameters(each))
-        raise CourseError(
-            f"Lesson {path.stem[:2]} looks into no picture: NETWORK, IMAGE and LAYER go with {able}. "
-            f"Without them:  make handout LESSON={path.stem[:2]}"
-        )
-    note = _look_first(network, image, layer)
-    if image:
-        chosen["own_image"] = Path(image).name  # it lies in the folder of the run; the page names no other
-        note = f"{note} The picture is {Path(image).name}.".strip()
-    notebook = build.run(learner(path), path.stem, chosen, [Path(image)] if image else [])
-    named = "-".join(re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer) if part)
-    target = folder / f"{path.stem}-{named}.html"
-    write_whole(target, make_page(notebook, note))
-    say_written(target, f"the lesson, run with your choice. See {SECTION!r} in it. {note}".strip())
+    photo = Path(image).name  # it lies in the folder of the run; the page names no other
+    chosen = {name: value for name, value in zip(PARAMETERS, (network, photo, layer), strict=True) if value}
+    if chosen:
+        if not _takes_parameters(path):
+            able = ", ".join(each.stem[:2] for each in choose([]) if _takes_parameters(each))
+            raise CourseError(
+                f"Lesson {path.stem[:2]} looks into no picture: NETWORK, IMAGE and LAYER go with {able}. "
+                f"Without them:  make handout LESSON={path.stem[:2]}"
+            )
+        about = " ".join([*_look_first(network, image, layer), *([f"The picture is {photo}."] if image else [])])
+        notebook = build.run(learner(path), path.stem, chosen, [Path(image)] if image else [])
+        said = f"the lesson, run with your choice. See {SECTION!r} in it. {about}".strip()
+    else:
+        notebook, about, said = read_built(path), "", "the lesson as a page, as it was built."
+    named = "".join("-" + re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer) if part)
+    target = folder / f"{path.stem}{named}.html"
+    # `about` becomes a box on top, which leads to the section that it is about.
+    flat = page.flatten_outputs(notebook)
+    write_whole(target, page.export(flat, title_of(notebook), about=about, section=SECTION))
+    say_written(target, said)
     return 0
-
-
-def make_page(notebook: NotebookNode, about: str = "") -> str:
-    """The page of a run lesson; with `about`, a box on top says so and leads to the section that it is about."""
-    return page.export(page.flatten_outputs(notebook), title_of(notebook), about=about, section=SECTION)
 
 
 def _takes_parameters(path: Path) -> bool:
@@ -148,7 +139,7 @@ def _takes_parameters(path: Path) -> bool:
     return bool(cells) and all(re.search(rf"^{name} = ", cells[0], re.MULTILINE) for name in PARAMETERS)
 
 
-def _look_first(network: str, image: str, layer: str) -> str:
+def _look_first(network: str, image: str, layer: str) -> list[str]:
     """Look once, which takes seconds, before the lesson is run, which takes a minute; returns where weights are from.
 
     Trained weights are downloaded into torch's cache if they can be had.
@@ -170,4 +161,4 @@ def _look_first(network: str, image: str, layer: str) -> str:
         look = look_at(network or "picture_net", picture, layer)
     except (ValueError, RuntimeError, LookupError) as error:
         raise CourseError(f"{option}: {error}.") from None
-    return f"{look.network.note}{reason}" if network else ""
+    return [f"{look.network.note}{reason}"] if network else []

@@ -45,9 +45,8 @@ def export(folder: Path) -> list[Path]:
     if not written[0].exists():
         written[0].write_text(CONFIG, encoding="utf-8")
     for source in sources():
-        if exercises := exercises_of(number_of(source)):
-            written.append(folder / "source" / source.stem / f"{source.stem}.ipynb")
-            build.write(make_assignment(source, exercises), written[-1])
+        written.append(folder / "source" / source.stem / f"{source.stem}.ipynb")
+        build.write(make_assignment(source, exercises_of(number_of(source))), written[-1])
     return written
 
 
@@ -60,19 +59,18 @@ def make_assignment(source: Path, exercises: Iterable[Exercise]) -> NotebookNode
     answers = answer_cells(notebook, source.stem)
     checks = {called_with(cell.source, "check"): cell for cell in notebook.cells if "check" in tags_of(cell)}
     for exercise in exercises:
-        answer, check = answers[exercise.name], checks[exercise.name]
+        answer, check, common = answers[exercise.name], checks[exercise.name], {"schema_version": 3, "task": False}
         answer.source = mark_solution(answer.source, exercise.source)
+        answer.metadata["nbgrader"] = common | {
+            "grade_id": exercise.name,
+            "solution": True,
+            "grade": False,
+            "locked": False,
+        }
         check.source = TEST.format(name=exercise.name)
-        answer.metadata["nbgrader"] = _metadata(exercise.name, solution=True, grade=False)
-        check.metadata["nbgrader"] = _metadata(f"{exercise.name}-check", solution=False, grade=True)
-        check.metadata["nbgrader"]["points"] = exercise.points
+        check.metadata["nbgrader"] = common | {"grade_id": f"{exercise.name}-check", "points": exercise.points}
+        check.metadata["nbgrader"] |= {"solution": False, "grade": True, "locked": True}
     return notebook
-
-
-def _metadata(grade_id: str, *, solution: bool, grade: bool) -> dict[str, object]:
-    """nbgrader's metadata of a cell: of an answer, or of a test."""
-    flags = {"solution": solution, "grade": grade, "locked": grade, "task": False}
-    return {"schema_version": 3, "grade_id": grade_id, **flags}
 
 
 def mark_solution(skeleton: str, answer: str) -> str:
@@ -85,19 +83,19 @@ def mark_solution(skeleton: str, answer: str) -> str:
     lines = answer.rstrip("\n").splitlines()
     for first, last in reversed(_solution_spans(ast.parse(answer).body[0], methods)):
         indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
-        lines[first : last + 1] = [indent + BEGIN, *lines[first : last + 1], indent + END]
+        lines[first:last] = [indent + BEGIN, *lines[first:last], indent + END]
     return "\n".join(lines)
 
 
 def _solution_spans(node: ast.FunctionDef | ast.ClassDef, methods: set[str]) -> list[tuple[int, int]]:
-    """The runs of lines (from 0, both ends included) of a definition that are its solution."""
+    """The runs of lines (from 0, the last not included) of a definition that are its solution."""
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
     if isinstance(node, ast.FunctionDef):
-        return [(_first_line(body[0]), body[-1].end_lineno - 1)]
+        return [(_first_line(body[0]), body[-1].end_lineno)]
     spans: list[tuple[int, int]] = []
     for each in body:
         known = isinstance(each, ast.FunctionDef) and each.name in methods
-        spans += _solution_spans(each, methods) if known else [(_first_line(each), each.end_lineno - 1)]
+        spans += _solution_spans(each, methods) if known else [(_first_line(each), each.end_lineno)]
     return spans
 
 

@@ -16,7 +16,7 @@ from nbconvert import HTMLExporter, SlidesExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 
-from course_utils.authoring.build import WIDGET, WIDGET_VIEW
+from course_utils.authoring.build import WIDGET
 from course_utils.authoring.source import called_with, tags_of
 from course_utils.exercises.engine import Prediction, find_prediction
 from course_utils.root import ASSETS, CourseError
@@ -32,7 +32,7 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code" and "predict" in tags_of(cell):
             question = show_prediction(find_prediction(called_with(cell.source, "predict")))
             cell.outputs = [nbformat.v4.new_output("display_data", data={"text/html": question})]
-            hide_code(cell)
+            cell.metadata["transient"] = {"remove_source": True}
         for output in cell.get("outputs", []):
             if "data" in output:
                 output.data = NotebookNode(_flatten(output))
@@ -40,29 +40,17 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
 
 
 def _flatten(output: NotebookNode) -> dict[str, str]:
-    data, picture = output.data, _picture(output)
-    words = data.get("text/plain", "")
-    if picture and (WIDGET_VIEW in data or output.metadata.get(WIDGET)):
+    data, metadata = output.data, output.metadata
+    words, picture = data.get("text/plain", ""), data.get("image/svg+xml", "")  # an SVG carries its words itself
+    for mime in {"image/png", "image/jpeg"} & set(data):
+        alt = html.escape(metadata.get(mime, {}).get("alt") or metadata.get("alt") or words)
+        picture = f'<img alt="{alt}" src="data:{mime};base64,{data[mime]}">'.replace("\n", "")
+    if picture and metadata.get(WIDGET):
         caption = "<br>".join(html.escape(line) for line in words.strip().splitlines())
         return {"text/html": f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"}
     if "text/html" in data:
         return {"text/html": data["text/html"]}
     return {"text/html": f"<figure>{picture}</figure>"} if picture else {"text/plain": words}
-
-
-def _picture(output: NotebookNode) -> str:
-    """The output's picture as HTML with its words, or an empty string where it has none."""
-    data = output.data
-    for mime in {"image/png", "image/jpeg"} & set(data):
-        words = output.metadata.get(mime, {}).get("alt") or output.metadata.get("alt") or data.get("text/plain", "")
-        code = data[mime].replace("\n", "")
-        return f'<img alt="{html.escape(words)}" src="data:{mime};base64,{code}">'
-    return data.get("image/svg+xml", "")  # an SVG carries its words itself
-
-
-def hide_code(cell: NotebookNode) -> None:
-    """Change `cell`: a page shows its outputs only."""
-    cell.metadata["transient"] = {"remove_source": True}
 
 
 def show_prediction(prediction: Prediction) -> str:
