@@ -1,7 +1,6 @@
 """The committed notebooks are what their sources give, run the same everywhere, and leave nothing behind."""
 
 import base64
-import html
 import io
 import json
 import re
@@ -54,24 +53,17 @@ def test_the_answered_edition_runs_twice_in_one_kernel(lesson, tmp_path):
     assert run_twice(source.answered(lesson, answers), tmp_path) == []
 
 
-@pytest.mark.slow
 @each_lesson
-def test_plain_nbconvert_shows_each_widget_without_a_network(lesson):
-    """With nbconvert's own settings: each explorer's picture, and each prediction with the call that commits."""
-    from nbconvert import HTMLExporter
-
-    notebook = nbformat.read(built(lesson), as_version=4)
-    page, _ = HTMLExporter().from_notebook_node(notebook)
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+def test_a_page_without_a_kernel_shows_each_widget_and_how_to_commit_to_each_prediction(lesson):
+    cells = nbformat.read(built(lesson), as_version=4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
     widgets = [output.data for output in outputs if output.get("metadata", {}).get(build.WIDGET)]
     assert widgets
     for data in widgets:
-        drawn = data.get("image/svg+xml", "").encode()
-        shown = base64.b64encode(drawn).decode() or data.get("image/png") or data["text/html"]
-        assert shown.replace("\n", "") in page.replace("\n", "")
+        assert {"image/svg+xml", "image/png", "text/html"} & data.keys()
+        assert not re.search(r"Widget\(|Box\(", data["text/plain"])
     for prediction in predictions_of(source.number_of(lesson)):
-        assert html.escape(f'predict("{prediction.name}", ', quote=False) in page
-    assert re.findall(rf"Widget\(|Box\(children|{build.WIDGET_VIEW}", page) == []
+        assert any(f'predict("{prediction.name}", ' in data["text/plain"] for data in widgets)
 
 
 def drawn(*, line=True, shift=0, size=(320, 240), noise=0.0, text="gradient"):
@@ -96,23 +88,25 @@ BLANK, CLEAR = Image.new("RGB", (40, 40), "white"), Image.new("RGBA", (40, 40), 
 
 
 @pytest.mark.parametrize(
-    ("reference", "found", "why"),
+    ("found", "why"),
     [
-        pytest.param(drawn(), drawn(), None, id="the same"),
-        pytest.param(png(BLANK), png(CLEAR), None, id="transparent on white"),
-        pytest.param(drawn(), drawn(noise=2.0), None, id="a little noise"),
-        pytest.param(drawn(), drawn(size=(322, 241)), None, id="2 pixels wider"),
-        pytest.param(drawn(), drawn(shift=1), None, id="shifted by a pixel"),
-        pytest.param(drawn(), drawn(line=False), "in one block", id="a line is missing"),
-        pytest.param(drawn(), drawn(shift=6), "in one block", id="shifted"),
-        pytest.param(drawn(), drawn(size=(340, 240)), "the size is 340 x 240 pixels instead of 320 x 240", id="wider"),
-        pytest.param(drawn(), drawn(noise=60.0), "in the mean", id="noise"),
-        pytest.param(drawn(), drawn(text="GRADIENTS OF W"), "in one block", id="another title"),
+        (png(CLEAR), "the size is 40 x 40 pixels instead of 320 x 240"),
+        (drawn(), None),
+        (drawn(noise=2.0), None),
+        (drawn(size=(322, 241)), None),
+        (drawn(shift=1), None),
+        (drawn(line=False), "in one block"),
+        (drawn(shift=6), "in one block"),
+        (drawn(size=(323, 240)), "the size is 323 x 240 pixels instead of 320 x 240"),
+        (drawn(noise=60.0), "in the mean"),
+        (drawn(text="GRADIENTS OF W"), "in one block"),
     ],
+    ids=range(10),
 )
-def test_pictures_are_compared_by_what_they_show(reference, found, why):
-    difference = picture_difference(reference, found)
+def test_pictures_are_compared_by_what_they_show(found, why):
+    difference = picture_difference(drawn(), found)
     assert why in difference if why else difference is None
+    assert picture_difference(png(BLANK), png(CLEAR)) is None, "transparent is white"
 
 
 NBVAL_SOURCE = """\

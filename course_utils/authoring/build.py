@@ -28,8 +28,8 @@ WIDGET = "widget"  # in an output's metadata: there is a widget in its place whe
 INJECTED = "injected-parameters"  # papermill's tag for the cell that sets the parameters
 
 # What a reader's shell may set and an output could depend on.
-_UNSET = {"CLICOLOR", "COLUMNS", "FORCE_COLOR", "LINES", "MATPLOTLIBRC", "MPLBACKEND", "NO_COLOR"}
-_UNSET |= {"PYTHONHASHSEED", "PYTHONSTARTUP", "PYTHONWARNINGS"}
+_UNSET = "CLICOLOR COLUMNS FORCE_COLOR LINES MATPLOTLIBRC MPLBACKEND NO_COLOR".split()
+_UNSET += ["PYTHONHASHSEED", "PYTHONSTARTUP", "PYTHONWARNINGS"]
 
 # What must never stand in an output, because it is different elsewhere or tomorrow, or says nothing to a blind reader.
 _UNFIT = {
@@ -86,26 +86,25 @@ def run(
         for file in files:
             shutil.copyfile(file, folder / "empty" / file.name)
         nbformat.write(source, folder / "in.ipynb")
-        # Kernels inherit this process's environment.
-        with mock.patch.dict(os.environ, kernel_environment(folder), clear=True):
-            try:
+        try:  # the kernel inherits this process's environment
+            with mock.patch.dict(os.environ, kernel_environment(folder), clear=True):
                 executed = papermill.execute_notebook(
                     folder / "in.ipynb",
                     folder / "out.ipynb",
-                    parameters=dict(parameters or {}),
+                    parameters=parameters,
                     cwd=folder / "empty",
                     kernel_name=KERNELSPEC["name"],
                     progress_bar=False,
                     execution_timeout=CELL_SECONDS,
                     extra_arguments=["--IPKernelApp.log_level=40"],  # errors only: warnings are not for the reader
                 )
-            except PapermillExecutionError as error:
-                where = place(lesson, error.cell_index + 1, error.source)
-                traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
-                raise CourseError(f"{where} raised {error.ename}: {error.evalue}\n{traceback}") from None
-            except (CellTimeoutError, DeadKernelError) as error:
-                why = f"ran longer than {CELL_SECONDS} s" if isinstance(error, CellTimeoutError) else "ended the kernel"
-                raise CourseError(f"{lesson}: a cell {why}\n{error}") from None
+        except PapermillExecutionError as error:
+            where = place(lesson, error.cell_index + 1, error.source)
+            traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
+            raise CourseError(f"{where} raised {error.ename}: {error.evalue}\n{traceback}") from None
+        except (CellTimeoutError, DeadKernelError) as error:
+            why = f"ran longer than {CELL_SECONDS} s" if isinstance(error, CellTimeoutError) else "ended the kernel"
+            raise CourseError(f"{lesson}: a cell {why}\n{error}") from None
     notebook = tidy(executed, source)
     if not parameters and (problems := find_problems(notebook)):
         raise CourseError("\n".join(f"{lesson}, {problem}" for problem in problems))
@@ -118,10 +117,8 @@ def kernel_environment(folder: Path) -> dict[str, str]:
     IPython's profile (start-up files, history) is a new one in `folder`.
     """
     environment = {key: value for key, value in os.environ.items() if key not in _UNSET}
-    environment["COURSE_PROGRESS"] = "off"
-    environment["IPYTHONDIR"] = str(folder / "ipython")
-    environment["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's python3 kernel, not one in the home folder
-    return environment
+    environment |= {"COURSE_PROGRESS": "off", "IPYTHONDIR": str(folder / "ipython")}
+    return environment | {"JUPYTER_PREFER_ENV_PATH": "1"}  # this environment's kernel, not one in the home folder
 
 
 def tidy(executed: NotebookNode, source: NotebookNode) -> NotebookNode:
@@ -156,10 +153,13 @@ def merge_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
     merged: list[NotebookNode] = []
     for is_stream, group in groupby(outputs, key=lambda output: output.output_type == "stream"):
         found = list(group)
-        for name in ("stdout", "stderr") if is_stream else ():
-            if text := "".join(output.text for output in found if output.name == name):
-                merged.append(nbformat.v4.new_output("stream", name=name, text=text))
-        merged += [] if is_stream else found
+        texts = {
+            name: "".join(each.text for each in found if each.name == name)
+            for name in ("stdout", "stderr")
+            if is_stream
+        }
+        streams = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in texts.items() if text]
+        merged += streams if is_stream else found
     return merged
 
 
@@ -190,9 +190,9 @@ def _output_problems(output: NotebookNode) -> Iterator[str]:
     for mime in {"image/png", "image/jpeg"} & set(data):  # an SVG carries its words itself
         if not (metadata.get(mime, {}).get("alt") or metadata.get("alt") or "text/html" in data):
             yield "shows a picture without alt text: IPython.display.Image takes alt="
-    readable = [str(value) for mime, value in data.items() if mime.startswith("text/") or mime == "image/svg+xml"]
-    for text in [output.get("text", ""), *readable]:
-        for what, pattern in _UNFIT.items():
+    readable = [value for mime, value in data.items() if mime.startswith("text/") or mime == "image/svg+xml"]
+    for what, pattern in _UNFIT.items():
+        for text in [output.get("text", ""), *readable]:
             yield from (f"shows {what}: {found.group(0)[:80]}" for found in pattern.finditer(text))
 
 

@@ -45,13 +45,11 @@ def choose(names: Sequence[str], folder: Path = FOLDER) -> list[Path]:
     Raises `CourseError` for a name that no lesson has.
     """
     known = {path.stem: path for path in sources(folder)}
-    chosen = []
-    for stem in [Path(name).stem for name in names]:
-        found = [path for each, path in known.items() if stem in (each, each[:2])]
-        if not found:
+    numbers = {stem[:2]: path for stem, path in known.items()}
+    for stem in (stems := [Path(name).stem for name in names]):
+        if stem not in known | numbers:
             raise CourseError(f"There is no lesson {stem}{_there_is(stem, known)}.")
-        chosen += found
-    return chosen if names else list(known.values())
+    return [(known | numbers)[stem] for stem in stems or known]
 
 
 def number_of(path: Path) -> int:
@@ -64,21 +62,19 @@ def read_source(path: Path) -> NotebookNode:
 
     Raises `CourseError` if a tagged cell has no name of its own to be called by, or two cells would have one id.
     """
-    text = jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent")
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)})
-    owners: dict[str, int] = {}
-    for number, cell in enumerate(text.cells, start=1):
-        where = place(path.stem, number, cell.source)
+    cells: dict[str, NotebookNode] = {}
+    for cell in jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent").cells:
+        where = place(path.stem, len(cells) + 1, cell.source)
         cell.id = _lasting_id(cell, where)
-        if cell.id in owners:
+        if cell.id in cells:
             raise CourseError(
-                f"{where}: it would have the same id ({cell.id}) as cell {owners[cell.id]}, because both have the same "
-                "text or name. Change one, or give one a name of its own: `# %% the name`"
+                f"{where}: it would have the same id ({cell.id}) as cell {[*cells].index(cell.id) + 1}, because both have "
+                "the same text or name. Change one, or give one a name of its own: `# %% the name`"
             )
-        owners[cell.id] = number
         cell.metadata = NotebookNode({key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata})
-        notebook.cells.append(cell)
-    return notebook
+        cells[cell.id] = cell
+    metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
+    return nbformat.v4.new_notebook(cells=list(cells.values()), metadata=metadata)
 
 
 def learner(path: Path) -> NotebookNode:
@@ -120,7 +116,7 @@ def answer_cells(notebook: NotebookNode, lesson: str = "the notebook") -> dict[s
     """
     found: dict[str, NotebookNode] = {}
     for number, cell in enumerate(notebook.cells, start=1):
-        if cell.cell_type == "code" and "answer" in tags_of(cell):
+        if "answer" in tags_of(cell):
             name = defined_name(cell.source, where := place(lesson, number, cell.source))
             if name in found:
                 raise CourseError(f"{where}: another answer cell defines {name} already.")
@@ -161,18 +157,16 @@ def called_with(source: str, function: str, where: str = "the cell") -> str | No
 
 
 def _lasting_id(cell: NotebookNode, where: str) -> str:
-    """An id that depends on this cell's text alone, so that a change to one cell leaves the ids of all others."""
     tags = tags_of(cell)
     if title := cell.metadata.get("title"):
         return _slug(title)
-    if cell.cell_type == "code" and "answer" in tags:
+    if "answer" in tags:
         return _slug(f"answer-{defined_name(cell.source, where)}")
-    for tag in ("check", "predict"):
-        if cell.cell_type == "code" and tag in tags:
-            name = called_with(cell.source, tag, where)
-            if name is None:
-                raise CourseError(f"{where}: a cell tagged `{tag}` must call {tag}(…) with a name; this one does not.")
-            return _slug(f"{tag}-{name}")
+    for tag in {"check", "predict"} & set(tags):
+        name = called_with(cell.source, tag, where)
+        if name is None:
+            raise CourseError(f"{where}: a cell tagged `{tag}` must call {tag}(…) with a name; this one does not.")
+        return _slug(f"{tag}-{name}")
     if "parameters" in tags:
         return "parameters"  # papermill takes one such cell
     kind = next((tag for tag in ("setup", "explore") if tag in tags), {"markdown": "text"}.get(cell.cell_type, "code"))
