@@ -115,7 +115,7 @@ def helpers_of(function: Callable) -> str:
 
 def notebook_with(lesson: Lesson, answers: Mapping[str, str]) -> nbformat.NotebookNode:
     """The learner's notebook of the lesson with these answers in their cells."""
-    return source.put_answers(source.learner(lesson.path), answers, lesson.name)
+    return source.put_answers(source.learner(lesson.path), answers)
 
 
 def add_cell(notebook: nbformat.NotebookNode, source: str, at: int = 1) -> None:

@@ -171,11 +171,12 @@ def test_page_and_slides_stand_alone_and_have_all_of_a_lesson(lesson, made, caps
 def test_formulas_are_mathml_and_links_to_other_lessons_are_words():
     text = "# T\n\nThe *weight* $w_k$,\n\n$$\\underbrace{a}_{b}$$\n\nIn [lesson two](02_x.ipynb), [torch](https://a.b)."
     lesson = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
-    made = page.export(lesson, "T", about="With <resnet34>.", section="Your network, your picture")
+    made = page.export(lesson, about="With <resnet34>.")
     assert "<msub><mi>w</mi><mi>k</mi></msub>" in made
     assert 'display="block"' in made
     assert '<mo stretchy="true">' in made
     assert "$" not in made.split("<body>")[1]
+    assert "<title>T</title>" in made
     assert "In lesson two," in made
     assert '<a href="https://a.b">torch</a>' in made
     assert 'With &lt;resnet34&gt;. What it shows: <a href="#Your-network,-your-picture">' in made

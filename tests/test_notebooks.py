@@ -66,47 +66,35 @@ def test_a_page_without_a_kernel_shows_each_widget_and_how_to_commit_to_each_pre
         assert any(f'predict("{prediction.name}", ' in data["text/plain"] for data in widgets)
 
 
-def drawn(*, line=True, shift=0, size=(320, 240), noise=0.0, text="gradient"):
-    """A PNG like a small figure: a frame, a thick line, some text."""
-    image = Image.new("RGB", size, "white")
+def drawn(*, line=True, shift=0, size=(320, 240), noise=0.0, mode="RGB"):
+    """A PNG like a small figure on white or on nothing: a frame, a thick line."""
+    image = Image.new("RGB", size, "white") if mode == "RGB" else Image.new("RGBA", size, (0, 0, 0, 0))
     draw = ImageDraw.Draw(image)
     draw.rectangle((30 + shift, 20 + shift, 290 + shift, 210 + shift), outline="black")
-    draw.text((120 + shift, 4 + shift), text, fill="black")
     if line:
         draw.line((40 + shift, 200 + shift, 280 + shift, 40 + shift), fill="#1f77b4", width=3)
-    pixels = np.asarray(image, dtype=float) + noise * np.random.default_rng(0).standard_normal((size[1], size[0], 3))
-    return png(Image.fromarray(pixels.clip(0, 255).astype("uint8")))
-
-
-def png(image):
+    if noise:
+        pixels = np.asarray(image) + noise * np.random.default_rng(0).standard_normal((size[1], size[0], 3))
+        image = Image.fromarray(pixels.clip(0, 255).astype("uint8"))
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-BLANK, CLEAR = Image.new("RGB", (40, 40), "white"), Image.new("RGBA", (40, 40), (0, 0, 0, 0))
-
-
 @pytest.mark.parametrize(
-    ("found", "why"),
+    ("change", "why"),
     [
-        (png(CLEAR), "the size is 40 x 40 pixels instead of 320 x 240"),
-        (drawn(), None),
-        (drawn(noise=2.0), None),
-        (drawn(size=(322, 241)), None),
-        (drawn(shift=1), None),
-        (drawn(line=False), "in one block"),
-        (drawn(shift=6), "in one block"),
-        (drawn(size=(323, 240)), "the size is 323 x 240 pixels instead of 320 x 240"),
-        (drawn(noise=60.0), "in the mean"),
-        (drawn(text="GRADIENTS OF W"), "in one block"),
+        ({"noise": 2.0, "shift": 1, "size": (322, 241)}, None),
+        ({"mode": "RGBA"}, None),
+        ({"line": False}, "in one block"),
+        ({"shift": 6}, "in one block"),
+        ({"size": (323, 240)}, "the size is 323 x 240 pixels instead of 320 x 240"),
+        ({"noise": 60.0}, "in the mean"),
     ],
-    ids=range(10),
 )
-def test_pictures_are_compared_by_what_they_show(found, why):
-    difference = picture_difference(drawn(), found)
+def test_pictures_are_compared_by_what_they_show(change, why):
+    difference = picture_difference(drawn(), drawn(**change))
     assert why in difference if why else difference is None
-    assert picture_difference(png(BLANK), png(CLEAR)) is None, "transparent is white"
 
 
 NBVAL_SOURCE = """\

@@ -28,8 +28,8 @@ WIDGET = "widget"  # in an output's metadata: there is a widget in its place whe
 INJECTED = "injected-parameters"  # papermill's tag for the cell that sets the parameters
 
 # What a reader's shell may set and an output could depend on.
-_UNSET = "CLICOLOR COLUMNS FORCE_COLOR LINES MATPLOTLIBRC MPLBACKEND NO_COLOR".split()
-_UNSET += ["PYTHONHASHSEED", "PYTHONSTARTUP", "PYTHONWARNINGS"]
+_UNSET = {"CLICOLOR", "COLUMNS", "FORCE_COLOR", "LINES", "MATPLOTLIBRC", "MPLBACKEND", "NO_COLOR"}
+_UNSET |= {"PYTHONHASHSEED", "PYTHONSTARTUP", "PYTHONWARNINGS"}
 
 # What must never stand in an output, because it is different elsewhere or tomorrow, or says nothing to a blind reader.
 _UNFIT = {
@@ -55,9 +55,8 @@ def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Pa
             differences = find_differences(path, built)
             if (differences or lessons) and not check:
                 write(run(learner(path), path.stem), built)
-                print(f"{path.stem}: built in {time.perf_counter() - start:.1f} s")
-            else:
-                print("\n".join(differences) or f"{path.stem}: up to date")
+                differences = [f"{path.stem}: built in {time.perf_counter() - start:.1f} s"]
+            print("\n".join(differences) or f"{path.stem}: up to date")
             failed |= bool(differences and check)
         except CourseError as error:
             print(f"{path.stem}: not built. {error}", file=sys.stderr)
@@ -126,23 +125,18 @@ def tidy(executed: NotebookNode, source: NotebookNode) -> NotebookNode:
 
     Of a widget, its still picture and its words are kept: a saved view would show nothing without a kernel.
     """
-    notebook = nbformat.v4.new_notebook(metadata=copy.deepcopy(source.metadata))
-    originals = {cell.id: cell for cell in source.cells}
-    injected = nbformat.v4.new_code_cell(id=INJECTED, metadata={"tags": [INJECTED]})
-    count = 0
-    for ran in executed.cells:
-        cell = copy.deepcopy(originals.get(ran.id, injected))
-        cell.source = ran.source
-        if cell.cell_type == "code":
-            count += 1
-            cell.update(execution_count=count, outputs=merge_streams(copy.deepcopy(ran.outputs)))
-            for output in cell.outputs:
-                if output.output_type == "execute_result":
-                    output.execution_count = count
-                if output.get("data", {}).pop(WIDGET_VIEW, None) is not None:
-                    output.metadata[WIDGET] = True
-        notebook.cells.append(cell)
-    return notebook
+    cells, known = copy.deepcopy(executed.cells), {cell.id: copy.deepcopy(cell.metadata) for cell in source.cells}
+    for cell in cells:
+        cell.id = cell.id if cell.id in known else INJECTED
+        cell.metadata = known.get(cell.id, NotebookNode(tags=[INJECTED]))
+    for count, cell in enumerate((cell for cell in cells if cell.cell_type == "code"), start=1):
+        cell.update(execution_count=count, outputs=merge_streams(cell.outputs))
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
+            if output.get("data", {}).pop(WIDGET_VIEW, None) is not None:
+                output.metadata[WIDGET] = True
+    return nbformat.v4.new_notebook(cells=cells, metadata=copy.deepcopy(source.metadata))
 
 
 def merge_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
@@ -199,7 +193,7 @@ def _output_problems(output: NotebookNode) -> Iterator[str]:
 def find_differences(path: Path, built: Path) -> list[str]:
     """How the notebook file `built` differs from what the source `path` says, one sentence each; none if it is current.
 
-    Cells are compared by kind, text, tags and id. What the cells printed is not looked at: running them tells.
+    What the cells printed is not looked at: running them tells.
     """
     if not built.exists():
         return [f"{path.stem}: {built.name} was not built yet"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -19,7 +20,6 @@ from course_utils.exercises.engine import Exercise, Prediction, exercises_of, pr
 from course_utils.root import ROOT, CourseError, write_whole
 
 BUILD = ROOT / "build"
-SECTION = "Your network, your picture"
 PARAMETERS = ("own_network", "own_image", "own_layer")
 
 
@@ -31,14 +31,18 @@ def read_built(path: Path, folder: Path = source.FOLDER) -> NotebookNode:
     return nbformat.read(built, as_version=4)
 
 
-def title_of(notebook: NotebookNode) -> str:
-    """The lesson's title: the heading on top."""
-    return notebook.cells[0].source.splitlines()[0].lstrip("# ")
-
-
 def say_written(path: Path, what: str) -> None:
     """Print what was written where, seen from here if it is below."""
     print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}: {what}", flush=True)
+
+
+def write_each(lesson: str | None, target: Path, make: Callable[[Path], str], what: str) -> int:
+    """Write what `make` makes of a lesson (`07`), or of all, to `target` with its name for `NAME`; returns 0."""
+    for path in choose([lesson] if lesson else []):
+        start, file = time.perf_counter(), target.with_name(target.name.replace("NAME", path.stem))
+        write_whole(file, make(path))
+        say_written(file, f"{what} ({time.perf_counter() - start:.0f} s).")
+    return 0
 
 
 def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instructor") -> int:
@@ -46,12 +50,11 @@ def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instruct
 
     Raises `CourseError` for a lesson that is not there, or where a cell fails.
     """
-    for path in choose([lesson] if lesson else []):
-        start, target = time.perf_counter(), folder / f"{path.stem}.ipynb"
-        build.write(build.run(compose(path), path.stem), target)
-        seconds = time.perf_counter() - start
-        say_written(target, f"the lesson with answers and notes for the teacher ({seconds:.0f} s).")
-    return 0
+
+    def make(path: Path) -> str:
+        return nbformat.writes(build.run(compose(path), path.stem))
+
+    return write_each(lesson, folder / "NAME.ipynb", make, "the lesson with answers and notes for the teacher")
 
 
 def compose(path: Path) -> NotebookNode:
@@ -122,14 +125,12 @@ def write_handout(
             )
         about = " ".join([*_look_first(network, image, layer), *([f"The picture is {photo}."] if image else [])])
         notebook = build.run(learner(path), path.stem, chosen, [Path(image)] if image else [])
-        said = f"the lesson, run with your choice. See {SECTION!r} in it. {about}".strip()
+        said = f"the lesson, run with your choice. See {page.SECTION!r} in it. {about}".strip()
     else:
         notebook, about, said = read_built(path), "", "the lesson as a page, as it was built."
     named = "".join("-" + re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer) if part)
     target = folder / f"{path.stem}{named}.html"
-    # `about` becomes a box on top, which leads to the section that it is about.
-    flat = page.flatten_outputs(notebook)
-    write_whole(target, page.export(flat, title_of(notebook), about=about, section=SECTION))
+    write_whole(target, page.export(page.flatten_outputs(notebook), about=about))
     say_written(target, said)
     return 0
 

@@ -1,16 +1,15 @@
 """The lessons as source assignments for nbgrader, for an instructor who already has it.
 
-In `source/LESSON/LESSON.ipynb` an exercise's answer cell holds the reference answer between marks, which `nbgrader
-generate_assignment` replaces by `...`: the skeleton that the lesson comes with. Its check cell is an autograded test
-worth the exercise's points, with a hidden part that nbgrader puts back before it grades: the course's own `check` on
-inputs that nobody has seen. nbgrader runs tests and answers in one process; `make grade` reads the same submissions
-(`submitted/STUDENT/LESSON/LESSON.ipynb`) and keeps them apart.
+An exercise's answer cell holds the reference answer between marks, which `nbgrader generate_assignment` replaces by
+`...`. Its check cell is an autograded test worth the exercise's points, whose hidden part nbgrader puts back before it
+grades: the course's own `check` on inputs that nobody has seen.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -59,17 +58,14 @@ def make_assignment(source: Path, exercises: Iterable[Exercise]) -> NotebookNode
     answers = answer_cells(notebook, source.stem)
     checks = {called_with(cell.source, "check"): cell for cell in notebook.cells if "check" in tags_of(cell)}
     for exercise in exercises:
-        answer, check, common = answers[exercise.name], checks[exercise.name], {"schema_version": 3, "task": False}
+        answer, check = answers[exercise.name], checks[exercise.name]
         answer.source = mark_solution(answer.source, exercise.source)
-        answer.metadata["nbgrader"] = common | {
-            "grade_id": exercise.name,
-            "solution": True,
-            "grade": False,
-            "locked": False,
-        }
         check.source = TEST.format(name=exercise.name)
-        check.metadata["nbgrader"] = common | {"grade_id": f"{exercise.name}-check", "points": exercise.points}
-        check.metadata["nbgrader"] |= {"solution": False, "grade": True, "locked": True}
+        for cell, test in ((answer, False), (check, True)):
+            name = f"{exercise.name}-check" if test else exercise.name
+            flags = {"solution": not test, "grade": test, "locked": test, "task": False}
+            cell.metadata["nbgrader"] = {"schema_version": 3, "grade_id": name, **flags}
+        check.metadata["nbgrader"]["points"] = exercise.points
     return notebook
 
 
@@ -81,23 +77,18 @@ def mark_solution(skeleton: str, answer: str) -> str:
     """
     methods = {node.name for node in ast.parse(skeleton).body[0].body if isinstance(node, ast.FunctionDef)}
     lines = answer.rstrip("\n").splitlines()
-    for first, last in reversed(_solution_spans(ast.parse(answer).body[0], methods)):
-        indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
+    for first, last in reversed(list(_solution_spans(ast.parse(answer).body[0], methods))):
+        indent = re.match(" *", lines[first])[0]
         lines[first:last] = [indent + BEGIN, *lines[first:last], indent + END]
     return "\n".join(lines)
 
 
-def _solution_spans(node: ast.FunctionDef | ast.ClassDef, methods: set[str]) -> list[tuple[int, int]]:
+def _solution_spans(node: ast.FunctionDef | ast.ClassDef, methods: set[str]) -> Iterator[tuple[int, int]]:
     """The runs of lines (from 0, the last not included) of a definition that are its solution."""
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    if isinstance(node, ast.FunctionDef):
-        return [(_first_line(body[0]), body[-1].end_lineno)]
-    spans: list[tuple[int, int]] = []
-    for each in body:
-        known = isinstance(each, ast.FunctionDef) and each.name in methods
-        spans += _solution_spans(each, methods) if known else [(_first_line(each), each.end_lineno)]
-    return spans
-
-
-def _first_line(node: ast.stmt) -> int:
-    return min(each.lineno for each in (node, *getattr(node, "decorator_list", []))) - 1
+    for part in [body] if isinstance(node, ast.FunctionDef) else [[each] for each in body]:
+        if isinstance(node, ast.ClassDef) and getattr(part[0], "name", "") in methods:
+            yield from _solution_spans(part[0], methods)
+        else:
+            start = min(each.lineno for each in (part[0], *getattr(part[0], "decorator_list", [])))
+            yield start - 1, part[-1].end_lineno

@@ -21,6 +21,8 @@ from course_utils.authoring.source import called_with, tags_of
 from course_utils.exercises.engine import Prediction, find_prediction
 from course_utils.root import ASSETS, CourseError
 
+SECTION = "Your network, your picture"  # of a lesson: what a handout with a choice is about
+
 
 def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
     """A copy of `notebook` in which each output is text or static HTML, and no widget is left.
@@ -65,9 +67,7 @@ def _inline(text: str) -> str:
     return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", text)
 
 
-def export(
-    notebook: NotebookNode, title: str, *, about: str = "", section: str = "", reveal: tuple[str, ...] = ()
-) -> str:
+def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] = ()) -> str:
     """The page of `notebook`, whose outputs must be flat, as one HTML text that needs nothing else.
 
     about: a sentence for a box on top, which leads to the section that it is about.
@@ -81,7 +81,8 @@ def export(
     styles = [(ASSETS / "page.css").read_text(encoding="utf-8")]
     styles.append(HtmlFormatter(style="vs", nobackground=True).get_style_defs(".highlight"))
     styles += [*reveal[:1], (ASSETS / "slides.css").read_text(encoding="utf-8")] if reveal else []
-    course = {"title": title, "style": "\n".join(styles), "about": about, "section": section, "reveal": reveal[1:]}
+    title = notebook.cells[0].source.splitlines()[0].lstrip("# ") + ": slides" * bool(reveal)
+    course = {"title": title, "style": "\n".join(styles), "about": about, "section": SECTION, "reveal": reveal[1:]}
     exporter.register_filter("markdown2html", MarkdownWithMath(renderer=_Renderer(escape=False)).render)
     return exporter.from_notebook_node(notebook, resources={"course": course})[0]
 
@@ -110,5 +111,5 @@ def _mathml(formula: str, display: str) -> str:
 
 
 def explain_missing(package: str) -> str:
-    """The sentence for who has not installed the extra `instructor`."""
+    """The sentence for someone without the extra `instructor`."""
     return f"{package} is missing. Install it once with:  {sys.executable} -m pip install -e '.[instructor]'"

@@ -1,25 +1,19 @@
 """The release: a zip of the course for the students of a graded class, without the reference answers.
 
-What is in it: the lessons, the package with its assets, and what sets it up. What is not: the reference answers, the
-other right answers, the mistakes' code, the teacher's notes, the tests, and what only an instructor or a maintainer
-needs. The checks compare with *recorded results*: for every exercise what the reference and each mistake did on the
-inputs of `SEEDS`, as JSON, so that each outcome has the same words as in the whole course. Before the zip is written,
-all of it is searched for the text of the answers, and a find stops it.
-
-What this cannot hide: the recorded results themselves, so that a table of them passes `check`; it does not pass
-`make grade` of the whole course, which draws other inputs. And the package's own library, which openly does what some
-exercises ask for (`course_utils.vision.saliency` has a Grad-CAM): it is what the course teaches to use.
+The checks compare with *recorded results*: for every exercise what the reference and each mistake did on the inputs of
+`SEEDS`, as JSON, so that each outcome has the same words as in the whole course. All of it is searched for the answers
+before the zip is written. What this cannot hide stands in this room's README.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import io
 import json
 import re
 import zipfile
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -31,7 +25,7 @@ from course_utils.exercises.bare import strip
 from course_utils.exercises.declaration import decorators
 from course_utils.exercises.engine import Exercise, exercises_of, find, source_of
 from course_utils.exercises.recorded import record
-from course_utils.root import ASSETS, ROOT, CourseError, has_answers, recorded_path, write_whole
+from course_utils.root import ASSETS, ROOT, CourseError, recorded_path, write_whole
 
 TARGET = ROOT / "build" / "release" / "pytorch-hooks-course.zip"
 FOLDER = "pytorch-hooks-course"
@@ -48,10 +42,6 @@ def write_release(output: Path | None = None, nbgrader: Path | None = None) -> i
 
     Lists what was written. Raises `CourseError` where it cannot be made.
     """
-    if not has_answers():
-        raise CourseError(
-            "This is a release already, without answers: make one in the instructor's copy of the course."
-        )
     if nbgrader:
         print(*nbgrader_course.export(Path(nbgrader)), sep="\n")
         print(f"Next:  cd {nbgrader} && nbgrader generate_assignment ASSIGNMENT")
@@ -61,11 +51,9 @@ def write_release(output: Path | None = None, nbgrader: Path | None = None) -> i
     if found := find_answers(files, exercises_of()):
         raise CourseError("No release was written, because it would hold answers:\n" + "\n".join(found))
     write_whole(target, zip_of(files))
-    sizes = defaultdict(list)
-    for name, content in sorted(files.items()):
-        sizes[name.rpartition("/")[0] or "."].append(len(content) / 1e6)
-    for name, each in sorted(sizes.items()):
-        print(f"{name:<30}  {len(each):>3} files  {sum(each):6.2f} MB")
+    for folder in sorted({Path(name).parent.as_posix() for name in files}):
+        sizes = [len(content) / 1e6 for name, content in files.items() if Path(name).parent.as_posix() == folder]
+        print(f"{folder:<30}  {len(sizes):>3} files  {sum(sizes):6.2f} MB")
     size = target.stat().st_size / 1e6
     print(f"{target}: {len(files)} files, {size:.1f} MB. It was searched for the answers, and has none.")
     return 0
@@ -119,10 +107,7 @@ def linked_files(markdown: str) -> list[str]:
 
 
 def student_module(source: str) -> str:
-    """A lesson's module of exercises without answers: tasks, hints, points, cases and predictions.
-
-    A hint that would be an answer by itself is left out; so are comments, and imports that only answers need.
-    """
+    """A lesson's module without answers, hints that are one, comments, and imports that only answers need."""
     tree = strip(source)
     used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)} | {"annotations"}
     for node in tree.body:
@@ -138,20 +123,15 @@ def student_module(source: str) -> str:
 
 def gives_away(hint: str, exercise: Exercise) -> bool:
     """Whether the pieces of code in a hint are together all that one of the right answers says."""
-    said = {statement for span in re.findall(r"`([^`]+)`", hint) for statement in _statements(span)}
-    answers = (exercise.reference, *exercise.accepted)
-    return bool(said) and any(said.issuperset(map(_statement, _body(answer)[1])) for answer in answers)
+    said = set()
+    for span in re.findall(r"`([^`]+)`", hint):
+        with contextlib.suppress(SyntaxError):
+            said |= _say(ast.parse(span).body)
+    return bool(said) and any(said >= _say(_body(answer)[1]) for answer in (exercise.reference, *exercise.accepted))
 
 
-def _statements(code: str) -> list[str]:
-    try:
-        return [_statement(each) for each in ast.parse(code).body]
-    except SyntaxError:
-        return []
-
-
-def _statement(node: ast.stmt) -> str:
-    return ast.unparse(node).removeprefix("return ")
+def _say(statements: Sequence[ast.stmt]) -> set[str]:
+    return {ast.unparse(each).removeprefix("return ") for each in statements}
 
 
 def record_results() -> dict[str, bytes]:
@@ -169,7 +149,11 @@ def record_results() -> dict[str, bytes]:
 
 def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> list[str]:
     """Where the text of an answer to one of `exercises`, right or wrong, stands in one of `files`: a sentence each."""
-    texts = {name: _squeeze(_text_of(name, content)) for name, content in files.items()}
+    texts = {name: content.decode("utf-8", errors="ignore") for name, content in files.items()}
+    texts = {
+        name: _squeeze(_strings(json.loads(text)) if name.endswith((".ipynb", ".json")) else text)
+        for name, text in texts.items()
+    }
     found = []
     for exercise in exercises:
         for function in (exercise.reference, *exercise.accepted, *(each.function for each in exercise.mistakes)):
@@ -182,12 +166,6 @@ def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> l
 def answer_text(function: object) -> str:
     """The text of a function or class below its signature and docstring, every run of blanks as one blank."""
     return _squeeze(_body(function)[0])
-
-
-def _text_of(name: str, content: bytes) -> str:
-    """A file as text; of a JSON file, every string in it."""
-    text = content.decode("utf-8", errors="ignore")
-    return _strings(json.loads(text)) if name.endswith((".ipynb", ".json")) else text
 
 
 def _strings(value: object) -> str:

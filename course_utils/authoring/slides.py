@@ -1,8 +1,8 @@
 """Slides of a lesson: reveal.js in one HTML file, with the teacher's notes in the speaker view, and no network.
 
-How a lesson is cut: each heading of level 1 or 2 begins a column of slides, each of level 3 a slide below, and so do
-text after code, and code after an output or a prediction: nobody reads the answer with the question. A long slide
-scrolls. Imports, parameters and checks are left out; answer cells show the task, and the notes below the answer.
+Each heading of level 1 or 2 begins a column of slides, each of level 3 a slide below, and so do text after code, and
+code after an output or a prediction: nobody reads the answer with the question. Imports, parameters and checks are left
+out; answer cells show the task, and the notes the answer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import html
 import re
-import time
 from importlib import util
 from pathlib import Path
 
@@ -18,17 +17,10 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_utils.authoring import page
-from course_utils.authoring.editions import (
-    BUILD,
-    describe_answers,
-    describe_mistakes,
-    read_built,
-    say_written,
-    title_of,
-)
-from course_utils.authoring.source import called_with, choose, defined_name, read_source, tags_of
+from course_utils.authoring.editions import BUILD, describe_answers, describe_mistakes, read_built, write_each
+from course_utils.authoring.source import called_with, defined_name, read_source, tags_of
 from course_utils.exercises.engine import find, find_prediction
-from course_utils.root import CourseError, write_whole
+from course_utils.root import CourseError
 
 LEFT_OUT = {"parameters", "injected-parameters", "check"}
 
@@ -39,14 +31,12 @@ def write_slides(lesson: str | None = None, folder: Path = BUILD / "slides") -> 
     Raises `CourseError` where reveal.js is not installed, or a lesson's notebook is out of date.
     """
     reveal = read_reveal()
-    for path in choose([lesson] if lesson else []):
-        start, target = time.perf_counter(), folder / f"{path.stem}.slides.html"
+
+    def make(path: Path) -> str:
         whole = with_notes(path, read_built(path))
-        deck = page.export(cut(page.flatten_outputs(whole)), f"{title_of(whole)}: slides", reveal=reveal)
-        write_whole(target, deck)
-        seconds = time.perf_counter() - start
-        say_written(target, f"the slides; S opens the speaker view with the notes ({seconds:.0f} s).")
-    return 0
+        return page.export(cut(page.flatten_outputs(whole)), reveal=reveal)
+
+    return write_each(lesson, folder / "NAME.slides.html", make, "the slides; S opens the speaker view with the notes")
 
 
 def read_reveal() -> tuple[str, ...]:

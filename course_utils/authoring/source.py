@@ -1,7 +1,6 @@
 """A lesson as text: its source file, and the editions of the notebook that are made from it, not run.
 
-A lesson is written as `notebooks/source/NN_name.py` (jupytext's py:percent, with cell tags). The same source gives the
-same notebook everywhere: a cell's id depends on its text alone, never on machine, clock or chance.
+A cell's id depends on its text alone, so that a change to one cell leaves the ids of all others.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import ast
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jupytext
@@ -48,7 +47,8 @@ def choose(names: Sequence[str], folder: Path = FOLDER) -> list[Path]:
     numbers = {stem[:2]: path for stem, path in known.items()}
     for stem in (stems := [Path(name).stem for name in names]):
         if stem not in known | numbers:
-            raise CourseError(f"There is no lesson {stem}{_there_is(stem, known)}.")
+            near = ", ".join(nearest(stem, known) or known)
+            raise CourseError(f"There is no lesson {stem}; there is {near}.")
     return [(known | numbers)[stem] for stem in stems or known]
 
 
@@ -68,8 +68,8 @@ def read_source(path: Path) -> NotebookNode:
         cell.id = _lasting_id(cell, where)
         if cell.id in cells:
             raise CourseError(
-                f"{where}: it would have the same id ({cell.id}) as cell {[*cells].index(cell.id) + 1}, because both have "
-                "the same text or name. Change one, or give one a name of its own: `# %% the name`"
+                f"{where}: it would have the same id ({cell.id}) as cell {[*cells].index(cell.id) + 1}, because both "
+                "have the same text or name. Change one, or give one a name of its own: `# %% the name`"
             )
         cell.metadata = NotebookNode({key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata})
         cells[cell.id] = cell
@@ -85,26 +85,18 @@ def learner(path: Path) -> NotebookNode:
 
 
 def answered(path: Path, answers: Mapping[str, str], *, instructor: bool = False) -> NotebookNode:
-    """The lesson with the source text `answers[name]` in every answer cell, not run; with `instructor`, notes and all.
-
-    Raises `CourseError` if an answer cell has no answer, or an answer has no cell.
-    """
-    notebook = read_source(path) if instructor else learner(path)
-    for name in answer_cells(notebook, path.stem).keys() - answers.keys():
-        raise CourseError(f"{path.stem}: no answer was given for {name}{_there_is(name, answers)}.")
-    return put_answers(notebook, answers, path.stem)
+    """The lesson with the source text `answers[name]` in its answer cells, not run; with `instructor`, notes too."""
+    return put_answers(read_source(path) if instructor else learner(path), answers)
 
 
-def put_answers(notebook: NotebookNode, answers: Mapping[str, str], lesson: str = "the notebook") -> NotebookNode:
+def put_answers(notebook: NotebookNode, answers: Mapping[str, str]) -> NotebookNode:
     """A copy of `notebook` with the source text `answers[name]` in the answer cell of each exercise named.
 
-    Cells without an answer stay as they are. Raises `CourseError` for a name that no answer cell has.
+    Cells without an answer stay as they are. Raises `KeyError` for a name that no answer cell has.
     """
     notebook = copy.deepcopy(notebook)
-    cells = answer_cells(notebook, lesson)
+    cells = answer_cells(notebook)
     for name, source in answers.items():
-        if name not in cells:
-            raise CourseError(f"{lesson}: no cell tagged `answer` defines {name}{_there_is(name, cells)}.")
         cells[name].update(source=source.rstrip("\n"), outputs=[], execution_count=None)
     return notebook
 
@@ -182,7 +174,3 @@ def _parse(source: str, where: str) -> ast.Module:
         return ast.parse(source)
     except SyntaxError as error:
         raise CourseError(f"{where}: line {error.lineno} is not Python: {error.msg}.") from error
-
-
-def _there_is(name: str, known: Iterable[str]) -> str:
-    return f"; there is {', '.join(nearest(name, known) or sorted(known)) or 'none'}"
