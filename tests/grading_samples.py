@@ -100,7 +100,7 @@ def helpers_of(function: Callable) -> str:
 
 
 def notebook_with(lesson: Lesson, answers: Mapping[str, str]) -> nbformat.NotebookNode:
-    return source.put_answers(source.learner(lesson.path), answers, lesson.name)
+    return source.put_answers(source.learner(lesson.path), answers)
 
 
 def submitted(function: Callable, name: str) -> CollectedAnswer:

@@ -20,15 +20,15 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 def picture_difference(reference: str | bytes, found: str | bytes) -> str | None:
     """How two encoded pictures (bytes, or base64 text) differ, in words; None if they show the same."""
-    if reference == found:
-        return None
     one, other = _pixels(reference), _pixels(found)
     if np.abs(np.subtract(one.shape, other.shape)).max() > SIZE_PIXELS:
         return f"the size is {other.shape[1]} x {other.shape[0]} pixels instead of {one.shape[1]} x {one.shape[0]}"
     height, width = np.minimum(one.shape, other.shape)[:2]
-    one, other = one[:height, :width], other[:height, :width]
-    mean = float(np.abs(one - other).mean())
-    block = float(np.abs(_block_means(one) - _block_means(other)).max())
+    difference = one[:height, :width] - other[:height, :width]
+    rows, columns = -(-height // BLOCK_PIXELS), -(-width // BLOCK_PIXELS)
+    filled = ((0, rows * BLOCK_PIXELS - height), (0, columns * BLOCK_PIXELS - width), (0, 0))
+    blocks = np.pad(difference, filled, mode="edge").reshape(rows, BLOCK_PIXELS, columns, BLOCK_PIXELS, 3)
+    mean, block = float(np.abs(difference).mean()), float(np.abs(blocks.mean(axis=(1, 3))).max())
     if mean <= MEAN_DIFFERENCE and block <= BLOCK_DIFFERENCE:
         return None
     return f"the pixels differ by {mean:.3f} in the mean and by {block:.3f} in one block of {BLOCK_PIXELS} pixels"
@@ -42,35 +42,18 @@ def _pixels(picture: str | bytes) -> np.ndarray:
     return np.asarray(Image.alpha_composite(white, image).convert("RGB"), dtype=float) / 255
 
 
-def _block_means(pixels: np.ndarray) -> np.ndarray:
-    """Means over blocks of `BLOCK_PIXELS` squared; the last rows and columns are repeated to fill a block."""
-    height, width = pixels.shape[:2]
-    padded = np.pad(pixels, ((0, -height % BLOCK_PIXELS), (0, -width % BLOCK_PIXELS), (0, 0)), mode="edge")
-    rows, columns = padded.shape[0] // BLOCK_PIXELS, padded.shape[1] // BLOCK_PIXELS
-    return padded.reshape(rows, BLOCK_PIXELS, columns, BLOCK_PIXELS, 3).mean(axis=(1, 3))
-
-
 def find_picture_differences(found: list, reference: list) -> list[str]:
-    """How the pictures and widget views of two lists of outputs differ, in words."""
+    """How the pictures and widgets of two lists of outputs differ, in words. A lesson has a mark where a widget was."""
     differences = []
-    views = [sum(map(_is_widget, outputs)) for outputs in (reference, found)]
-    if views[0] != views[1]:
-        differences.append(f"{views[1]} widgets instead of {views[0]}")
-    for mime in ("image/png", "image/jpeg"):
-        one, other = (
-            [each["data"][mime] for each in some if mime in each.get("data", {})] for some in (reference, found)
-        )
+    kinds = {"widgets": lambda each: WIDGET_VIEW in each.get("data", {}) or each.get("metadata", {}).get("widget")}
+    kinds |= {kind: lambda each, kind=kind: each.get("data", {}).get(kind) for kind in ("image/png", "image/jpeg")}
+    for kind, get in kinds.items():
+        one, other = ([get(each) for each in some if get(each)] for some in (reference, found))
         if len(one) != len(other):
-            differences.append(f"{len(other)} pictures ({mime}) instead of {len(one)}")
-        for number, pair in enumerate(zip(one, other, strict=False), start=1):
-            if difference := picture_difference(*pair):
-                differences.append(f"picture {number} ({mime}): {difference}")
+            differences.append(f"{kind}: {len(other)} instead of {len(one)}")
+        elif kind != "widgets":
+            differences += [f"{kind}: {each}" for each in map(picture_difference, one, other) if each]
     return differences
-
-
-def _is_widget(output: dict) -> bool:
-    """Whether an output is a widget: its view in a run, and in a lesson the mark where it was."""
-    return WIDGET_VIEW in output.get("data", {}) or bool(output.get("metadata", {}).get("widget"))
 
 
 def pytest_configure(config):

@@ -10,7 +10,6 @@ import functools
 import json
 import sys
 import types
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from course_utils.authoring import source
@@ -21,27 +20,13 @@ def read_answers(folder: Path) -> dict[str, engine.Exercise]:
     """The exercises declared in the modules in `folder`, kept apart from those of the imported edition."""
     engine.exercises_of()
     own = engine._exercises, engine._predictions
-    engine._exercises, engine._predictions = {}, {}
-    try:
-        for path in sorted(folder.glob("lesson_[0-9][0-9].py")):
-            module = types.ModuleType(f"whole_{path.stem}")
-            sys.modules[module.__name__] = module
-            place = Path(engine.__file__).with_name(path.name)
-            exec(compile(path.read_text(encoding="utf-8"), str(place), "exec"), vars(module))
-        return engine._exercises
-    finally:
-        engine._exercises, engine._predictions = own
-
-
-def read_skeletons() -> dict[str, Callable]:
-    """The answers as the lessons' answer cells come."""
-    found = {}
-    for path in source.sources():
-        for name, cell in source.answer_cells(source.learner(path)).items():
-            namespace = dict(vars(sys.modules[f"course_utils.lessons.lesson_{path.stem[:2]}"]))
-            exec(compile(cell.source, "<cell>", "exec"), namespace)
-            found[name] = namespace[name]
-    return found
+    engine._exercises, engine._predictions = whole, _ = {}, {}
+    for path in sorted(folder.glob("lesson_[0-9][0-9].py")):
+        module = sys.modules[f"whole_{path.stem}"] = types.ModuleType(f"whole_{path.stem}")
+        place = Path(engine.__file__).with_name(path.name)
+        exec(compile(path.read_text(encoding="utf-8"), str(place), "exec"), vars(module))
+    engine._exercises, engine._predictions = own
+    return whole
 
 
 def raises(*_: object, **__: object) -> None:
@@ -52,22 +37,23 @@ def prints(*_: object, **__: object) -> None:
     print("an answer that prints and returns nothing")
 
 
-def answers_to(whole: engine.Exercise, skeleton: Callable) -> Iterator[tuple[str, Callable]]:
-    """Every kind of answer, by a name."""
-    yield from (("reference", whole.reference), ("skeleton", skeleton), ("raises", raises), ("prints", prints))
-    yield from ((f"mistake {number}", mistake.function) for number, mistake in enumerate(whole.mistakes))
-
-
 def main(folder: Path, seed: int) -> None:
     """Print the outcomes as JSON: {exercise: {answer: text}}."""
     engine.Exercise.__hash__ = lambda self: hash(self.name)
     engine.Exercise.expected = functools.cache(engine.Exercise.expected)  # the same for every answer
     engine.Exercise.key = functools.cache(engine.Exercise.key)
-    whole, skeletons, said = read_answers(folder), read_skeletons(), {}
+    whole, said = read_answers(folder), {}
+    cells = {
+        name: cell for path in source.sources() for name, cell in source.answer_cells(source.learner(path)).items()
+    }
     for exercise in engine.exercises_of():
         exercise.limit = 300.0  # a slow machine must not decide
-        answers = answers_to(whole[exercise.name], skeletons[exercise.name])
-        said[exercise.name] = {kind: str(exercise.check(answer, seed)) for kind, answer in answers}
+        namespace = dict(vars(sys.modules[f"course_utils.lessons.lesson_{exercise.lesson:02}"]))
+        exec(compile(cells[exercise.name].source, "<cell>", "exec"), namespace)
+        answers = {"reference": whole[exercise.name].reference, "skeleton": namespace[exercise.name]}
+        answers |= {"raises": raises, "prints": prints}
+        answers |= {f"mistake {n}": mistake.function for n, mistake in enumerate(whole[exercise.name].mistakes)}
+        said[exercise.name] = {kind: str(exercise.check(answer, seed)) for kind, answer in answers.items()}
     print(json.dumps(said))
 
 

@@ -14,30 +14,18 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pytest brings it to Python 3.10
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-REQUIREMENTS = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
-ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
-CONDA = dict(
-    entry.split(maxsplit=1) for entry in ENVIRONMENT["dependencies"] if isinstance(entry, str) and " " in entry
-)
 
-
-def test_requirements_are_ranges_with_a_lower_bound():
-    assert [each for each in REQUIREMENTS if not re.fullmatch(r"[a-z0-9-]+>=\d+(\.\d+)+", each)] == []
-
-
-def test_conda_asks_for_the_same_packages_with_the_same_bounds_and_for_cpu_builds():
-    wanted = {each.name: str(each.specifier) for each in map(Requirement, REQUIREMENTS)}
+def test_pip_and_conda_install_the_same_in_ranges_with_a_lower_bound():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = project["dependencies"] + project["optional-dependencies"]["dev"]
+    assert [each for each in requirements if not re.fullmatch(r"[a-z0-9-]+>=\d+(\.\d+)+", each)] == []
+    wanted = {each.name: str(each.specifier) for each in map(Requirement, requirements)}
     wanted["pytorch"] = wanted.pop("torch") + " cpu*"  # every other package has the same name as on PyPI
     wanted["torchvision"] += " cpu*"
-    assert {name: version for name, version in CONDA.items() if name != "python"} == wanted
-
-
-def test_conda_installs_the_course_itself_in_place_and_uses_one_channel():
-    assert {"pip": ["-e ."]} in ENVIRONMENT["dependencies"]
-    assert ENVIRONMENT["channels"] == ["conda-forge"]
-
-
-def test_every_place_names_the_same_oldest_python():
-    oldest = ">=" + ".".join(map(str, cli.OLDEST_PYTHON))
-    assert PROJECT["requires-python"] == CONDA["python"] == oldest
+    wanted["python"] = project["requires-python"]
+    assert wanted["python"] == ">=" + ".".join(map(str, cli.OLDEST_PYTHON))
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    assert conda["channels"] == ["conda-forge"]
+    assert {"pip": ["-e ."]} in conda["dependencies"], "the course itself, in place"
+    asked = (entry.split(maxsplit=1) for entry in conda["dependencies"] if " " in entry and isinstance(entry, str))
+    assert dict(asked) == wanted

@@ -1,7 +1,6 @@
 """The committed notebooks are what their sources give, run the same everywhere, and leave nothing behind."""
 
 import base64
-import html
 import io
 import json
 import re
@@ -10,7 +9,7 @@ import nbformat
 import numpy as np
 import pytest
 from lesson_runs import run_nbval, run_twice
-from nbval_pictures import find_picture_differences, picture_difference
+from nbval_pictures import picture_difference
 from PIL import Image, ImageDraw
 
 from course_utils.authoring import build, source
@@ -42,8 +41,8 @@ def test_source_and_notebook_agree(lesson, tmp_path):
 )
 def test_nbval_agrees_with_every_output(lesson, tmp_path):
     cells = [cell for cell in nbformat.read(built(lesson), as_version=4).cells if cell.cell_type == "code"]
-    result = run_nbval(built(lesson), tmp_path)
-    assert result.passed == len(cells), result.report
+    passed, report = run_nbval(built(lesson), tmp_path)
+    assert passed == len(cells), report
 
 
 @pytest.mark.slow
@@ -54,80 +53,48 @@ def test_the_answered_edition_runs_twice_in_one_kernel(lesson, tmp_path):
     assert run_twice(source.answered(lesson, answers), tmp_path) == []
 
 
-@pytest.mark.slow
 @each_lesson
-def test_plain_nbconvert_shows_each_widget_without_a_network(lesson):
-    """With nbconvert's own settings: each explorer's picture, and each prediction with the call that commits."""
-    from nbconvert import HTMLExporter
-
-    notebook = nbformat.read(built(lesson), as_version=4)
-    page, _ = HTMLExporter().from_notebook_node(notebook)
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+def test_a_page_without_a_kernel_shows_each_widget_and_how_to_commit_to_each_prediction(lesson):
+    cells = nbformat.read(built(lesson), as_version=4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
     widgets = [output.data for output in outputs if output.get("metadata", {}).get(build.WIDGET)]
     assert widgets
     for data in widgets:
-        drawn = data.get("image/svg+xml", "").encode()
-        shown = base64.b64encode(drawn).decode() or data.get("image/png") or data["text/html"]
-        assert shown.replace("\n", "") in page.replace("\n", "")
+        assert {"image/svg+xml", "image/png", "text/html"} & data.keys()
+        assert not re.search(r"Widget\(|Box\(", data["text/plain"])
     for prediction in predictions_of(source.number_of(lesson)):
-        assert html.escape(f'predict("{prediction.name}", ', quote=False) in page
-    assert re.findall(rf"Widget\(|Box\(children|{build.WIDGET_VIEW}", page) == []
+        assert any(f'predict("{prediction.name}", ' in data["text/plain"] for data in widgets)
 
 
-# ------------------------------------------------------------------------------------------------ what nbval can catch
-
-
-def drawn(*, line=True, shift=0, size=(320, 240), noise=0.0, text="gradient"):
-    """A PNG like a small figure: a frame, a thick line, some text."""
-    image = Image.new("RGB", size, "white")
+def drawn(*, line=True, shift=0, size=(320, 240), noise=0.0, mode="RGB"):
+    """A PNG like a small figure on white or on nothing: a frame, a thick line."""
+    image = Image.new("RGB", size, "white") if mode == "RGB" else Image.new("RGBA", size, (0, 0, 0, 0))
     draw = ImageDraw.Draw(image)
     draw.rectangle((30 + shift, 20 + shift, 290 + shift, 210 + shift), outline="black")
-    draw.text((120 + shift, 4 + shift), text, fill="black")
     if line:
         draw.line((40 + shift, 200 + shift, 280 + shift, 40 + shift), fill="#1f77b4", width=3)
-    pixels = np.asarray(image, dtype=float) + noise * np.random.default_rng(0).standard_normal((size[1], size[0], 3))
-    return png(Image.fromarray(pixels.clip(0, 255).astype("uint8")))
-
-
-def png(image):
+    if noise:
+        pixels = np.asarray(image) + noise * np.random.default_rng(0).standard_normal((size[1], size[0], 3))
+        image = Image.fromarray(pixels.clip(0, 255).astype("uint8"))
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
-    return buffer.getvalue()
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 @pytest.mark.parametrize(
-    ("found", "why"),
+    ("change", "why"),
     [
-        pytest.param(drawn(), None, id="the same"),
-        pytest.param(drawn(noise=2.0), None, id="a little noise"),
-        pytest.param(drawn(size=(322, 241)), None, id="2 pixels wider"),
-        pytest.param(drawn(shift=1), None, id="shifted by a pixel"),
-        pytest.param(drawn(line=False), "in one block", id="a line is missing"),
-        pytest.param(drawn(shift=6), "in one block", id="shifted"),
-        pytest.param(drawn(size=(340, 240)), "the size is 340 x 240 pixels instead of 320 x 240", id="wider"),
-        pytest.param(drawn(noise=60.0), "in the mean", id="noise"),
-        pytest.param(drawn(text="GRADIENTS OF W"), "in one block", id="another title"),
+        ({"noise": 2.0, "shift": 1, "size": (322, 241)}, None),
+        ({"mode": "RGBA"}, None),
+        ({"line": False}, "in one block"),
+        ({"shift": 6}, "in one block"),
+        ({"size": (323, 240)}, "the size is 323 x 240 pixels instead of 320 x 240"),
+        ({"noise": 60.0}, "in the mean"),
     ],
 )
-def test_pictures_are_compared_by_what_they_show(found, why):
-    difference = picture_difference(drawn(), found)
+def test_pictures_are_compared_by_what_they_show(change, why):
+    difference = picture_difference(drawn(), drawn(**change))
     assert why in difference if why else difference is None
-
-
-def test_transparent_is_white_and_base64_is_read():
-    clear, white = Image.new("RGBA", (40, 40), (0, 0, 0, 0)), Image.new("RGB", (40, 40), "white")
-    assert picture_difference(*(base64.b64encode(png(each)).decode() for each in (clear, white))) is None
-
-
-def display(data):
-    return nbformat.v4.new_output("display_data", data=data)
-
-
-def test_missing_pictures_and_views_are_differences():
-    picture = display({"image/png": base64.b64encode(drawn()).decode()})
-    assert find_picture_differences([picture], [picture]) == []
-    assert find_picture_differences([], [picture]) == ["0 pictures (image/png) instead of 1"]
-    assert find_picture_differences([display({build.WIDGET_VIEW: {}})], []) == ["1 widgets instead of 0"]
 
 
 NBVAL_SOURCE = """\
@@ -141,6 +108,9 @@ Picture.new("RGB", (64, 64), "navy").save("picture.png")
 Image("picture.png", alt="A square")
 
 # %%
+Image("picture.png", alt="A square again")
+
+# %%
 import ipywidgets
 ipywidgets.HTML("hello")
 """
@@ -152,12 +122,13 @@ def test_nbval_passes_a_fresh_notebook_and_names_what_differs(tmp_path):
     fresh = build.run(source.learner(tmp_path / "93_nbval.py"), "93_nbval")
     changed = nbformat.from_dict(json.loads(nbformat.writes(fresh)))
     changed.cells[0].outputs[0].text = "another line\n"
-    changed.cells[1].outputs[0].data["image/png"] = base64.b64encode(drawn(size=(64, 64))).decode()
-    changed.cells[2].outputs = []
-    for name, notebook, passed in (("fresh", fresh, 3), ("changed", changed, 0)):
+    changed.cells[1].outputs[0].data["image/png"] = drawn(size=(64, 64))
+    changed.cells[2].outputs = changed.cells[3].outputs = []
+    for name, notebook, count in (("fresh", fresh, 4), ("changed", changed, 0)):
         (tmp_path / name).mkdir()
         build.write(notebook, tmp_path / f"{name}.ipynb")
-        result = run_nbval(tmp_path / f"{name}.ipynb", tmp_path / name)
-        assert (result.passed, result.others) == (passed, 3 - passed), result.report
-    for words in ("another line", "picture 1 (image/png): the pixels differ", "1 widgets instead of 0"):
-        assert words in result.report
+        passed, report = run_nbval(tmp_path / f"{name}.ipynb", tmp_path / name)
+        assert passed == count, report
+    differences = ("image/png: the pixels differ", "image/png: 1 instead of 0", "widgets: 1 instead of 0")
+    for words in ("another line", *differences):
+        assert words in report

@@ -19,7 +19,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_utils.authoring import readme
-from course_utils.authoring.source import CELL_METADATA, FOLDER, KERNELSPEC, LANGUAGE_INFO, choose, learner, place
+from course_utils.authoring.source import FOLDER, KERNELSPEC, LANGUAGE_INFO, choose, learner, place
 from course_utils.root import CourseError, write_whole
 
 CELL_SECONDS = 120  # a cell that runs longer than this stops the build
@@ -55,9 +55,8 @@ def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Pa
             differences = find_differences(path, built)
             if (differences or lessons) and not check:
                 write(run(learner(path), path.stem), built)
-                print(f"{path.stem}: built in {time.perf_counter() - start:.1f} s")
-            else:
-                print("\n".join(differences) or f"{path.stem}: up to date")
+                differences = [f"{path.stem}: built in {time.perf_counter() - start:.1f} s"]
+            print("\n".join(differences) or f"{path.stem}: up to date")
             failed |= bool(differences and check)
         except CourseError as error:
             print(f"{path.stem}: not built. {error}", file=sys.stderr)
@@ -86,26 +85,25 @@ def run(
         for file in files:
             shutil.copyfile(file, folder / "empty" / file.name)
         nbformat.write(source, folder / "in.ipynb")
-        # Kernels inherit this process's environment.
-        with mock.patch.dict(os.environ, kernel_environment(folder), clear=True):
-            try:
+        try:  # the kernel inherits this process's environment
+            with mock.patch.dict(os.environ, kernel_environment(folder), clear=True):
                 executed = papermill.execute_notebook(
                     folder / "in.ipynb",
                     folder / "out.ipynb",
-                    parameters=dict(parameters or {}),
+                    parameters=parameters,
                     cwd=folder / "empty",
                     kernel_name=KERNELSPEC["name"],
                     progress_bar=False,
                     execution_timeout=CELL_SECONDS,
                     extra_arguments=["--IPKernelApp.log_level=40"],  # errors only: warnings are not for the reader
                 )
-            except PapermillExecutionError as error:
-                where = place(lesson, error.cell_index + 1, error.source)
-                traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
-                raise CourseError(f"{where} raised {error.ename}: {error.evalue}\n{traceback}") from None
-            except (CellTimeoutError, DeadKernelError) as error:
-                why = f"ran longer than {CELL_SECONDS} s" if isinstance(error, CellTimeoutError) else "ended the kernel"
-                raise CourseError(f"{lesson}: a cell {why}\n{error}") from None
+        except PapermillExecutionError as error:
+            where = place(lesson, error.cell_index + 1, error.source)
+            traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
+            raise CourseError(f"{where} raised {error.ename}: {error.evalue}\n{traceback}") from None
+        except (CellTimeoutError, DeadKernelError) as error:
+            why = f"ran longer than {CELL_SECONDS} s" if isinstance(error, CellTimeoutError) else "ended the kernel"
+            raise CourseError(f"{lesson}: a cell {why}\n{error}") from None
     notebook = tidy(executed, source)
     if not parameters and (problems := find_problems(notebook)):
         raise CourseError("\n".join(f"{lesson}, {problem}" for problem in problems))
@@ -118,10 +116,8 @@ def kernel_environment(folder: Path) -> dict[str, str]:
     IPython's profile (start-up files, history) is a new one in `folder`.
     """
     environment = {key: value for key, value in os.environ.items() if key not in _UNSET}
-    environment["COURSE_PROGRESS"] = "off"
-    environment["IPYTHONDIR"] = str(folder / "ipython")
-    environment["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's python3 kernel, not one in the home folder
-    return environment
+    environment |= {"COURSE_PROGRESS": "off", "IPYTHONDIR": str(folder / "ipython")}
+    return environment | {"JUPYTER_PREFER_ENV_PATH": "1"}  # this environment's kernel, not one in the home folder
 
 
 def tidy(executed: NotebookNode, source: NotebookNode) -> NotebookNode:
@@ -129,23 +125,18 @@ def tidy(executed: NotebookNode, source: NotebookNode) -> NotebookNode:
 
     Of a widget, its still picture and its words are kept: a saved view would show nothing without a kernel.
     """
-    notebook = nbformat.v4.new_notebook(metadata=copy.deepcopy(source.metadata))
-    originals = {cell.id: cell for cell in source.cells}
-    injected = nbformat.v4.new_code_cell(id=INJECTED, metadata={"tags": [INJECTED]})
-    count = 0
-    for ran in executed.cells:
-        cell = copy.deepcopy(originals.get(ran.id, injected))
-        cell.source = ran.source
-        if cell.cell_type == "code":
-            count += 1
-            cell.update(execution_count=count, outputs=merge_streams(copy.deepcopy(ran.outputs)))
-            for output in cell.outputs:
-                if output.output_type == "execute_result":
-                    output.execution_count = count
-                if output.get("data", {}).pop(WIDGET_VIEW, None) is not None:
-                    output.metadata[WIDGET] = True
-        notebook.cells.append(cell)
-    return notebook
+    cells, known = copy.deepcopy(executed.cells), {cell.id: copy.deepcopy(cell.metadata) for cell in source.cells}
+    for cell in cells:
+        cell.id = cell.id if cell.id in known else INJECTED
+        cell.metadata = known.get(cell.id, NotebookNode(tags=[INJECTED]))
+    for count, cell in enumerate((cell for cell in cells if cell.cell_type == "code"), start=1):
+        cell.update(execution_count=count, outputs=merge_streams(cell.outputs))
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
+            if output.get("data", {}).pop(WIDGET_VIEW, None) is not None:
+                output.metadata[WIDGET] = True
+    return nbformat.v4.new_notebook(cells=cells, metadata=copy.deepcopy(source.metadata))
 
 
 def merge_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
@@ -156,10 +147,13 @@ def merge_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
     merged: list[NotebookNode] = []
     for is_stream, group in groupby(outputs, key=lambda output: output.output_type == "stream"):
         found = list(group)
-        for name in ("stdout", "stderr") if is_stream else ():
-            if text := "".join(output.text for output in found if output.name == name):
-                merged.append(nbformat.v4.new_output("stream", name=name, text=text))
-        merged += [] if is_stream else found
+        texts = {
+            name: "".join(each.text for each in found if each.name == name)
+            for name in ("stdout", "stderr")
+            if is_stream
+        }
+        streams = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in texts.items() if text]
+        merged += streams if is_stream else found
     return merged
 
 
@@ -167,21 +161,17 @@ def find_problems(notebook: NotebookNode) -> list[str]:
     """What makes an executed `notebook` unfit to be committed, one sentence each.
 
     Errors, cells not run in order, metadata of a machine or a run, outputs that would be different elsewhere or
-    tomorrow, widgets that a page without a kernel could not show, pictures without words.
+    tomorrow, widgets and pictures without words.
     """
     problems = []
     if notebook.metadata != {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}:
         problems.append(f"the notebook has metadata of a run or a machine: {dict(notebook.metadata)}")
-    count = 0
-    for number, cell in enumerate(notebook.cells, start=1):
-        where = f"cell {number} ({cell.id})"
-        if extra := set(cell.metadata) - set(CELL_METADATA):
-            problems.append(f"{where} has metadata that the source does not set: {', '.join(sorted(extra))}")
-        if cell.cell_type == "code":
-            count += 1
-            if cell.execution_count != count:
-                problems.append(f"{where} has execution count {cell.execution_count}; in a clean run it is {count}")
-            problems += [f"{where} {problem}" for output in cell.outputs for problem in _output_problems(output)]
+    code = [(number, cell) for number, cell in enumerate(notebook.cells, start=1) if cell.cell_type == "code"]
+    for count, (number, cell) in enumerate(code, start=1):
+        found = [problem for output in cell.outputs for problem in _output_problems(output)]
+        if cell.execution_count != count:
+            found.append(f"has execution count {cell.execution_count}; in a clean run it is {count}")
+        problems += [f"cell {number} ({cell.id}) {problem}" for problem in found]
     return problems
 
 
@@ -189,23 +179,21 @@ def _output_problems(output: NotebookNode) -> Iterator[str]:
     if output.output_type == "error":
         yield f"raised {output.ename}: {output.evalue}"
     data, metadata = output.get("data", {}), output.get("metadata", {})
-    if WIDGET_VIEW in data:
-        yield "has the saved view of a widget, which shows nothing without a kernel or a network"
     if metadata.get(WIDGET) and not data.get("text/plain", "").strip():
         yield "displays a widget without a sentence as text/plain for pages that cannot show it"
     for mime in {"image/png", "image/jpeg"} & set(data):  # an SVG carries its words itself
         if not (metadata.get(mime, {}).get("alt") or metadata.get("alt") or "text/html" in data):
             yield "shows a picture without alt text: IPython.display.Image takes alt="
-    readable = [str(value) for mime, value in data.items() if mime.startswith("text/") or mime == "image/svg+xml"]
-    for text in [output.get("text", ""), *readable]:
-        for what, pattern in _UNFIT.items():
+    readable = [value for mime, value in data.items() if mime.startswith("text/") or mime == "image/svg+xml"]
+    for what, pattern in _UNFIT.items():
+        for text in [output.get("text", ""), *readable]:
             yield from (f"shows {what}: {found.group(0)[:80]}" for found in pattern.finditer(text))
 
 
 def find_differences(path: Path, built: Path) -> list[str]:
     """How the notebook file `built` differs from what the source `path` says, one sentence each; none if it is current.
 
-    Cells are compared by kind, text, tags and id. What the cells printed is not looked at: running them tells.
+    What the cells printed is not looked at: running them tells.
     """
     if not built.exists():
         return [f"{path.stem}: {built.name} was not built yet"]

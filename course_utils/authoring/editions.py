@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -19,7 +20,6 @@ from course_utils.exercises.engine import Exercise, Prediction, exercises_of, pr
 from course_utils.root import ROOT, CourseError, write_whole
 
 BUILD = ROOT / "build"
-SECTION = "Your network, your picture"
 PARAMETERS = ("own_network", "own_image", "own_layer")
 
 
@@ -31,14 +31,18 @@ def read_built(path: Path, folder: Path = source.FOLDER) -> NotebookNode:
     return nbformat.read(built, as_version=4)
 
 
-def title_of(notebook: NotebookNode) -> str:
-    """The lesson's title: the heading on top."""
-    return notebook.cells[0].source.splitlines()[0].lstrip("# ")
-
-
 def say_written(path: Path, what: str) -> None:
     """Print what was written where, seen from here if it is below."""
     print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}: {what}", flush=True)
+
+
+def write_each(lesson: str | None, target: Path, make: Callable[[Path], str], what: str) -> int:
+    """Write what `make` makes of a lesson (`07`), or of all, to `target` with its name for `NAME`; returns 0."""
+    for path in choose([lesson] if lesson else []):
+        start, file = time.perf_counter(), target.with_name(target.name.replace("NAME", path.stem))
+        write_whole(file, make(path))
+        say_written(file, f"{what} ({time.perf_counter() - start:.0f} s).")
+    return 0
 
 
 def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instructor") -> int:
@@ -46,18 +50,16 @@ def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instruct
 
     Raises `CourseError` for a lesson that is not there, or where a cell fails.
     """
-    for path in choose([lesson] if lesson else []):
-        start, target = time.perf_counter(), folder / f"{path.stem}.ipynb"
-        build.write(build.run(compose(path), path.stem), target)
-        seconds = time.perf_counter() - start
-        say_written(target, f"the lesson with answers and notes for the teacher ({seconds:.0f} s).")
-    return 0
+
+    def make(path: Path) -> str:
+        return nbformat.writes(build.run(compose(path), path.stem))
+
+    return write_each(lesson, folder / "NAME.ipynb", make, "the lesson with answers and notes for the teacher")
 
 
 def compose(path: Path) -> NotebookNode:
     """The lesson `path` with its reference answers, its notes and an appendix; not run."""
-    cells = source.answer_cells(learner(path), path.stem)
-    answers = {each.name: each.source for each in exercises_of(number_of(path)) if each.name in cells}
+    answers = {each.name: each.source for each in exercises_of(number_of(path))}
     notebook = source.answered(path, answers, instructor=True)
     for cell in notebook.cells:
         if "instructor" in tags_of(cell):
@@ -76,11 +78,9 @@ def write_appendix(number: int) -> str:
     ]
     if predictions := predictions_of(number):
         parts += ["### The predictions", *map(describe_answers, predictions)]
-    if exercises := exercises_of(number):
-        parts.append("### Mistakes your students will make")
-        for each in exercises:
-            points = f"{each.points} point" + ("s" if each.points > 1 else "")
-            parts.append(f"**{each.name}** ({points})\n\n{describe_mistakes(each)}")
+    parts.append("### Mistakes your students will make")
+    for each in exercises_of(number):
+        parts.append(f"**{each.name}** ({each.points} point{'s'[: each.points > 1]})\n\n{describe_mistakes(each)}")
     return "\n\n".join(parts)
 
 
@@ -114,33 +114,25 @@ def write_handout(
     if not lesson:
         raise CourseError("Say which lesson:  make handout LESSON=07")
     (path,) = choose([lesson])
-    chosen = {name: value for name, value in zip(PARAMETERS, (network, image, layer), strict=True) if value}
-    if not chosen:
-        target = folder / f"{path.stem}.html"
-        write_whole(target, make_page(read_built(path)))
-        say_written(target, "the lesson as a page, as it was built.")
-        return 0
-    if not _takes_parameters(path):
-        able = ", ".join(each.stem[:2] for each in choose([]) if _takes_parameters(each))
-        raise CourseError(
-            f"Lesson {path.stem[:2]} looks into no picture: NETWORK, IMAGE and LAYER go with {able}. "
-            f"Without them:  make handout LESSON={path.stem[:2]}"
-        )
-    note = _look_first(network, image, layer)
-    if image:
-        chosen["own_image"] = Path(image).name  # it lies in the folder of the run; the page names no other
-        note = f"{note} The picture is {Path(image).name}.".strip()
-    notebook = build.run(learner(path), path.stem, chosen, [Path(image)] if image else [])
-    named = "-".join(re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer) if part)
-    target = folder / f"{path.stem}-{named}.html"
-    write_whole(target, make_page(notebook, note))
-    say_written(target, f"the lesson, run with your choice. See {SECTION!r} in it. {note}".strip())
+    photo = Path(image).name  # it lies in the folder of the run; the page names no other
+    chosen = {name: value for name, value in zip(PARAMETERS, (network, photo, layer), strict=True) if value}
+    if chosen:
+        if not _takes_parameters(path):
+            able = ", ".join(each.stem[:2] for each in choose([]) if _takes_parameters(each))
+            raise CourseError(
+                f"Lesson {path.stem[:2]} looks into no picture: NETWORK, IMAGE and LAYER go with {able}. "
+                f"Without them:  make handout LESSON={path.stem[:2]}"
+            )
+        about = " ".join([*_look_first(network, image, layer), *([f"The picture is {photo}."] if image else [])])
+        notebook = build.run(learner(path), path.stem, chosen, [Path(image)] if image else [])
+        said = f"the lesson, run with your choice. See {page.SECTION!r} in it. {about}".strip()
+    else:
+        notebook, about, said = read_built(path), "", "the lesson as a page, as it was built."
+    named = "".join("-" + re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer) if part)
+    target = folder / f"{path.stem}{named}.html"
+    write_whole(target, page.export(page.flatten_outputs(notebook), about=about))
+    say_written(target, said)
     return 0
-
-
-def make_page(notebook: NotebookNode, about: str = "") -> str:
-    """The page of a run lesson; with `about`, a box on top says so and leads to the section that it is about."""
-    return page.export(page.flatten_outputs(notebook), title_of(notebook), about=about, section=SECTION)
 
 
 def _takes_parameters(path: Path) -> bool:
@@ -148,7 +140,7 @@ def _takes_parameters(path: Path) -> bool:
     return bool(cells) and all(re.search(rf"^{name} = ", cells[0], re.MULTILINE) for name in PARAMETERS)
 
 
-def _look_first(network: str, image: str, layer: str) -> str:
+def _look_first(network: str, image: str, layer: str) -> list[str]:
     """Look once, which takes seconds, before the lesson is run, which takes a minute; returns where weights are from.
 
     Trained weights are downloaded into torch's cache if they can be had.
@@ -170,4 +162,4 @@ def _look_first(network: str, image: str, layer: str) -> str:
         look = look_at(network or "picture_net", picture, layer)
     except (ValueError, RuntimeError, LookupError) as error:
         raise CourseError(f"{option}: {error}.") from None
-    return f"{look.network.note}{reason}" if network else ""
+    return [f"{look.network.note}{reason}"] if network else []

@@ -1,16 +1,15 @@
 """The lessons as source assignments for nbgrader, for an instructor who already has it.
 
-In `source/LESSON/LESSON.ipynb` an exercise's answer cell holds the reference answer between marks, which `nbgrader
-generate_assignment` replaces by `...`: the skeleton that the lesson comes with. Its check cell is an autograded test
-worth the exercise's points, with a hidden part that nbgrader puts back before it grades: the course's own `check` on
-inputs that nobody has seen. nbgrader runs tests and answers in one process; `make grade` reads the same submissions
-(`submitted/STUDENT/LESSON/LESSON.ipynb`) and keeps them apart.
+An exercise's answer cell holds the reference answer between marks, which `nbgrader generate_assignment` replaces by
+`...`. Its check cell is an autograded test worth the exercise's points, whose hidden part nbgrader puts back before it
+grades: the course's own `check` on inputs that nobody has seen.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -45,9 +44,8 @@ def export(folder: Path) -> list[Path]:
     if not written[0].exists():
         written[0].write_text(CONFIG, encoding="utf-8")
     for source in sources():
-        if exercises := exercises_of(number_of(source)):
-            written.append(folder / "source" / source.stem / f"{source.stem}.ipynb")
-            build.write(make_assignment(source, exercises), written[-1])
+        written.append(folder / "source" / source.stem / f"{source.stem}.ipynb")
+        build.write(make_assignment(source, exercises_of(number_of(source))), written[-1])
     return written
 
 
@@ -63,16 +61,12 @@ def make_assignment(source: Path, exercises: Iterable[Exercise]) -> NotebookNode
         answer, check = answers[exercise.name], checks[exercise.name]
         answer.source = mark_solution(answer.source, exercise.source)
         check.source = TEST.format(name=exercise.name)
-        answer.metadata["nbgrader"] = _metadata(exercise.name, solution=True, grade=False)
-        check.metadata["nbgrader"] = _metadata(f"{exercise.name}-check", solution=False, grade=True)
+        for cell, test in ((answer, False), (check, True)):
+            name = f"{exercise.name}-check" if test else exercise.name
+            flags = {"solution": not test, "grade": test, "locked": test, "task": False}
+            cell.metadata["nbgrader"] = {"schema_version": 3, "grade_id": name, **flags}
         check.metadata["nbgrader"]["points"] = exercise.points
     return notebook
-
-
-def _metadata(grade_id: str, *, solution: bool, grade: bool) -> dict[str, object]:
-    """nbgrader's metadata of a cell: of an answer, or of a test."""
-    flags = {"solution": solution, "grade": grade, "locked": grade, "task": False}
-    return {"schema_version": 3, "grade_id": grade_id, **flags}
 
 
 def mark_solution(skeleton: str, answer: str) -> str:
@@ -83,23 +77,18 @@ def mark_solution(skeleton: str, answer: str) -> str:
     """
     methods = {node.name for node in ast.parse(skeleton).body[0].body if isinstance(node, ast.FunctionDef)}
     lines = answer.rstrip("\n").splitlines()
-    for first, last in reversed(_solution_spans(ast.parse(answer).body[0], methods)):
-        indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
-        lines[first : last + 1] = [indent + BEGIN, *lines[first : last + 1], indent + END]
+    for first, last in reversed(list(_solution_spans(ast.parse(answer).body[0], methods))):
+        indent = re.match(" *", lines[first])[0]
+        lines[first:last] = [indent + BEGIN, *lines[first:last], indent + END]
     return "\n".join(lines)
 
 
-def _solution_spans(node: ast.FunctionDef | ast.ClassDef, methods: set[str]) -> list[tuple[int, int]]:
-    """The runs of lines (from 0, both ends included) of a definition that are its solution."""
+def _solution_spans(node: ast.FunctionDef | ast.ClassDef, methods: set[str]) -> Iterator[tuple[int, int]]:
+    """The runs of lines (from 0, the last not included) of a definition that are its solution."""
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    if isinstance(node, ast.FunctionDef):
-        return [(_first_line(body[0]), body[-1].end_lineno - 1)]
-    spans: list[tuple[int, int]] = []
-    for each in body:
-        known = isinstance(each, ast.FunctionDef) and each.name in methods
-        spans += _solution_spans(each, methods) if known else [(_first_line(each), each.end_lineno - 1)]
-    return spans
-
-
-def _first_line(node: ast.stmt) -> int:
-    return min(each.lineno for each in (node, *getattr(node, "decorator_list", []))) - 1
+    for part in [body] if isinstance(node, ast.FunctionDef) else [[each] for each in body]:
+        if isinstance(node, ast.ClassDef) and getattr(part[0], "name", "") in methods:
+            yield from _solution_spans(part[0], methods)
+        else:
+            start = min(each.lineno for each in (part[0], *getattr(part[0], "decorator_list", [])))
+            yield start - 1, part[-1].end_lineno

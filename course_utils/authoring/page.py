@@ -16,10 +16,12 @@ from nbconvert import HTMLExporter, SlidesExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 
-from course_utils.authoring.build import WIDGET, WIDGET_VIEW
+from course_utils.authoring.build import WIDGET
 from course_utils.authoring.source import called_with, tags_of
 from course_utils.exercises.engine import Prediction, find_prediction
 from course_utils.root import ASSETS, CourseError
+
+SECTION = "Your network, your picture"  # of a lesson: what a handout with a choice is about
 
 
 def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
@@ -32,7 +34,7 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code" and "predict" in tags_of(cell):
             question = show_prediction(find_prediction(called_with(cell.source, "predict")))
             cell.outputs = [nbformat.v4.new_output("display_data", data={"text/html": question})]
-            hide_code(cell)
+            cell.metadata["transient"] = {"remove_source": True}
         for output in cell.get("outputs", []):
             if "data" in output:
                 output.data = NotebookNode(_flatten(output))
@@ -40,29 +42,17 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
 
 
 def _flatten(output: NotebookNode) -> dict[str, str]:
-    data, picture = output.data, _picture(output)
-    words = data.get("text/plain", "")
-    if picture and (WIDGET_VIEW in data or output.metadata.get(WIDGET)):
+    data, metadata = output.data, output.metadata
+    words, picture = data.get("text/plain", ""), data.get("image/svg+xml", "")  # an SVG carries its words itself
+    for mime in {"image/png", "image/jpeg"} & set(data):
+        alt = html.escape(metadata.get(mime, {}).get("alt") or metadata.get("alt") or words)
+        picture = f'<img alt="{alt}" src="data:{mime};base64,{data[mime]}">'.replace("\n", "")
+    if picture and metadata.get(WIDGET):
         caption = "<br>".join(html.escape(line) for line in words.strip().splitlines())
         return {"text/html": f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"}
     if "text/html" in data:
         return {"text/html": data["text/html"]}
     return {"text/html": f"<figure>{picture}</figure>"} if picture else {"text/plain": words}
-
-
-def _picture(output: NotebookNode) -> str:
-    """The output's picture as HTML with its words, or an empty string where it has none."""
-    data = output.data
-    for mime in {"image/png", "image/jpeg"} & set(data):
-        words = output.metadata.get(mime, {}).get("alt") or output.metadata.get("alt") or data.get("text/plain", "")
-        code = data[mime].replace("\n", "")
-        return f'<img alt="{html.escape(words)}" src="data:{mime};base64,{code}">'
-    return data.get("image/svg+xml", "")  # an SVG carries its words itself
-
-
-def hide_code(cell: NotebookNode) -> None:
-    """Change `cell`: a page shows its outputs only."""
-    cell.metadata["transient"] = {"remove_source": True}
 
 
 def show_prediction(prediction: Prediction) -> str:
@@ -77,9 +67,7 @@ def _inline(text: str) -> str:
     return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", text)
 
 
-def export(
-    notebook: NotebookNode, title: str, *, about: str = "", section: str = "", reveal: tuple[str, ...] = ()
-) -> str:
+def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] = ()) -> str:
     """The page of `notebook`, whose outputs must be flat, as one HTML text that needs nothing else.
 
     about: a sentence for a box on top, which leads to the section that it is about.
@@ -93,7 +81,8 @@ def export(
     styles = [(ASSETS / "page.css").read_text(encoding="utf-8")]
     styles.append(HtmlFormatter(style="vs", nobackground=True).get_style_defs(".highlight"))
     styles += [*reveal[:1], (ASSETS / "slides.css").read_text(encoding="utf-8")] if reveal else []
-    course = {"title": title, "style": "\n".join(styles), "about": about, "section": section, "reveal": reveal[1:]}
+    title = notebook.cells[0].source.splitlines()[0].lstrip("# ") + ": slides" * bool(reveal)
+    course = {"title": title, "style": "\n".join(styles), "about": about, "section": SECTION, "reveal": reveal[1:]}
     exporter.register_filter("markdown2html", MarkdownWithMath(renderer=_Renderer(escape=False)).render)
     return exporter.from_notebook_node(notebook, resources={"course": course})[0]
 
@@ -122,5 +111,5 @@ def _mathml(formula: str, display: str) -> str:
 
 
 def explain_missing(package: str) -> str:
-    """The sentence for who has not installed the extra `instructor`."""
+    """The sentence for someone without the extra `instructor`."""
     return f"{package} is missing. Install it once with:  {sys.executable} -m pip install -e '.[instructor]'"

@@ -1,38 +1,31 @@
 """The release: a zip of the course for the students of a graded class, without the reference answers.
 
-What is in it: the lessons, the package with its assets, and what sets it up. What is not: the reference answers, the
-other right answers, the mistakes' code, the teacher's notes, the tests, and what only an instructor or a maintainer
-needs. The checks compare with *recorded results*: for every exercise what the reference and each mistake did on the
-inputs of `SEEDS`, as JSON, so that each outcome has the same words as in the whole course. Before the zip is written,
-all of it is searched for the text of the answers, and a find stops it.
-
-What this cannot hide: the recorded results themselves, so that a table of them passes `check`; it does not pass
-`make grade` of the whole course, which draws other inputs. And the package's own library, which openly does what some
-exercises ask for (`course_utils.vision.saliency` has a Grad-CAM): it is what the course teaches to use.
+The checks compare with *recorded results*: for every exercise what the reference and each mistake did on the inputs of
+`SEEDS`, as JSON, so that each outcome has the same words as in the whole course. All of it is searched for the answers
+before the zip is written. What this cannot hide stands in this room's README.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import io
 import json
 import re
-import textwrap
 import zipfile
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-import nbformat
-
 from course_utils.authoring import nbgrader as nbgrader_course
-from course_utils.authoring.source import learner, sources
+from course_utils.authoring.editions import read_built
+from course_utils.authoring.source import sources
 from course_utils.exercises.bare import strip
-from course_utils.exercises.engine import Exercise, exercises_of, source_of
-from course_utils.exercises.recorded import NotRecorded, record
-from course_utils.root import ASSETS, ROOT, CourseError, has_answers, recorded_path, write_whole
+from course_utils.exercises.declaration import decorators
+from course_utils.exercises.engine import Exercise, exercises_of, find, source_of
+from course_utils.exercises.recorded import record
+from course_utils.root import ASSETS, ROOT, CourseError, recorded_path, write_whole
 
 TARGET = ROOT / "build" / "release" / "pytorch-hooks-course.zip"
 FOLDER = "pytorch-hooks-course"
@@ -49,54 +42,44 @@ def write_release(output: Path | None = None, nbgrader: Path | None = None) -> i
 
     Lists what was written. Raises `CourseError` where it cannot be made.
     """
-    if not has_answers():
-        raise CourseError(
-            "This is a release already, without answers: make one in the instructor's copy of the course."
-        )
     if nbgrader:
         print(*nbgrader_course.export(Path(nbgrader)), sep="\n")
         print(f"Next:  cd {nbgrader} && nbgrader generate_assignment ASSIGNMENT")
         return 0
     target = Path(output or TARGET)
-    files = make_release()
+    files = collect_files(ROOT) | record_results()
+    if found := find_answers(files, exercises_of()):
+        raise CourseError("No release was written, because it would hold answers:\n" + "\n".join(found))
     write_whole(target, zip_of(files))
-    print(describe(files))
+    for folder in sorted({Path(name).parent.as_posix() for name in files}):
+        sizes = [len(content) / 1e6 for name, content in files.items() if Path(name).parent.as_posix() == folder]
+        print(f"{folder:<30}  {len(sizes):>3} files  {sum(sizes):6.2f} MB")
     size = target.stat().st_size / 1e6
     print(f"{target}: {len(files)} files, {size:.1f} MB. It was searched for the answers, and has none.")
     return 0
 
 
-def make_release(root: Path = ROOT, seeds: Sequence[int] = SEEDS) -> dict[str, bytes]:
-    """Everything in the release, by its path in the course. Raises `CourseError` where it cannot be made."""
-    files = collect_files(root) | record_results(seeds)
-    if found := find_answers(files, exercises_of()):
-        raise CourseError("No release was written, because it would hold answers:\n" + "\n".join(found))
-    return files
-
-
-# ------------------------------------------------------------------------------------------------------- what is in it
-
-
 def collect_files(root: Path) -> dict[str, bytes]:
-    """The course's files for students, without answers; the recorded results are not among them."""
+    """The course's files for students, by their path in it, without answers; without the recorded results too.
+
+    Raises `CourseError` where a notebook is not what its source says.
+    """
     readme = student_readme((root / "README.md").read_text(encoding="utf-8"))
-    names = [name for name in (*FILES, *linked_files(readme)) if (root / name).is_file()]
+    paths = [path for name in (*FILES, *linked_files(readme)) if (path := root / name).is_file()]
     for path in [*root.glob("course_utils/**/*.py"), *root.glob("course_utils/assets/*")]:
         if path.parent.name != "authoring" or path.stem in AUTHORING:
-            names.append(path.relative_to(root).as_posix())
-    files = {name: (root / name).read_bytes() for name in names} | {"README.md": readme.encode()}
+            paths.append(path)
+    files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+    files["README.md"] = readme.encode()
+    for source in sources(root / "notebooks"):
+        read_built(source, root / "notebooks")
+        name = f"notebooks/{source.stem}.ipynb"
+        files[name] = (root / name).read_bytes()
+        text = student_source(source.read_text(encoding="utf-8"))
+        files[f"notebooks/source/{source.name}"] = text.encode()
     for name in files:
         if re.fullmatch(r"course_utils/lessons/lesson_\d\d\.py", name):
             files[name] = student_module(files[name].decode()).encode()
-    for source in sources(root / "notebooks"):
-        built = source.parents[1] / f"{source.stem}.ipynb"
-        wanted = [(cell.id, cell.source) for cell in learner(source).cells]
-        found = nbformat.read(built, as_version=4).cells if built.is_file() else []
-        if [(cell.id, cell.source) for cell in found] != wanted:
-            raise CourseError(f"{built.name} is not what its source says: run  make notebooks  first.")
-        files[built.relative_to(root).as_posix()] = built.read_bytes()
-        text = student_source(source.read_text(encoding="utf-8"))
-        files[source.relative_to(root).as_posix()] = text.encode()
     return files
 
 
@@ -124,89 +107,65 @@ def linked_files(markdown: str) -> list[str]:
 
 
 def student_module(source: str) -> str:
-    """A lesson's module of exercises without answers: tasks, hints, points and cases stay as they are written.
-
-    A hint that would be an answer by itself is left out; so are imports that only answers need.
-    """
-    lines, end, pieces = source.splitlines(), 0, []
-    bare = {node.lineno: node for node in strip(source).body}
-    used = {part.id for node in bare.values() for part in ast.walk(node) if isinstance(part, ast.Name)}
-    exercises = {each.reference.__name__: each for each in exercises_of()}
-    for node in ast.parse(source).body:
-        start, end = end, node.end_lineno  # comments and decorators above belong to what they stand above
-        if node.lineno not in bare:
-            continue
-        text = lines[start:end]
-        if isinstance(node, ast.Import | ast.ImportFrom) and getattr(node, "module", "") != "__future__":
+    """A lesson's module without answers, hints that are one, comments, and imports that only answers need."""
+    tree = strip(source)
+    used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)} | {"annotations"}
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
             node.names = [each for each in node.names if (each.asname or each.name).partition(".")[0] in used]
-            text = [line for line in text if not line] + [ast.unparse(node)] if node.names else []
-        elif any(ast.unparse(each).startswith("exercise(") for each in getattr(node, "decorator_list", [])):
-            text = _declaration(node, exercises[node.name], lines, start)
-        pieces += text
-    return "\n".join(pieces) + "\n"
-
-
-def _declaration(node: ast.FunctionDef | ast.ClassDef, exercise: Exercise, lines: list[str], start: int) -> list[str]:
-    """An exercise as it is declared: decorator, signature and task; no hint that is an answer."""
-    hidden = set()
-    for hint in next(each.value.elts for each in node.decorator_list[-1].keywords if each.arg == "hints"):
-        if gives_away(ast.literal_eval(hint), exercise):
-            hidden |= set(range(hint.lineno - 1, hint.end_lineno))
-    end = node.body[0].end_lineno  # of the docstring, which every exercise has
-    shown = [lines[number] for number in range(start, end) if number not in hidden]
-    return [*shown, *([""] if isinstance(node, ast.ClassDef) else []), "    ..."]
+        for option in getattr(decorators(node).get("exercise"), "keywords", []):
+            if option.arg == "hints":
+                hints = [each for each in option.value.elts if not gives_away(ast.literal_eval(each), find(node.name))]
+                option.value.elts = hints
+    tree.body = [node for node in tree.body if getattr(node, "names", True)]
+    return f"{ast.unparse(tree)}\n"
 
 
 def gives_away(hint: str, exercise: Exercise) -> bool:
     """Whether the pieces of code in a hint are together all that one of the right answers says."""
-    said = {statement for span in re.findall(r"`([^`]+)`", hint) for statement in _statements(span)}
-    functions = (exercise.reference, *exercise.accepted)
-    return bool(said) and any(said.issuperset(_statements(_body(function))) for function in functions)
+    said = set()
+    for span in re.findall(r"`([^`]+)`", hint):
+        with contextlib.suppress(SyntaxError):
+            said |= _say(ast.parse(span).body)
+    return bool(said) and any(said >= _say(_body(answer)[1]) for answer in (exercise.reference, *exercise.accepted))
 
 
-def _statements(code: str) -> list[str]:
-    try:
-        return [ast.unparse(each).removeprefix("return ") for each in ast.parse(code).body]
-    except SyntaxError:
-        return []
+def _say(statements: Sequence[ast.stmt]) -> set[str]:
+    return {ast.unparse(each).removeprefix("return ") for each in statements}
 
 
-def record_results(seeds: Sequence[int]) -> dict[str, bytes]:
-    """What the reference answers and the mistakes do on the inputs of `seeds`: one JSON file a lesson.
+def record_results() -> dict[str, bytes]:
+    """What the reference answers and the mistakes do on the inputs of `SEEDS`: one JSON file a lesson.
 
     The order of the keys is kept: of several differences, the first one seen is the one that is told. Raises
     `CourseError` where the answers do not do here what they should.
     """
     files = {}
     for lesson in sorted({each.lesson for each in exercises_of()}):
-        try:
-            results = record(exercises_of(lesson), seeds)
-        except NotRecorded as error:
-            raise CourseError(str(error)) from None
-        name = f"course_utils/{ASSETS.name}/{recorded_path(lesson).name}"
-        files[name] = (json.dumps(results, separators=(",", ":")) + "\n").encode()
+        results = json.dumps(record(exercises_of(lesson), SEEDS), separators=(",", ":"))
+        files[f"course_utils/{ASSETS.name}/{recorded_path(lesson).name}"] = f"{results}\n".encode()
     return files
-
-
-# ---------------------------------------------------------------------------------------------- searching and packing
 
 
 def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> list[str]:
     """Where the text of an answer to one of `exercises`, right or wrong, stands in one of `files`: a sentence each."""
-    texts = {name: _squeeze(_text_of(name, content)) for name, content in files.items()}
+    texts = {name: content.decode("utf-8", errors="ignore") for name, content in files.items()}
+    texts = {
+        name: _squeeze(_strings(json.loads(text)) if name.endswith((".ipynb", ".json")) else text)
+        for name, text in texts.items()
+    }
     found = []
     for exercise in exercises:
         for function in (exercise.reference, *exercise.accepted, *(each.function for each in exercise.mistakes)):
-            text = _squeeze(_body(function))
+            text = answer_text(function)
             if len(text) >= SHORTEST:
                 found += [f"{name}: an answer to {exercise.name}" for name in texts if text in texts[name]]
     return found
 
 
-def _text_of(name: str, content: bytes) -> str:
-    """A file as text; of a JSON file, every string in it."""
-    text = content.decode("utf-8", errors="ignore")
-    return _strings(json.loads(text)) if name.endswith((".ipynb", ".json")) else text
+def answer_text(function: object) -> str:
+    """The text of a function or class below its signature and docstring, every run of blanks as one blank."""
+    return _squeeze(_body(function)[0])
 
 
 def _strings(value: object) -> str:
@@ -216,17 +175,16 @@ def _strings(value: object) -> str:
 
 
 @cache
-def _body(function: object) -> str:
-    """The text of a function or class below its signature and docstring."""
+def _body(function: object) -> tuple[str, list[ast.stmt]]:
+    """What a function or class has below its signature and docstring, as text and as statements."""
     source = source_of(inspect.unwrap(function))
     node = ast.parse(source).body[0]
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    lines = source.splitlines()[body[0].lineno - 1 :]
-    return textwrap.dedent("\n".join([" " * body[0].col_offset + lines[0][body[0].col_offset :], *lines[1:]]))
+    first, *rest = source.splitlines()[body[0].lineno - 1 :]
+    return "\n".join([first[body[0].col_offset :], *rest]), body
 
 
 def _squeeze(text: str) -> str:
-    """`text` with every run of blanks and line breaks as one blank."""
     return re.sub(r"\s+", " ", text).strip()
 
 
@@ -241,12 +199,3 @@ def zip_of(files: Mapping[str, bytes]) -> bytes:
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, files[name], compresslevel=9)
     return packed.getvalue()
-
-
-def describe(files: Mapping[str, bytes]) -> str:
-    """A line for each folder of the release: how many files, how large."""
-    sizes = defaultdict(list)
-    for name, content in files.items():
-        sizes[name.rpartition("/")[0] or "."].append(len(content))
-    lines = [f"{name:<30}  {len(each):>3} files  {sum(each) / 1e6:6.2f} MB" for name, each in sorted(sizes.items())]
-    return "\n".join(lines)

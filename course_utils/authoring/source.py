@@ -1,7 +1,6 @@
 """A lesson as text: its source file, and the editions of the notebook that are made from it, not run.
 
-A lesson is written as `notebooks/source/NN_name.py` (jupytext's py:percent, with cell tags). The same source gives the
-same notebook everywhere: a cell's id depends on its text alone, never on machine, clock or chance.
+A cell's id depends on its text alone, so that a change to one cell leaves the ids of all others.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import ast
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jupytext
@@ -45,13 +44,12 @@ def choose(names: Sequence[str], folder: Path = FOLDER) -> list[Path]:
     Raises `CourseError` for a name that no lesson has.
     """
     known = {path.stem: path for path in sources(folder)}
-    chosen = []
-    for stem in [Path(name).stem for name in names]:
-        found = [path for each, path in known.items() if stem in (each, each[:2])]
-        if not found:
-            raise CourseError(f"There is no lesson {stem}{_there_is(stem, known)}.")
-        chosen += found
-    return chosen if names else list(known.values())
+    numbers = {stem[:2]: path for stem, path in known.items()}
+    for stem in (stems := [Path(name).stem for name in names]):
+        if stem not in known | numbers:
+            near = ", ".join(nearest(stem, known) or known)
+            raise CourseError(f"There is no lesson {stem}; there is {near}.")
+    return [(known | numbers)[stem] for stem in stems or known]
 
 
 def number_of(path: Path) -> int:
@@ -64,21 +62,19 @@ def read_source(path: Path) -> NotebookNode:
 
     Raises `CourseError` if a tagged cell has no name of its own to be called by, or two cells would have one id.
     """
-    text = jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent")
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)})
-    owners: dict[str, int] = {}
-    for number, cell in enumerate(text.cells, start=1):
-        where = place(path.stem, number, cell.source)
+    cells: dict[str, NotebookNode] = {}
+    for cell in jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent").cells:
+        where = place(path.stem, len(cells) + 1, cell.source)
         cell.id = _lasting_id(cell, where)
-        if cell.id in owners:
+        if cell.id in cells:
             raise CourseError(
-                f"{where}: it would have the same id ({cell.id}) as cell {owners[cell.id]}, because both have the same "
-                "text or name. Change one, or give one a name of its own: `# %% the name`"
+                f"{where}: it would have the same id ({cell.id}) as cell {[*cells].index(cell.id) + 1}, because both "
+                "have the same text or name. Change one, or give one a name of its own: `# %% the name`"
             )
-        owners[cell.id] = number
         cell.metadata = NotebookNode({key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata})
-        notebook.cells.append(cell)
-    return notebook
+        cells[cell.id] = cell
+    metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
+    return nbformat.v4.new_notebook(cells=list(cells.values()), metadata=metadata)
 
 
 def learner(path: Path) -> NotebookNode:
@@ -89,26 +85,18 @@ def learner(path: Path) -> NotebookNode:
 
 
 def answered(path: Path, answers: Mapping[str, str], *, instructor: bool = False) -> NotebookNode:
-    """The lesson with the source text `answers[name]` in every answer cell, not run; with `instructor`, notes and all.
-
-    Raises `CourseError` if an answer cell has no answer, or an answer has no cell.
-    """
-    notebook = read_source(path) if instructor else learner(path)
-    for name in answer_cells(notebook, path.stem).keys() - answers.keys():
-        raise CourseError(f"{path.stem}: no answer was given for {name}{_there_is(name, answers)}.")
-    return put_answers(notebook, answers, path.stem)
+    """The lesson with the source text `answers[name]` in its answer cells, not run; with `instructor`, notes too."""
+    return put_answers(read_source(path) if instructor else learner(path), answers)
 
 
-def put_answers(notebook: NotebookNode, answers: Mapping[str, str], lesson: str = "the notebook") -> NotebookNode:
+def put_answers(notebook: NotebookNode, answers: Mapping[str, str]) -> NotebookNode:
     """A copy of `notebook` with the source text `answers[name]` in the answer cell of each exercise named.
 
-    Cells without an answer stay as they are. Raises `CourseError` for a name that no answer cell has.
+    Cells without an answer stay as they are. Raises `KeyError` for a name that no answer cell has.
     """
     notebook = copy.deepcopy(notebook)
-    cells = answer_cells(notebook, lesson)
+    cells = answer_cells(notebook)
     for name, source in answers.items():
-        if name not in cells:
-            raise CourseError(f"{lesson}: no cell tagged `answer` defines {name}{_there_is(name, cells)}.")
         cells[name].update(source=source.rstrip("\n"), outputs=[], execution_count=None)
     return notebook
 
@@ -120,7 +108,7 @@ def answer_cells(notebook: NotebookNode, lesson: str = "the notebook") -> dict[s
     """
     found: dict[str, NotebookNode] = {}
     for number, cell in enumerate(notebook.cells, start=1):
-        if cell.cell_type == "code" and "answer" in tags_of(cell):
+        if "answer" in tags_of(cell):
             name = defined_name(cell.source, where := place(lesson, number, cell.source))
             if name in found:
                 raise CourseError(f"{where}: another answer cell defines {name} already.")
@@ -161,18 +149,16 @@ def called_with(source: str, function: str, where: str = "the cell") -> str | No
 
 
 def _lasting_id(cell: NotebookNode, where: str) -> str:
-    """An id that depends on this cell's text alone, so that a change to one cell leaves the ids of all others."""
     tags = tags_of(cell)
     if title := cell.metadata.get("title"):
         return _slug(title)
-    if cell.cell_type == "code" and "answer" in tags:
+    if "answer" in tags:
         return _slug(f"answer-{defined_name(cell.source, where)}")
-    for tag in ("check", "predict"):
-        if cell.cell_type == "code" and tag in tags:
-            name = called_with(cell.source, tag, where)
-            if name is None:
-                raise CourseError(f"{where}: a cell tagged `{tag}` must call {tag}(…) with a name; this one does not.")
-            return _slug(f"{tag}-{name}")
+    for tag in {"check", "predict"} & set(tags):
+        name = called_with(cell.source, tag, where)
+        if name is None:
+            raise CourseError(f"{where}: a cell tagged `{tag}` must call {tag}(…) with a name; this one does not.")
+        return _slug(f"{tag}-{name}")
     if "parameters" in tags:
         return "parameters"  # papermill takes one such cell
     kind = next((tag for tag in ("setup", "explore") if tag in tags), {"markdown": "text"}.get(cell.cell_type, "code"))
@@ -188,7 +174,3 @@ def _parse(source: str, where: str) -> ast.Module:
         return ast.parse(source)
     except SyntaxError as error:
         raise CourseError(f"{where}: line {error.lineno} is not Python: {error.msg}.") from error
-
-
-def _there_is(name: str, known: Iterable[str]) -> str:
-    return f"; there is {', '.join(nearest(name, known) or sorted(known)) or 'none'}"
