@@ -84,7 +84,7 @@ def test_prediction_by_buttons():
     assert not commit.disabled
     commit.click()
     assert "You said 12" in reply.value
-    assert saved_progress.of_prediction("hook_on_a") == "12"
+    assert saved_progress.load()["predictions"] == {"hook_on_a": "12"}
     reason.click()
     assert "it is 15" in reply.value
     assert predict("hook_on_a")._widget().children[1].value == "12"

@@ -1,12 +1,12 @@
 """Any Python value as plain data, and plain data as words.
 
-What an answer did is compared, stored and carried out of a sandbox as *plain data*: dicts, lists, strings, numbers,
-booleans and None, ready for JSON. Nothing of the learner's own objects survives the conversion, so nothing of them can
-be run later. Each value is a dict with its `type`; a tensor keeps its dtype, shape and numbers.
+What an answer did is compared, stored and carried out of a sandbox as plain data, ready for JSON: nothing of the
+learner's own objects survives. Each value is a dict with its `type`; a tensor keeps its dtype, shape and numbers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import re
@@ -55,7 +55,7 @@ def plain(value: object, depth: int = 0) -> Plain:
     if value is None:
         return {"type": "None"}
     if isinstance(value, bool):
-        return {"type": "bool", "value": bool(value)}
+        return {"type": "bool", "value": value}
     if isinstance(value, int):
         return {"type": "int", "value": int(value)} if abs(int(value)) < 2**63 else {"type": "huge int"}
     if isinstance(value, float):
@@ -80,7 +80,7 @@ def plain(value: object, depth: int = 0) -> Plain:
         if isinstance(value, (set, frozenset)):
             return {"type": "set", "items": sorted(items, key=repr)}
         return {"type": "tuple" if isinstance(value, tuple) else "list", "items": items}
-    if hasattr(type(value), "__enter__") and hasattr(type(value), "__exit__"):
+    if isinstance(value, contextlib.AbstractContextManager):
         return {"type": "context manager"}
     return {"type": "function" if callable(value) else type(value).__name__}
 
@@ -132,10 +132,8 @@ def show(value: Plain, limit: int = 12) -> str:
     kind = value["type"]
     if kind == "tensor":
         return _show_tensor(value, limit)
-    if kind in {"int", "bool", "None"}:
-        return str(value.get("value"))
-    if kind == "float":
-        return number_text(value["value"])
+    if kind in {"int", "bool", "None", "float"}:
+        return number_text(value["value"]) if kind == "float" else str(value.get("value"))
     if kind == "str":
         return repr(value["value"])
     if "items" not in value:
