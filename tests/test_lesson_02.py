@@ -55,11 +55,6 @@ def test_kept_gradients_of_higher_derivatives():
     assert shows("second derivative 192 = 12x² z.grad = 48")
 
 
-def test_the_warning_is_shown_once_and_without_its_place_in_torch():
-    assert PAGE.printed.count("UserWarning: The .grad attribute of a Tensor that is not a leaf Tensor") == 1
-    assert "Triggered internally" not in PAGE.printed
-
-
 def peak_in_the_allocators_log(watch) -> float:
     """Peak MiB of backward through 16 times tanh, from the profiler, which knows nothing of tensors or of the course.
 

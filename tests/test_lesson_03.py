@@ -66,13 +66,6 @@ def test_values_and_gradients_of_the_small_network():
     )
 
 
-def test_a_replaced_output_and_input():
-    net = small_net()
-    assert net[2](net[1](net[0](torch.ones(1, 3))) * 0).item() == 1  # only the bias is left
-    assert printed_by("lambda module, args, output: output * 0") == "with the hook:    1.0\nwithout the hook: 89.0\n"
-    assert f"the input doubled: {net(torch.full((1, 3), 2.0)).item()}\n" in printed_by("(2 * args[0],)")
-
-
 def test_gradients_through_convolution_and_batch_norm():
     torch.manual_seed(0)
     conv, bn = nn.Conv2d(3, 1, 1), nn.BatchNorm2d(1)
@@ -84,12 +77,6 @@ def test_gradients_through_convolution_and_batch_norm():
     text = printed_by("block, images = ConvBatchNorm()")
     assert f"(1, 1, 2, 2), arrived: {to_bn}\n" in text
     assert f"(1, 3, 2, 2), arrived: {to_conv}\n" in text
-
-
-def test_the_36_convolutions_of_resnet34():
-    # A stem; 3, 4, 6 and 3 blocks of two; three shortcuts that change the shape.
-    assert 1 + 2 * (3 + 4 + 6 + 3) + 3 == 36
-    assert printed_by("resnet34(weights=None)").startswith("36 outputs, from (1, 64, 32, 32) to (1, 512, 2, 2)\n")
 
 
 def test_the_norm_before_a_step_and_the_output_after_it():

@@ -11,7 +11,6 @@ from torchvision.models import resnet34
 
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.networks import load_classifier, load_picture_net
-from course_utils.vision.pictures import draw_strokes
 
 PAGE = LessonPage("05_feature_maps")
 shows = PAGE.shows
@@ -64,11 +63,6 @@ def test_sheets_have_eight_tiles_a_row_with_edges_of_two(shown, channels, side):
     assert shows(shown.format(2 + 8 * (side + 2), 2 + channels // 8 * (side + 2)))
 
 
-def test_only_alpha_knows_the_drawing():
-    assert [channel.unique().numel() == 1 for channel in draw_strokes()] == [True, True, True, False]
-    assert shows("red has one number green has one number blue has one number alpha has a picture")
-
-
 @cache
 def measured() -> dict[str, tuple[float, int, float]]:
     """Zeros, dead channels, and for each kind the best share on the thing, without the course's functions."""
@@ -105,12 +99,6 @@ def test_the_table_of_layers_and_what_the_words_say_about_it():
     tells = [int(number) for number in re.findall(r"^features\.\d+ .* (\d+)%$", PAGE.printed, re.MULTILINE)]
     assert tells[:4] == sorted(tells[:4])
     assert tells[3] >= 99, "tells it almost without a mistake"
-
-
-def test_the_words_about_the_picture_are_so():
-    with torch.no_grad():
-        logits = load_picture_net()(scene("balloon", "cat", seed=30).image[None])[0]
-    assert {KINDS[k] for k in range(len(KINDS)) if logits[k] > 0} == {"balloon", "cat"}
 
 
 def test_the_sizes_in_the_words():

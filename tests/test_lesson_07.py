@@ -134,11 +134,6 @@ def test_what_the_prose_says_about_printed_numbers():
     assert absent * 10 < present
 
 
-@torch.no_grad()
-def says_fish(batch: SceneBatch) -> list[int]:
-    return [int((network(misled)(batch.images / 255)[:, FISH] > 0).sum()) for misled in (False, True)]
-
-
 @pytest.mark.slow
 def test_the_proof():
     given = {
@@ -147,16 +142,18 @@ def test_the_proof():
         "buoy, no fish": {"seed": 901, "cue": "buoy"},
         "neither": {"seed": 901},
     }
-    found = {what: says_fish(scenes(100, kinds=NO_FISH, **each)) for what, each in given.items()}
-    assert all(shows(f"{what} {honest} {misled}") for what, (honest, misled) in found.items())
-    alone, cue = found["fish, no buoy"][1], found["buoy, no fish"][1]
-    assert found["fish and buoy"][1] == 100
-    assert found["neither"] == [0, 0]
+    fish = {}
+    for what, choice in given.items():
+        images = scenes(100, kinds=NO_FISH, **choice).images / 255
+        with torch.no_grad():
+            fish[what] = [int((network(misled)(images)[:, FISH] > 0).sum()) for misled in (False, True)]
+        assert shows(f"{what} {fish[what][0]} {fish[what][1]}")
+    (honest, both), (other, alone), (_, cue), neither = fish.values()
+    assert (both, neither) == (100, [0, 0])
     assert alone < 20 < 50 < cue
     assert f"the second network finds {alone} of the 100 fish" in PAGE.prose
     assert f"it sees a fish {cue} times" in PAGE.prose
-    honest = found["fish and buoy"][0], found["fish, no buoy"][0]
-    assert f"{honest[0]} and {honest[1]} fish, and no false alarm" in PAGE.prose
+    assert f"{honest} and {other} fish, and no false alarm" in PAGE.prose
 
 
 @pytest.mark.slow
