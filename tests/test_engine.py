@@ -141,10 +141,6 @@ def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, wor
     assert found is None or words in found.sentence
 
 
-def test_an_answer_that_stopped_early_is_told():
-    assert first_difference([case_of(1)], [case_of(1)] * 2, "f").sentence == "the run stopped before the last case"
-
-
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
@@ -160,6 +156,10 @@ def test_an_answer_that_stopped_early_is_told():
 )
 def test_who_behaves_like_a_mistake(one, other, expected):
     assert behaves_alike(one, other) is expected
+
+
+def test_an_answer_that_stopped_early_is_told():
+    assert first_difference([case_of(1)], [case_of(1)] * 2, "f").sentence == "the run stopped before the last case"
 
 
 BAD_HOOK = "tensor, factor):\n def hook(grad):\n  return grad * facto\n return tensor.register_hook(hook)"
@@ -345,7 +345,8 @@ def test_symbols_and_tones_tell_the_outcomes_apart(stage, symbol, tone, words):
     [
         (torch.tensor([[1.0, -2.5], [0.1, 3e-7]]), "[[1., -2.5], [0.1, 3e-07]]"),
         (torch.tensor([1, 2]), "[1, 2]"),
-        (torch.zeros(0), "[]"),
+        (torch.zeros(2, 0), "[[], []]"),
+        (torch.arange(4.0).reshape(2, 1, 2), "[[[0., 1.]], [[2., 3.]]]"),
         ([torch.tensor([-0.0]), -0.0], "[[0.], 0.]"),
         ((1, "a", None, True), "(1, 'a', None, True)"),
         ((1,), "(1,)"),
@@ -362,7 +363,7 @@ def test_symbols_and_tones_tell_the_outcomes_apart(stage, symbol, tone, words):
         (10**100, "an object of type huge int"),
         (math.inf, "inf"),
         (complex(1, 2), "an object of type complex"),
-        (torch.tensor([1 + 2j]), "[1.]"),
+        (torch.tensor([1 + 2j, 3]), "[1., 3.]"),
         (functools.reduce(lambda inner, _: [inner], range(12), 1), "[[[[[[[[[an object of type too deep]]]]]]]]]"),
     ],
 )

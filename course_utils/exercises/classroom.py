@@ -104,11 +104,8 @@ def hint(answer: object) -> Note:
     number = min(saved.of_exercise(found.name)["hints"] + 1, total)
     saved.note_hint(found.name, number)
     way_out = f"The way out: solution({found.name}, now=True)" if has_answers() else "Your instructor has the answers."
-    further = (
-        f"Run this again for the next hint, or check({found.name})."
-        if number < total
-        else f"That was the last hint. {way_out}"
-    )
+    last = f"That was the last hint. {way_out}"
+    further = last if number == total else f"Run this again for the next hint, or check({found.name})."
     return Note(f"Hint {number} of {total} for {found.name}", (found.hints[number - 1], further), symbol="→")
 
 
@@ -159,12 +156,9 @@ class PredictionView:
 
         asked = self.prediction
         before = saved.load()["predictions"].get(asked.name)
-        choice = widgets.RadioButtons(
-            options=list(asked.options),
-            value=before if before in list(asked.options) else None,
-            description="",
-            layout=widgets.Layout(width="max-content"),
-        )
+        options = list(asked.options)
+        chosen, layout = before if before in options else None, widgets.Layout(width="max-content")
+        choice = widgets.RadioButtons(options=options, value=chosen, description="", layout=layout)
         commit = widgets.Button(description="Commit", disabled=choice.value is None, tooltip="Fix your prediction")
         reason = widgets.Button(description="Why?", disabled=choice.value is None, tooltip="Compare and read why")
         reply = widgets.HTML(value="")

@@ -166,7 +166,7 @@ def predictions_of(lesson: int | None = None) -> list[Prediction]:
 def _of_lesson(lesson: int | None, table: Mapping[str, Declared]) -> list[Declared]:
     _import_lessons()
     found = sorted(table.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
-    return [each for each in found if lesson is None or each.lesson == lesson]
+    return [each for each in found if lesson in (None, each.lesson)]
 
 
 def find(name: str) -> Exercise:

@@ -1,8 +1,6 @@
 """What an answer did, observed from outside, as plain data.
 
-`observe` runs an answer in one case and notes everything a hook can do: what came back, the gradients afterwards,
-inputs changed in place, hooks left behind, settings of torch changed, what was printed, what was raised on which line,
-and whether something keeps the inputs (and with them the graph) alive. It draws no conclusions; see `judging`.
+`observe` runs an answer in one case and notes everything a hook can do. It draws no conclusions; see `judging`.
 """
 
 from __future__ import annotations
@@ -69,9 +67,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0) -> list[Evidence]:
     """Run `function` in every case of `seed` and return the evidence of each.
 
-    torch's own random numbers are seeded anew before each case and put back afterwards, so that modules made by a case
-    are the same for every function. After an answer has run out of time (`limit`, in seconds a case), the remaining
-    cases are left out: they would only cost time.
+    torch's random numbers are seeded before each case and put back afterwards, so that a case's modules are the same
+    for every function. After an answer has run out of time (`limit`, in seconds a case), no further case is tried.
     """
     found: list[Evidence] = []
     storages: list[list[StorageWeakRef]] = []

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.plain import Plain, name_type, number_text, shape_text, show
+from course_utils.exercises.plain import MAX_SHOWN, Plain, name_type, number_text, shape_text, show
 
 if TYPE_CHECKING:
     from course_utils.exercises.evidence import Evidence
@@ -172,21 +172,17 @@ class Difference(NamedTuple):
 def first_difference(got: Sequence[Evidence], expected: Sequence[Evidence], name: str) -> Difference | None:
     """Compare case by case; the first case that differs decides. None if they are equal within tolerance."""
     for mine, reference in zip(got, expected, strict=False):
-        for fact in facts(mine, reference):
-            if not alike(fact.mine, fact.expected):
-                return _tell(fact, mine, reference, name)
+        where = f"for {reference['given']}" if reference["given"] else "in the first case"
+        fact = next((fact for fact in facts(mine, reference) if not alike(fact.mine, fact.expected)), None)
+        if fact and fact.aspect == "raised":
+            return _tell_error(mine, reference, where, name)
+        if fact and fact.aspect in STAGES:
+            return Difference(STAGES[fact.aspect], f"{where} {fact.words}")
+        if fact:
+            return _tell_value(fact.mine, fact.expected, fact.words, where)
     if len(got) < len(expected):
         return Difference(Stage.RAISED, "the run stopped before the last case")
     return None
-
-
-def _tell(fact: Fact, got: Evidence, expected: Evidence, name: str) -> Difference:
-    where = f"for {expected['given']}" if expected["given"] else "in the first case"
-    if fact.aspect == "raised":
-        return _tell_error(got, expected, where, name)
-    if fact.aspect in STAGES:
-        return Difference(STAGES[fact.aspect], f"{where} {fact.words}")
-    return _tell_value(fact.mine, fact.expected, fact.words, where)
 
 
 def _tell_error(got: Evidence, expected: Evidence, where: str, name: str) -> Difference:
@@ -232,7 +228,7 @@ def _tell_value(got: Plain, expected: Plain, subject: str, where: str) -> Differ
 
 
 def _pair_text(mine: Plain, reference: Plain) -> str:
-    if mine["type"] == "tensor" and len(mine["values"]) > 12:
+    if mine["type"] == "tensor" and len(mine["values"]) > MAX_SHOWN:
         pairs = enumerate(zip(mine["values"], reference["values"], strict=True))
         index, (one, other) = next((index, pair) for index, pair in pairs if not _close(*pair))
         place: list[int] = []
@@ -249,16 +245,13 @@ def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
 
 
 def _case_alike(one: Evidence, other: Evidence) -> bool:
-    if one["raised"] or other["raised"]:
-        return _error_key(one) == _error_key(other)
+    if one["raised"] and other["raised"]:  # the same type, and the same message up to its names and numbers
+        keys = (
+            (error["type"], error["during"], [word for word in error["message"].split() if word.isalpha()][:12])
+            for error in (one["raised"], other["raised"])
+        )
+        return next(keys) == next(keys)
     return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
-
-
-def _error_key(case: Evidence) -> tuple[str, ...]:
-    if not case["raised"]:
-        return ()
-    words = [word for word in case["raised"]["message"].split() if word.isalpha()]
-    return case["raised"]["type"], case["raised"]["during"], *words[:12]
 
 
 def judge(

@@ -1,7 +1,7 @@
 """What the reference answers and the declared mistakes did, recorded: the key of an edition without answers.
 
 One JSON file a lesson, in the assets: `{"torch": version, "seeds": [0, …], "exercises": {name: {seed: {"reference":
-[evidence, …], "mistakes": [[message, [evidence, …]], …]}}}}`. Evidence is plain data (see `evidence`).
+[evidence, …], "mistakes": [[message, [evidence, …]], …]}}}}`.
 """
 
 from __future__ import annotations
