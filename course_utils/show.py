@@ -18,8 +18,7 @@ EDGES = {"good": GOOD, "bad": CAUTION, "neutral": NEUTRAL}
 def widget_bundle(widget: Widget, text: str) -> dict[str, object]:
     """The MIME bundle of `widget` with `text` as its plain-text face, for use in `_repr_mimebundle_`.
 
-    A widget's own text face lists its internals; `text` says what it shows, and is the same on every run, so that nbval
-    can compare it and a page without widgets still teaches.
+    `text` says what the widget shows, and is the same on every run, so that nbval can compare it.
     """
     return {**widget._repr_mimebundle_(), "text/plain": text}
 

@@ -1,7 +1,5 @@
 """What every exercise's reference and mistakes do, observed once a session and seed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 
@@ -21,5 +19,6 @@ def key_of(name: str, seed: int) -> tuple[list[Evidence], dict[str, list[Evidenc
 
 def outcome_of(name: str, answer: Callable, seed: int = 0) -> Outcome:
     """What `check` says to an answer, with the key of the session."""
-    exercise = EXERCISES[name]
-    return judge(name, exercise.observe(answer, seed), *key_of(name, seed), exercise.points, len(exercise.hints))
+    exercise, (reference, mistakes) = EXERCISES[name], key_of(name, seed)
+    got = exercise.observe(answer, seed)
+    return judge(name, got, reference, mistakes.items(), exercise.points, len(exercise.hints))

@@ -1,13 +1,9 @@
 """The exercise engine from a learner's side: what comes in is wild, what comes out is a sentence."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math
 import signal
-import textwrap
-import time
 
 import pytest
 import torch
@@ -21,7 +17,7 @@ from course_utils.exercises.judging import behaves_alike, first_difference
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
 from course_utils.root import CourseError
-from course_utils.show import card, code_spans
+from course_utils.show import code_spans
 
 
 @pytest.fixture(autouse=True)
@@ -50,13 +46,10 @@ def square(x):
 def write_answer(source, tmp_path, name):
     """A function from source text, with a file behind it, as in a notebook cell."""
     path = tmp_path / "answer.py"
-    path.write_text(textwrap.dedent(source))
+    path.write_text(source)
     namespace = {"torch": torch}
     exec(compile(path.read_text(), str(path), "exec"), namespace)
     return namespace[name]
-
-
-# --- the stages -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,7 +77,7 @@ def write_answer(source, tmp_path, name):
         (
             "torch.nn.modules.module.register_module_forward_hook(print); return x * x",
             Stage.SIDE_EFFECT,
-            "hooks on all modules",
+            "hooks on all",
         ),
     ],
 )
@@ -95,11 +88,9 @@ def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_p
     assert outcome.stage is stage, outcome
     assert words in str(outcome)
     assert outcome.points == (2 if stage is Stage.PASSED else 0)
-    assert torch.get_default_dtype() is torch.float32
-    assert torch.get_default_device().type == "cpu"
-    assert torch.is_grad_enabled()
+    assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float32, "cpu")
+    assert (torch.is_grad_enabled(), tmp_path.samefile(".")) == (True, True)
     assert not torch.nn.modules.module._global_forward_hooks
-    assert tmp_path.samefile(".")
 
 
 def case_of(returned, **more):
@@ -107,8 +98,8 @@ def case_of(returned, **more):
     return base | {"returned": plain(returned)} | more
 
 
-def difference(got, expected):
-    return first_difference([got], [expected], "f")
+ERROR = {"type": "KeyError", "message": "1", "during": "afterwards", "line": None, "text": ""}
+RAISED = case_of(1, raised=ERROR)
 
 
 @pytest.mark.parametrize(
@@ -121,53 +112,33 @@ def difference(got, expected):
         ([], (), None),
         ([1], [], "a list of 1; expected a list of 0"),
         ([[1], None], [[1], 2], "returned nothing (None) (at [1]); expected 2"),
-        ({"a": 1}, {"a": 1.0}, None),
-        ({"b": 2, "a": 1}, {"a": 1, "b": 2}, None),
+        ({"b": 2, "a": 1.0}, {"a": 1, "b": 2}, None),
         ({"a": 1}, {"b": 1}, "{'a': 1}; expected {'b': 1}"),
         ({"a": [1, 3]}, {"a": [1, 2]}, "3; expected 2 (at ['a'][1])"),
         (torch.tensor(2.0), 2.0, "a tensor of shape (); expected a number (float)"),
-        (torch.zeros(5, 5).index_put((torch.tensor(3), torch.tensor(2)), torch.tensor(7.0)), torch.zeros(5, 5),
-         "7. at [3, 2]; expected 0. there"),
+        (7 * torch.eye(25)[17].reshape(5, 5), torch.zeros(5, 5), "7. at [3, 2]; expected 0. there"),
         (math.nan, math.nan, None),
         (math.nan, 1.0, "nan; expected 1."),
-        ("a", "a", None),
         ({1, 2}, {2, 1}, None),
         (nn.ReLU(), nn.Linear(1, 1), "a module (ReLU)"),
         (1 / 3, 0.333333, None),
         (1 / 3, 0.3333, "0.33333; expected 0.3333"),
-    ],
-)  # fmt: skip
-def test_what_counts_as_the_same_value(got, expected, words):
-    found = difference(case_of(got), case_of(expected))
-    assert (found is None) is (words is None), found
-    assert found is None or words in found.sentence
-
-
-ERROR = {"type": "KeyError", "message": "1", "during": "afterwards", "line": None, "text": ""}
-
-
-@pytest.mark.parametrize(
-    ("got", "expected", "words"),
-    [
-        (case_of(1, raised=ERROR), case_of(1), "what came after your answer raised KeyError: 1."),
+        (RAISED, case_of(1), "what came after your answer raised KeyError: 1."),
         (case_of(None, raised=ERROR), case_of(None), "raised KeyError: 1. You returned nothing (None)."),
         (case_of([1], raised=ERROR), case_of((1,)), "what your function returned could not be used"),
         (case_of(2, raised=ERROR), case_of("a"), "your function returned a whole number (int); expected a string"),
-        (case_of(1), case_of(1, raised=ERROR), "expected KeyError to be raised; got: nothing was raised"),
-        (case_of(1, raised=ERROR), case_of(1, raised=ERROR), None),
+        (case_of(1), RAISED, "expected KeyError to be raised; got: nothing was raised"),
+        (RAISED, RAISED, None),
         (case_of(1, raised=ERROR | {"message": ""}), case_of(1, raised=ERROR | {"type": "A"}), "got: KeyError: "),
         (case_of(1, seen={"y": plain(None)}), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
         (case_of(1), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
     ],
 )
-def test_errors_and_what_was_seen_in_words(got, expected, words):
-    found = difference(got, expected)
+def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, words):
+    cases = (each if isinstance(each, dict) and "raised" in each else case_of(each) for each in (got, expected))
+    found = first_difference(*([case] for case in cases), "f")
     assert (found is None) is (words is None), found
     assert found is None or words in found.sentence
-
-
-def test_an_answer_that_stopped_early_is_told():
-    assert first_difference([case_of(1)], [case_of(1)] * 2, "f").sentence == "the run stopped before the last case"
 
 
 @pytest.mark.parametrize(
@@ -176,9 +147,9 @@ def test_an_answer_that_stopped_early_is_told():
         ([case_of(1)], [case_of(1.0)], True),
         ([case_of(1)], [case_of(2)], False),
         ([case_of(1)], [case_of(1)] * 2, False),
-        ([case_of(1, raised=ERROR)], [case_of(2, raised=ERROR | {"message": "7", "line": 3})], True),
-        ([case_of(1, raised=ERROR)], [case_of(1)], False),
-        ([case_of(1, raised=ERROR)], [case_of(1, raised=ERROR | {"during": "call"})], False),
+        ([RAISED], [case_of(2, raised=ERROR | {"message": "7", "line": 3})], True),
+        ([RAISED], [case_of(1)], False),
+        ([RAISED], [case_of(1, raised=ERROR | {"during": "call"})], False),
         ([case_of(1)], [case_of(1, seen={"y": plain(2)})], False),
         ([case_of(1, seen={"y": plain(2)})], [case_of(1)], False),
     ],
@@ -187,42 +158,25 @@ def test_who_behaves_like_a_mistake(one, other, expected):
     assert behaves_alike(one, other) is expected
 
 
-# --- what a hook can do -----------------------------------------------------------------------------------------------
+def test_an_answer_that_stopped_early_is_told():
+    assert first_difference([case_of(1)], [case_of(1)] * 2, "f").sentence == "the run stopped before the last case"
+
+
+BAD_HOOK = "tensor, factor):\n def hook(grad):\n  return grad * facto\n return tensor.register_hook(hook)"
+STORED = "tensor, factor, kept=[]):\n kept.append(tensor)\n return tensor.register_hook(lambda g: g * factor)"
 
 
 @pytest.mark.parametrize(
-    ("answer", "stage", "words"),
+    ("body", "stage", "words"),
     [
-        (
-            """
-            def scale_gradient(tensor, factor):
-                def hook(grad):
-                    return grad * facto
-                return tensor.register_hook(hook)
-            """,
-            Stage.RAISED,
-            "your line 4, `return grad * facto`, raised NameError: name 'facto' is not defined; it ran after your "
-            "function had returned",
-        ),
-        (
-            """
-            kept = []
-            def scale_gradient(tensor, factor):
-                kept.append(tensor)
-                return tensor.register_hook(lambda grad: grad * factor)
-            """,
-            Stage.SIDE_EFFECT,
-            "something you stored keeps an input, and with it the computation graph, alive",
-        ),
-        (
-            "def scale_gradient(tensor):\n    return tensor\n",
-            Stage.RAISED,
-            "scale_gradient was called as its task says, and that failed: TypeError: scale_gradient() takes 1",
-        ),
+        (BAD_HOOK, Stage.RAISED, "your line 3, `return grad * facto`, raised NameError: name 'facto' is not defined"),
+        (BAD_HOOK, Stage.RAISED, "; it ran after your function had returned"),
+        (STORED, Stage.SIDE_EFFECT, "something you stored keeps an input, and with it the computation graph, alive"),
+        ("tensor):\n return tensor", Stage.RAISED, "was called as its task says, and that failed: TypeError: scale_"),
     ],
 )
-def test_hooks_that_go_wrong(answer, stage, words, tmp_path):
-    outcome = check(write_answer(answer, tmp_path, "scale_gradient"))
+def test_hooks_that_go_wrong(body, stage, words, tmp_path):
+    outcome = check(write_answer(f"def scale_gradient({body}\n", tmp_path, "scale_gradient"))
     assert outcome.stage is stage
     assert words in outcome.sentence
 
@@ -241,6 +195,13 @@ def test_what_is_left_on_a_module_is_told(answer, words, declare):
     assert words in declared.check(answer, 0).sentence
 
 
+def test_cases_have_modules_of_their_own_seed_and_the_learner_keeps_the_random_numbers(declare):
+    declared = declare(lambda model, x: model(x), lambda rng: {"model": nn.Linear(2, 2), "x": rng.whole(1, 2)})
+    state = torch.random.get_rng_state()
+    assert declared.check(lambda model, x: torch.rand(17) is None or model(x), 3).passed
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
 def test_a_change_that_the_task_asks_for_must_come_out_right(declare):
     def change(by, evaluate=True):
         return lambda x, model: [x.add_(by), model.train(not evaluate)].clear()
@@ -252,32 +213,17 @@ def test_a_change_that_the_task_asks_for_must_come_out_right(declare):
     assert "`model` did not end in the state (training) it should" in found.sentence
 
 
-def test_modules_made_by_a_case_are_the_same_for_every_answer(declare):
-    declared = declare(lambda model, x: model(x), lambda rng: {"model": nn.Linear(2, 2), "x": rng.whole(1, 2)})
-    state = torch.random.get_rng_state()
-    assert declared.check(lambda model, x: torch.rand(17) is None or model(x), 3).passed
-    assert torch.equal(state, torch.random.get_rng_state()), "the learner's random numbers are the learner's"
-
-
-# --- time -------------------------------------------------------------------------------------------------------------
-
 LOOPS = {
-    "while": "while True:\n        pass",
     "sleep": "import time\n    time.sleep(60)",
-    "swallows exceptions": (
-        "for _ in range(10**9):\n        try:\n            while True: pass\n        except Exception: pass"
-    ),
+    "swallows exceptions": "while True:\n        try:\n            while True: pass\n        except Exception: pass",
 }
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no interval timers, so no time limit")
 @pytest.mark.parametrize("body", LOOPS.values(), ids=LOOPS)
 def test_endless_answer_is_stopped_with_a_sentence(body, declare, tmp_path):
     declare(square, lambda rng: {"x": rng.whole(2)}, limit=0.3)
     handler = signal.getsignal(signal.SIGALRM)
-    start = time.monotonic()
     outcome = check(write_answer(f"def square(x):\n    {body}\n", tmp_path, "square"))
-    assert time.monotonic() - start < 30, "it would have gone on for a minute or for ever"
     assert outcome.stage is Stage.RAISED
     assert "did not come to an end in time and was stopped (it was in your line" in outcome.sentence
     assert signal.getsignal(signal.SIGALRM) is handler
@@ -292,12 +238,8 @@ def test_endless_printing_does_not_fill_the_memory(declare):
             print("x" * 100)
         return x * x
 
-    assert declared.observe(answer, 0)[0]["printed"] == ("x" * 100 + "\n")[:101] * 19 + "x" * 81
-    assert evidence.MAX_PRINTED == 2000
+    assert len(declared.observe(answer, 0)[0]["printed"]) == evidence.MAX_PRINTED == 2000
     assert declared.check(answer, 0).passed, "printing is allowed"
-
-
-# --- what is given to check -------------------------------------------------------------------------------------------
 
 
 class Holder:
@@ -305,27 +247,17 @@ class Holder:
         """A method that happens to have the name of an exercise."""
 
 
-def scale_gradients(tensor, factor):
-    return tensor
-
-
 @pytest.mark.parametrize(
     ("thing", "words"),
     [
         (None, "this is None"),
-        (5, "a value of type int"),
         (torch.ones(2), "a value of type Tensor"),
         (lambda tensor: tensor, "A lambda has no name"),
         ("scale_gradient", "without quotes: check(scale_gradient)."),
-        (
-            "scale_gradien",
-            "without quotes. `scale_gradien` is not the name of an exercise; did you mean scale_gradient",
-        ),
-        (scale_gradients, "did you mean scale_gradient"),
+        ("scale_gradien", "quotes. `scale_gradien` is not the name of an exercise; did you mean scale_gradient"),
         (functools.partial(print, 1), "functools.partial"),
-        (print, "`print` is not the name of an exercise"),
+        (print, "did you mean run_to? Keep the name that the answer cell came with"),
         (Holder().scale_gradient, "is a method"),
-        ([], "a value of type list"),
     ],
 )
 def test_check_of_something_else_says_what_to_give(thing, words):
@@ -345,28 +277,25 @@ def test_before_the_answer_cell_ran():
         find("scale_gradient")(torch.ones(1), 2)
 
 
-@pytest.mark.parametrize("body", ["...", "pass", "return", "return None", '"""doc"""', '"""doc"""\n    ...'])
-def test_skeletons_are_not_attempted_and_not_counted(body, tmp_path):
-    source = f"def scale_gradient(tensor, factor):\n    {body}\n"
-    assert check(write_answer(source, tmp_path, "scale_gradient")).stage is Stage.NOT_ATTEMPTED
-    assert saved_progress.of_exercise("scale_gradient")["attempts"] == 0
-    assert is_blank(write_answer(f"class A:\n  def f(self):\n    {body}\n", tmp_path, "A"))
-
-
-@pytest.mark.parametrize("body", ["print()", "return 0", "return tensor", "yield", "raise"])
-def test_a_function_that_does_something_is_not_blank(body, tmp_path):
-    assert not is_blank(write_answer(f"def f(tensor):\n    {body}\n", tmp_path, "f"))
-    assert not is_blank(
-        write_answer(f"class A:\n  def g(self): ...\n  def f(self, tensor):\n    {body}", tmp_path, "A")
-    )
+@pytest.mark.parametrize(
+    ("body", "blank"),
+    [
+        *((body, True) for body in ("...", "pass", "return", "return None", '"""doc"""', '"""doc"""\n    ...')),
+        *((body, False) for body in ("print()", "return 0", "return tensor", "yield", "raise")),
+    ],
+)
+def test_what_does_nothing_is_not_attempted_and_not_counted(body, blank, tmp_path):
+    answer = write_answer(f"def scale_gradient(tensor, factor):\n    {body}\n", tmp_path, "scale_gradient")
+    assert (check(answer).stage is Stage.NOT_ATTEMPTED) is blank
+    assert saved_progress.of_exercise("scale_gradient")["attempts"] == (not blank)
+    source = f"class A:\n  def g(self): ...\n  def f(self, tensor):\n    {body}\n"
+    assert is_blank(write_answer(source, tmp_path, "A")) is blank
     assert not is_blank(print)
 
 
 def test_same_function_again_is_probably_an_edit_that_was_not_run(tmp_path):
-    answers = [
-        write_answer(f"def scale_gradient(tensor, factor):\n    return {n}\n", tmp_path, "scale_gradient")
-        for n in (1, 2)
-    ]
+    sources = [f"def scale_gradient(tensor, factor):\n    return {n}\n" for n in (1, 2)]
+    answers = [write_answer(source, tmp_path, "scale_gradient") for source in sources]
     said = ["same function as at the last check" in str(check(answers[number])) for number in (0, 0, 0, 1, 0)]
     assert said == [False, True, True, False, False]
     check(find("scale_gradient").reference)
@@ -389,29 +318,26 @@ def test_answer_made_of_constants_fails_on_fresh_inputs(declare):
     assert "right on the first inputs" in outcome.note
 
 
-# --- faces ------------------------------------------------------------------------------------------------------------
-
-
 def test_both_faces_say_the_same():
     outcome = Outcome("f", Stage.WRONG_VALUE, "for x = 1 <b> it was `2`.", "forgot & lost", "", 3, 2)
-    assert (
-        str(outcome)
-        == repr(outcome)
-        == ("f: not yet (wrong value)\n  for x = 1 <b> it was `2`.\n  Likely cause: forgot & lost\n  Stuck? hint(f)")
-    )
+    text = "f: not yet (wrong value)\n  for x = 1 <b> it was `2`.\n  Likely cause: forgot & lost\n  Stuck? hint(f)"
+    assert str(outcome) == repr(outcome) == text
     page = outcome._repr_html_()
     assert all(part in page for part in ("&lt;b&gt;", "forgot &amp; lost", "<code>2</code>", "✗"))
-
-
-def test_symbols_and_tones_tell_the_outcomes_apart():
-    found = [Outcome("f", stage, possible=1) for stage in (Stage.PASSED, Stage.WRONG_VALUE, Stage.NOT_ATTEMPTED)]
-    assert [(each.symbol, each.tone) for each in found] == [("✓", "good"), ("✗", "bad"), ("○", "neutral")]
-    assert [str(each) for each in found[::2]] == ["f: passed (1 point)", "f: not attempted yet"]
-
-
-def test_html_escapes_and_survives_odd_backquotes():
     assert code_spans("a ` b <script>\n") == "a ` b &lt;script&gt;<br>"
-    assert "<script>" not in card("x", "<script>", ["<script>"])
+
+
+@pytest.mark.parametrize(
+    ("stage", "symbol", "tone", "words"),
+    [
+        (Stage.PASSED, "✓", "good", "f: passed (1 point)"),
+        (Stage.WRONG_VALUE, "✗", "bad", "f: not yet (wrong value)"),
+        (Stage.NOT_ATTEMPTED, "○", "neutral", "f: not attempted yet"),
+    ],
+)
+def test_symbols_and_tones_tell_the_outcomes_apart(stage, symbol, tone, words):
+    outcome = Outcome("f", stage, possible=1)
+    assert (outcome.symbol, outcome.tone, str(outcome)) == (symbol, tone, words)
 
 
 @pytest.mark.parametrize(
@@ -419,7 +345,8 @@ def test_html_escapes_and_survives_odd_backquotes():
     [
         (torch.tensor([[1.0, -2.5], [0.1, 3e-7]]), "[[1., -2.5], [0.1, 3e-07]]"),
         (torch.tensor([1, 2]), "[1, 2]"),
-        (torch.zeros(0), "[]"),
+        (torch.zeros(2, 0), "[[], []]"),
+        (torch.arange(4.0).reshape(2, 1, 2), "[[[0., 1.]], [[2., 3.]]]"),
         ([torch.tensor([-0.0]), -0.0], "[[0.], 0.]"),
         ((1, "a", None, True), "(1, 'a', None, True)"),
         ((1,), "(1,)"),
@@ -435,24 +362,16 @@ def test_html_escapes_and_survives_odd_backquotes():
         (object(), "an object of type object"),
         (10**100, "an object of type huge int"),
         (math.inf, "inf"),
+        (complex(1, 2), "an object of type complex"),
+        (torch.tensor([1 + 2j, 3]), "[1., 3.]"),
+        (functools.reduce(lambda inner, _: [inner], range(12), 1), "[[[[[[[[[an object of type too deep]]]]]]]]]"),
     ],
 )
 def test_values_are_short_and_exact_in_messages(value, text):
     assert show(json.loads(json.dumps(plain(value)))) == text
 
 
-def test_anything_becomes_json():
-    loop = []
-    loop.append(loop)
-    assert "too deep" in json.dumps(plain(loop))
-    assert plain(complex(1, 2)) == {"type": "complex", "value": [1, 2]}
-    assert plain(torch.tensor([1 + 2j]))["values"] == [1, 2]
-
-
-# --- declarations -----------------------------------------------------------------------------------------------------
-
-
-def test_a_name_is_a_key_and_cannot_be_taken_twice():
+def test_declarations_that_cannot_be():
     def scale_gradient(tensor):
         """Somebody else's exercise."""
 
@@ -462,19 +381,12 @@ def test_a_name_is_a_key_and_cannot_be_taken_twice():
         engine.prediction("hook_on_a", lesson=2, question="?", options={1: "one"}, answer=1)
     with pytest.raises(CourseError, match="not one of its options"):
         engine.prediction("nonsense", lesson=99, question="?", options={1: "one"}, answer=2)
-
-
-def test_an_exercise_without_cases_says_so():
     with pytest.raises(CourseError, match="has no cases"):
         Exercise("square", 99, 1, ("h",), square).observe(square, 0)
 
 
 def test_numbers_are_exact_small_and_the_same_everywhere():
-    rng = Numbers(0)
+    rng, mixed, leaf = Numbers(0), Numbers(3).mixed(6), Numbers(1).leaf(2, 2)
     assert [rng.integer(1, 9) for _ in range(5)] == [8, 7, 4, 3, 5]
-    mixed = Numbers(3).mixed(6)
-    assert (mixed != 0).all()
-    assert (mixed[:-1] * mixed[1:] < 0).all()
-    leaf = Numbers(1).leaf(2, 2)
-    assert leaf.is_leaf
-    assert leaf.requires_grad
+    assert ((mixed != 0).all(), (mixed[:-1] * mixed[1:] < 0).all()) == (True, True)
+    assert (leaf.is_leaf, leaf.requires_grad) == (True, True)

@@ -1,9 +1,8 @@
 """The lessons' exercises without their answers: what a process may know in which a student's code runs.
 
-A lesson's module is read as text, and before anything of it is compiled, the bodies of the reference answers, the other
-right answers, the mistakes, and every private helper that only these use are taken out. So they are neither in the
-process's memory nor reachable by an import. What does the work of the current exercise elsewhere (lesson 04 has torch's
-own steps of a call), `forget` removes.
+A lesson's module is read as text, and the answers, the mistakes, and every private helper that only these use are taken
+out before it is compiled: they are neither in the process's memory nor reachable by an import. What does the work of an
+exercise elsewhere (lesson 04 has torch's own steps of a call), `forget` removes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import ast
 import importlib
 import sys
 import types
-from collections.abc import Iterable
 
 from course_utils.exercises.declaration import decorators, lesson_files, without_answer
 from course_utils.exercises.engine import PACKAGE
@@ -45,19 +43,23 @@ def strip(source: str) -> ast.Module:
 
 def forget(name: str) -> None:
     """Take out of this process what does the work of exercise `name` without being the course's answer to it."""
+
+    def forgotten(*_: object, **__: object) -> None:
+        raise NotImplementedError
+
     steps = importlib.import_module(f"{PACKAGE}.torch_steps").TorchSteps
     if name in vars(steps):
-        setattr(steps, name, _forgotten)
-
-
-def _forgotten(*_: object, **__: object) -> None:
-    raise NotImplementedError
+        setattr(steps, name, forgotten)
 
 
 def _without_unused(nodes: list[ast.stmt]) -> list[ast.stmt]:
-    """Without the private functions and classes that nothing else uses: the helpers of what was taken out."""
     while True:
-        used = {name for node in nodes for name in _names_in(node, but=getattr(node, "name", None))}
+        used = {
+            part.id
+            for node in nodes
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and part.id != getattr(node, "name", None)
+        }
         kept = [node for node in nodes if not _is_private_helper(node) or node.name in used]
         if len(kept) == len(nodes):
             return nodes
@@ -67,7 +69,3 @@ def _without_unused(nodes: list[ast.stmt]) -> list[ast.stmt]:
 def _is_private_helper(node: ast.stmt) -> bool:
     definition = isinstance(node, ast.FunctionDef | ast.ClassDef)
     return definition and node.name.startswith("_") and not decorators(node).keys() & {"cases", "exercise"}
-
-
-def _names_in(node: ast.AST, but: str | None) -> Iterable[str]:
-    return (part.id for part in ast.walk(node) if isinstance(part, ast.Name) and part.id != but)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,13 +35,10 @@ class Case:
 
 
 class Numbers:
-    """Small exact numbers from a seed: the same on every machine, and short to read in a message.
-
-    Python's own `random.Random` makes them: its sequence is the same in every version, torch's need not be.
-    """
+    """Small exact numbers from a seed: the same on every machine, and short to read in a message."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # its sequence is the same in every version, torch's need not be
 
     def integer(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
@@ -52,8 +50,8 @@ class Numbers:
 
     def whole(self, *shape: int, low: int = 1, high: int = 9) -> torch.Tensor:
         """A float32 tensor of whole numbers from `low` to `high`."""
-        count = torch.Size(shape).numel()
-        return torch.tensor([float(self.integer(low, high)) for _ in range(count)]).reshape(shape)
+        numbers = [float(self.integer(low, high)) for _ in range(math.prod(shape))]
+        return torch.tensor(numbers).reshape(shape)
 
     def mixed(self, *shape: int, high: int = 9) -> torch.Tensor:
         """A float32 tensor of whole numbers from `-high` to `high` without 0, of which neighbours differ in sign."""

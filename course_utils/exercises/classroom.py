@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course_utils.exercises import saved_progress as saved
 from course_utils.exercises.declaration import is_blank
@@ -18,6 +17,9 @@ from course_utils.show import Told, code_spans, widget_bundle
 
 ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
+METER = '<meter min="0" max="{1}" value="{0}" aria-hidden="true"></meter> {0} of {1}'
+NOT_FRESH = "It was right on the first inputs; these are others. Compute it, whatever comes in."
+NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
 NOT_KEPT = "Open the lessons with `make lab` and your progress is kept between sessions."
 
 _failed_code: dict[str, object] = {}
@@ -52,40 +54,23 @@ def check(answer: object) -> Outcome:
     if is_blank(answer):
         return found.check(answer, VISIBLE_SEED)
     try:
-        outcome = _with_advice(_check_twice(found, answer), answer)
+        outcome = found.check(answer, VISIBLE_SEED)
+        if outcome.passed and not (fresh := found.check(answer, found.fresh_seed())).passed:
+            outcome = replace(fresh, note=NOT_FRESH)
     except KeyboardInterrupt:
         return Outcome(found.name, Stage.RAISED, "You interrupted the check.", possible=found.points)
     except NotRecorded as error:
         return Outcome("check", Stage.NOT_AN_EXERCISE, str(error))
     saved.note_attempt(found.name, outcome.passed)
+    failed_before = _failed_code.pop(found.name, None)
+    if not outcome.passed:
+        _failed_code[found.name] = code = getattr(answer, "__code__", answer)
+        if failed_before is code and not outcome.note:
+            return replace(outcome, note=NOT_RUN)
     return outcome
 
 
-def _check_twice(found: Exercise, answer: Callable) -> Outcome:
-    """First on the inputs that everyone sees, then on fresh ones, so that an answer made of constants does not pass."""
-    outcome = found.check(answer, VISIBLE_SEED)
-    if not outcome.passed:
-        return outcome
-    fresh = found.check(answer, found.fresh_seed())
-    if fresh.passed:
-        return outcome
-    return fresh.with_note("It was right on the first inputs; these are others. Compute it, whatever comes in.")
-
-
-def _with_advice(outcome: Outcome, answer: object) -> Outcome:
-    """Say so if the very same function failed before: its cell was probably edited and not run."""
-    failed_before = _failed_code.pop(outcome.exercise, None)
-    if outcome.passed:
-        return outcome
-    _failed_code[outcome.exercise] = code = getattr(answer, "__code__", answer)
-    if failed_before is not code or outcome.note:
-        return outcome
-    advice = "This is the same function as at the last check: if you have edited its cell, run that cell first."
-    return outcome.with_note(advice)
-
-
 def _identify(answer: object) -> Exercise | str:
-    """The exercise that `answer` answers, or a sentence that says why there is none."""
     if isinstance(answer, Exercise):
         return answer
     if isinstance(answer, functools.partial):
@@ -118,12 +103,9 @@ def hint(answer: object) -> Note:
     total = len(found.hints)
     number = min(saved.of_exercise(found.name)["hints"] + 1, total)
     saved.note_hint(found.name, number)
-    if number < total:
-        further = f"Run this again for the next hint, or check({found.name})."
-    elif has_answers():
-        further = f"That was the last hint. The way out: solution({found.name}, now=True)"
-    else:
-        further = "That was the last hint. Your instructor has the answers."
+    way_out = f"The way out: solution({found.name}, now=True)" if has_answers() else "Your instructor has the answers."
+    last = f"That was the last hint. {way_out}"
+    further = last if number == total else f"Run this again for the next hint, or check({found.name})."
     return Note(f"Hint {number} of {total} for {found.name}", (found.hints[number - 1], further), symbol="→")
 
 
@@ -158,7 +140,6 @@ class PredictionView:
         return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:
-        """The question for pages without widgets."""
         asked = self.prediction
         options = "".join(f"<li>{code_spans(option)}</li>" for option in asked.options)
         question = f"<p><strong>Predict:</strong> {code_spans(asked.question)}</p>"
@@ -167,22 +148,17 @@ class PredictionView:
 
     @property
     def _call(self) -> str:
-        """The call that commits to the first option, for example."""
         example = next(iter(self.prediction.options))
-        return f'predict("{self.prediction.name}", {example if _is_number(example) else repr(example)})'
+        return f'predict("{self.prediction.name}", {example if _number(example) is not None else repr(example)})'
 
     def _widget(self) -> object:
-        """Radio buttons, a button to commit, one to read why, and a line of text that a screen reader announces."""
         import ipywidgets as widgets
 
         asked = self.prediction
-        before = saved.of_prediction(asked.name)
-        choice = widgets.RadioButtons(
-            options=list(asked.options),
-            value=before if before in asked.options else None,
-            description="",
-            layout=widgets.Layout(width="max-content"),
-        )
+        before = saved.load()["predictions"].get(asked.name)
+        options = list(asked.options)
+        chosen, layout = before if before in options else None, widgets.Layout(width="max-content")
+        choice = widgets.RadioButtons(options=options, value=chosen, description="", layout=layout)
         commit = widgets.Button(description="Commit", disabled=choice.value is None, tooltip="Fix your prediction")
         reason = widgets.Button(description="Why?", disabled=choice.value is None, tooltip="Compare and read why")
         reply = widgets.HTML(value="")
@@ -213,7 +189,9 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
         return Note("predict: nothing to predict", (str(error),))
     if answer is None:
         return PredictionView(asked)
-    choice = next((option for option in asked.options if _means(answer, option)), None)
+    given = str(answer).strip().casefold()
+    meant = (each for each in asked.options if each.casefold() == given or _number(each) == _number(given) is not None)
+    choice = next(meant, None)
     if choice is None:
         options = ", ".join(asked.options)
         return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {options}.",))
@@ -221,20 +199,11 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     return Note(f"You said {choice}.", (f'Run the next cell and compare; then why("{asked.name}").',))
 
 
-def _means(answer: object, option: str) -> bool:
-    """Whether `answer` means `option`: the same text, or the same number."""
-    text = str(answer).strip()
-    if _is_number(text) and _is_number(option) and float(text) == float(option):
-        return True
-    return text.casefold() == option.casefold()
-
-
-def _is_number(text: str) -> bool:
+def _number(text: str) -> float | None:
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def why(name: str) -> Note:
@@ -243,8 +212,8 @@ def why(name: str) -> Note:
         asked = find_prediction(name)
     except CourseError as error:
         return Note("why: nothing to explain", (str(error),))
-    choice = saved.of_prediction(asked.name)
-    if choice not in asked.options:
+    choice = saved.load()["predictions"].get(asked.name)
+    if choice not in list(asked.options):
         return Note("Commit to a prediction first.", (f'predict("{asked.name}")',))
     if choice == asked.answer:
         return Note(f"You said {choice}, and so it is.", (asked.options[choice],), symbol="✓")
@@ -253,9 +222,9 @@ def why(name: str) -> Note:
 
 @dataclass(frozen=True, repr=False)
 class Progress:
-    """The dashboard: a row a lesson with exercises passed and predictions made."""
+    """The dashboard: for each lesson exercises passed, of how many, and predictions made, of how many."""
 
-    rows: tuple[tuple[int, int, int, int, int], ...]
+    rows: list[tuple[int, int, int, int, int]]
     kept: bool
 
     def __repr__(self) -> str:
@@ -269,16 +238,11 @@ class Progress:
         head = "".join(f'<th scope="col" style="text-align:left">{name}</th>' for name in columns)
         body = "".join(
             f'<tr><th scope="row" style="text-align:left">{lesson:02d}</th>'
-            f"<td>{_meter(passed, exercises)}</td><td>{_meter(made, predictions)}</td></tr>"
+            f"<td>{METER.format(passed, exercises)}</td><td>{METER.format(made, predictions)}</td></tr>"
             for lesson, passed, exercises, made, predictions in self.rows
         )
         advice = "" if self.kept else f"<p>{code_spans(NOT_KEPT)}</p>"
         return f"<table><caption>Your progress</caption><tr>{head}</tr>{body}</table>{advice}"
-
-
-def _meter(done: int, total: int) -> str:
-    """A bar and the same in words."""
-    return f'<meter min="0" max="{max(total, 1)}" value="{done}" aria-hidden="true"></meter> {done} of {total}'
 
 
 def progress() -> Progress:
@@ -289,4 +253,4 @@ def progress() -> Progress:
         exercises, predictions = exercises_of(lesson), predictions_of(lesson)
         passed = sum(saved.of_exercise(each.name)["passed"] for each in exercises)
         rows.append((lesson, passed, len(exercises), sum(each.name in made for each in predictions), len(predictions)))
-    return Progress(tuple(rows), saved.location() is not None)
+    return Progress(rows, saved.location() is not None)

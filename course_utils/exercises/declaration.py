@@ -1,7 +1,7 @@
 """What is known of an exercise before anything of it runs: its name, task, points and hints. Needs no torch.
 
-A lesson's module declares an exercise with `@exercise(lesson=…, points=…, hints=[…])` above its reference answer. What
-only needs to know about exercises reads that as text; `engine.Exercise` says the same, and can be run.
+A lesson declares an exercise with `@exercise(lesson=…, points=…, hints=[…])` above its reference answer. Here that is
+read as text; `engine.Exercise` says the same, and can be run.
 """
 
 from __future__ import annotations
@@ -37,16 +37,12 @@ class Declaration:
     @property
     def task(self) -> str:
         """The task, as the docstring gives it."""
-        return ast.get_docstring(self._definition) or ""
+        return ast.get_docstring(ast.parse(self.source).body[0]) or ""
 
     @property
     def skeleton(self) -> str:
         """The definition with its docstring, and `...` where the answer goes."""
-        return ast.unparse(without_answer(self._definition))
-
-    @property
-    def _definition(self) -> ast.FunctionDef | ast.ClassDef:
-        return ast.parse(self.source).body[0]
+        return ast.unparse(without_answer(ast.parse(self.source).body[0]))
 
     def not_attempted(self, advice: str) -> Outcome:
         """The outcome for an answer that is not there yet."""
@@ -73,7 +69,6 @@ def lesson_files() -> list[Path]:
 
 @functools.cache
 def _read(lesson: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The text of each exercise of a lesson, by its name, and the values in its decorator."""
     path = LESSONS / f"lesson_{lesson:02}.py"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     found = {}

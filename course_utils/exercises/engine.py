@@ -11,13 +11,13 @@ import importlib
 import inspect
 import secrets
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from course_utils.exercises.declaration import Declaration, is_blank, lesson_files
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
-from course_utils.exercises.judging import find_cause, judge
+from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
 from course_utils.root import CourseError, has_answers, nearest
@@ -36,8 +36,8 @@ class Mistake(NamedTuple):
 class Exercise(Declaration):
     """One exercise that can be run. Made by the decorator `exercise`.
 
-    Before the learner's answer cell has run, the exercise itself stands under its name in the notebook, so that
-    `check(name)` can say so; calling it says the same.
+    Before the learner's answer cell has run, the exercise itself stands under its name in the notebook and says so. An
+    answer has `limit` seconds for each case.
     """
 
     reference: Callable
@@ -58,12 +58,7 @@ class Exercise(Declaration):
 
     def mistake(self, message: str) -> Callable[[Callable], Callable]:
         """Decorator: a wrong answer, with the sentence for whoever gives an answer that behaves like it."""
-
-        def add(function: Callable) -> Callable:
-            self.mistakes.append(Mistake(message, function))
-            return function
-
-        return add
+        return lambda function: self.mistakes.append(Mistake(message, function)) or function
 
     def observe(self, function: Callable, seed: int) -> list[Evidence]:
         """What `function` does in every case of `seed`."""
@@ -71,24 +66,21 @@ class Exercise(Declaration):
             raise CourseError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
         return observe_all(self.make_cases, function, seed, self.limit)
 
-    def expected(self, seed: int) -> list[Evidence]:
-        """What the reference does in every case of `seed`; in an edition without answers, what it did."""
-        if not has_answers():
-            return recorded_key(self.lesson, self.name, seed)[0]
-        return self.observe(self.reference, seed)
-
-    def mistaken(self, seed: int) -> Iterator[tuple[str, list[Evidence]]]:
-        """The message of each mistake and what it does in every case of `seed`, one by one as they are asked for."""
-        if not has_answers():
-            return iter(recorded_key(self.lesson, self.name, seed)[1].items())
-        return ((mistake.message, self.observe(mistake.function, seed)) for mistake in self.mistakes)
-
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
         """What the reference does in every case of `seed`, and what each mistake does, by its message.
 
         Raises `NotRecorded` in an edition without answers, if nothing is recorded for `seed`.
         """
-        return self.expected(seed), dict(self.mistaken(seed))
+        reference, mistakes = self._observe_key(seed)
+        return reference, dict(mistakes)
+
+    def _observe_key(self, seed: int) -> tuple[list[Evidence], Iterable[tuple[str, list[Evidence]]]]:
+        if not has_answers():
+            reference, mistakes = recorded_key(self.lesson, self.name, seed)
+            return reference, mistakes.items()
+        # The mistakes run one by one, as they are asked for.
+        mistakes = ((mistake.message, self.observe(mistake.function, seed)) for mistake in self.mistakes)
+        return self.observe(self.reference, seed), mistakes
 
     def fresh_seed(self) -> int:
         """A seed whose inputs the learner has not met yet; in an edition without answers, one of the recorded."""
@@ -99,9 +91,7 @@ class Exercise(Declaration):
         if is_blank(function):
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
         got = self.observe(function, seed)
-        outcome = judge(self.name, got, self.expected(seed), {}, self.points, len(self.hints))
-        # The mistakes only explain a failure, and no more of them are run than it takes.
-        return outcome if outcome.passed else replace(outcome, cause=find_cause(got, self.mistaken(seed)))
+        return judge(self.name, got, *self._observe_key(seed), self.points, len(self.hints))
 
     def __call__(self, *_: object, **__: object) -> None:
         raise NotImplementedError(f"Run the answer cell that defines {self.name} first; then run this cell again.")
@@ -131,13 +121,10 @@ _exercises: dict[str, Exercise] = {}
 _predictions: dict[str, Prediction] = {}
 
 
-def exercise(
-    *, lesson: int, points: int = 1, hints: Sequence[str], limit: float = 10.0
-) -> Callable[[Callable], Exercise]:
+def exercise(*, lesson: int, points: int = 1, hints: Sequence[str]) -> Callable[[Callable], Exercise]:
     """Decorator: declare the function or class below as the reference answer of an exercise.
 
-    `hints` go from a nudge to partial code; `limit` is the time an answer has per case, in seconds. A name that another
-    exercise has raises `CourseError`: the name is the key.
+    `hints` go from a nudge to partial code. A name that another exercise has raises `CourseError`: the name is the key.
     """
 
     def declare(reference: Callable) -> Exercise:
@@ -145,7 +132,7 @@ def exercise(
         known = _exercises.get(name)
         if known and known.reference.__module__ != reference.__module__:
             raise CourseError(f"two exercises are called {name}: in {known.reference.__module__} and here")
-        _exercises[name] = Exercise(name, lesson, points, tuple(hints), reference, limit)
+        _exercises[name] = Exercise(name, lesson, points, tuple(hints), reference)
         return _exercises[name]
 
     return declare
@@ -161,8 +148,7 @@ def prediction(name: str, *, lesson: int, question: str, options: Mapping[Any, s
     return _predictions[name]
 
 
-def import_lessons() -> None:
-    """Import every module of exercises, so that all names are known."""
+def _import_lessons() -> None:
     for path in lesson_files():
         importlib.import_module(f"{PACKAGE}.{path.stem}")
 
@@ -178,9 +164,9 @@ def predictions_of(lesson: int | None = None) -> list[Prediction]:
 
 
 def _of_lesson(lesson: int | None, table: Mapping[str, Declared]) -> list[Declared]:
-    import_lessons()
+    _import_lessons()
     found = sorted(table.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
-    return [each for each in found if lesson is None or each.lesson == lesson]
+    return [each for each in found if lesson in (None, each.lesson)]
 
 
 def find(name: str) -> Exercise:
@@ -196,7 +182,7 @@ def find_prediction(name: str) -> Prediction:
 def _lookup(name: str, table: Mapping[str, Declared], kind: str) -> Declared:
     if not isinstance(name, str):
         raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
-    import_lessons()
+    _import_lessons()
     if name in table:
         return table[name]
     near = nearest(name, table)

@@ -1,8 +1,6 @@
 """What an answer did, observed from outside, as plain data.
 
-`observe` runs an answer in one case and notes everything a hook can do: what came back, the gradients afterwards,
-inputs changed in place, hooks left behind, settings of torch changed, what was printed, what was raised on which line,
-and whether something keeps the inputs (and with them the graph) alive. It draws no conclusions; see `judging`.
+`observe` runs an answer in one case and notes everything a hook can do. It draws no conclusions; see `judging`.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ from course_utils.hooks.inventory import list_hooks
 Evidence = dict[str, Any]
 CaseMaker = Callable[[Numbers], Iterator[Case]]
 
-PACKAGE = str(Path(__file__).resolve().parents[1])
-LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+NOT_OWN = (str(Path(__file__).resolve().parents[1]), *LIBRARIES, "<frozen")
 MAX_PRINTED = 2_000
 
 
@@ -69,13 +67,12 @@ def time_limit(seconds: float) -> Iterator[None]:
 def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0) -> list[Evidence]:
     """Run `function` in every case of `seed` and return the evidence of each.
 
-    torch's own random numbers are seeded anew before each case and put back afterwards, so that modules made by a case
-    are the same for every function. After an answer has run out of time (`limit`, in seconds a case), the remaining
-    cases are left out: they would only cost time.
+    torch's random numbers are seeded before each case and put back afterwards, so that a case's modules are the same
+    for every function. After an answer has run out of time (`limit`, in seconds a case), no further case is tried.
     """
     found: list[Evidence] = []
     storages: list[list[StorageWeakRef]] = []
-    with torch.random.fork_rng(devices=[]), only_new_objects_collected():
+    with torch.random.fork_rng(devices=[]), _only_new_objects_collected():
         cases = make_cases(Numbers(seed))
         for index in itertools.count():
             torch.default_generator.manual_seed(seed + index)  # `torch.manual_seed` looks for devices: 3 ms more
@@ -96,9 +93,8 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
 
 
 @contextlib.contextmanager
-def only_new_objects_collected() -> Iterator[None]:
-    """In the block the garbage collector looks only at what the block made: milliseconds instead of 0.3 s."""
-    gc.freeze()
+def _only_new_objects_collected() -> Iterator[None]:
+    gc.freeze()  # a collection takes milliseconds instead of 0.3 s
     try:
         yield
     finally:
@@ -106,7 +102,6 @@ def only_new_objects_collected() -> Iterator[None]:
 
 
 def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
-    """References to the tensors among `values` that do not keep their numbers alive."""
     tensors = (each for each in values if isinstance(each, torch.Tensor) and each.layout is torch.strided)
     return [StorageWeakRef(each.untyped_storage()) for each in tensors if each.device.type != "meta"]
 
@@ -114,7 +109,8 @@ def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
 def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     """Run `function` in `case` and note what it did. Never raises an `Exception` of the answer's."""
     given = dict(case.given)
-    evidence: Evidence = {"given": case.shown or describe(given), "raised": None, "seen": {}}
+    shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
+    evidence: Evidence = {"given": shown, "raised": None, "seen": {}}
     before = {name: snapshot(value) for name, value in given.items()}
     world = World()
     printed = _CappedText()
@@ -142,14 +138,12 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     return evidence
 
 
-def describe(given: dict[str, Any]) -> str:
-    """The arguments in words: `tensor = [1., 2.], factor = 3`; functions and modules by their kind."""
-    return ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
-
-
 def describe_error(error: BaseException, during: str) -> dict[str, Any]:
-    """What was raised: type, first lines of the message, and the learner's own line if one took part."""
-    frame = _learners_frame(error)
+    """What was raised: type, first lines of the message, and the innermost line that is no library's, if any."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(NOT_OWN)]
+    frame = frames[-1] if frames else None
+    if frame:
+        linecache.checkcache(frame.filename)
     message = "" if isinstance(error, TimeIsUp) else re.sub(r"0x[0-9a-fA-F]+", "0x…", str(error)).strip()
     return {
         "type": type(error).__name__,
@@ -160,16 +154,6 @@ def describe_error(error: BaseException, during: str) -> dict[str, Any]:
     }
 
 
-def _learners_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The innermost frame that is neither the course's nor a library's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((PACKAGE, *LIBRARIES, "<frozen"))]
-    if not own:
-        return None
-    linecache.checkcache(own[-1].filename)
-    return own[-1]
-
-
 def snapshot(value: object) -> dict[str, Any]:
     """The state of an argument: its value, its gradient, its hooks, and a module's modes and parameters."""
     if isinstance(value, torch.Tensor):
@@ -178,7 +162,7 @@ def snapshot(value: object) -> dict[str, Any]:
             "value": plain(value),
             "grad": plain(value.grad if kept else None),
             "requires_grad": value.requires_grad,
-            "hooks": count_own_hooks(value),
+            "hooks": _count_own_hooks(value),
         }
     if isinstance(value, nn.Module):
         return {
@@ -186,19 +170,17 @@ def snapshot(value: object) -> dict[str, Any]:
             "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
             "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
             "training": {name: module.training for name, module in value.named_modules()},
-            "hooks": count_own_hooks(value),
+            "hooks": _count_own_hooks(value),
         }
     return {"value": plain(value)}
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Which aspects of an argument changed; its gradient is a result, not a change, and fewer hooks are none."""
     changed = [each for each in before if each not in ("grad", "hooks") and before[each] != after.get(each)]
     return changed + ["hooks"] * (after.get("hooks", 0) > before.get("hooks", 0))
 
 
-def count_own_hooks(owner: torch.Tensor | nn.Module) -> int:
-    """How many hooks sit on a tensor, or on a module, its submodules and parameters; global ones do not count."""
+def _count_own_hooks(owner: torch.Tensor | nn.Module) -> int:
     return sum(hook.scope == "local" for hook in list_hooks(owner))
 
 
@@ -224,20 +206,19 @@ class World:
         ("working folder", _folder, os.chdir),
     )
     GLOBAL_HOOKS = tuple(
-        name
-        for name, value in vars(nn.modules.module).items()
-        if name.startswith("_global_") and name.endswith("hooks") and isinstance(value, dict)
+        table
+        for name, table in vars(nn.modules.module).items()
+        if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
     )
 
     def __init__(self) -> None:
         self._settings = [read() for _, read, _ in self.SETTINGS]
-        self._hooks = {name: dict(getattr(nn.modules.module, name)) for name in self.GLOBAL_HOOKS}
+        self._hooks = [(table, dict(table)) for table in self.GLOBAL_HOOKS]
 
     def restore(self) -> list[str]:
         """Put everything back; return the names of what was different, sorted."""
         changed = set()
-        for name, before in self._hooks.items():
-            table = getattr(nn.modules.module, name)
+        for table, before in self._hooks:
             if table.keys() - before.keys():
                 changed.add("hooks on all modules")
             table.clear()

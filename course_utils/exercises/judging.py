@@ -1,7 +1,7 @@
 """From evidence to an outcome: compare what an answer did with what the reference did.
 
 Works on plain data alone, so that a judge can do it in a process in which no learner's code ever ran. `facts` says what
-counts, one aspect at a time, and `alike` when two values of it count as equal; everything else is words.
+counts, and `alike` when two values count as equal; everything else is words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.plain import Plain, name_type, number_text, shape_text, show
+from course_utils.exercises.plain import MAX_SHOWN, Plain, name_type, number_text, shape_text, show
 
 if TYPE_CHECKING:
     from course_utils.exercises.evidence import Evidence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RELATIVE = 1e-5
 ABSOLUTE = 1e-6
 NOTHING: Plain = {"type": "None"}
+INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"})
 STAGES = {"state": Stage.WRONG_VALUE, "side effect": Stage.SIDE_EFFECT}  # of the aspects that have one only
 
 
@@ -75,19 +76,16 @@ def _side_effect(words: str) -> Fact:
 
 
 def _gradients(mine: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Fact]:
-    """The gradients of tensors, and those of the parameters of modules."""
     for name, reference in expected.items():
-        if "grad" not in reference:
-            continue
-        if "type" in reference["grad"]:
-            yield Fact("gradient", f"{name}.grad was", mine[name]["grad"], reference["grad"])
+        grad = reference.get("grad", {})
+        if "type" in grad:  # of a tensor; else those of a module's parameters
+            yield Fact("gradient", f"{name}.grad was", mine[name]["grad"], grad)
         else:
-            for key, one in reference["grad"].items():
+            for key, one in grad.items():
                 yield Fact("gradient", f"{name}.{key}.grad was", mine[name]["grad"].get(key, NOTHING), one)
 
 
 def _intended_changes(mine: Mapping[str, Any], expected: Evidence) -> Iterator[Fact]:
-    """The state afterwards of what the reference changes."""
     for name, changed in expected["changed"].items():
         reference = expected["inputs"][name]
         if "value" in changed and "type" in reference["value"]:
@@ -109,15 +107,15 @@ class Part(NamedTuple):
 
 def alike(mine: Plain, expected: Plain) -> bool:
     """Whether two plain values count as equal: numbers within tolerance, a tuple for a list, 3 for 3.0."""
-    return _differing_part(mine, expected, "") is None
+    return _differing_part(mine, expected) is None
 
 
-def _differing_part(got: Plain, expected: Plain, path: str) -> Part | None:
+def _differing_part(got: Plain, expected: Plain, path: str = "") -> Part | None:
     mine, reference = got["type"], expected["type"]
     stage = None
     if mine == "None" != reference:
         stage = Stage.RETURNED_NOTHING
-    elif mine != reference and not _same_kind(mine, reference):
+    elif mine != reference and {mine, reference} not in INTERCHANGEABLE:
         stage = Stage.WRONG_TYPE
     elif reference == "tensor":
         stage = _tensor_stage(got, expected)
@@ -126,11 +124,6 @@ def _differing_part(got: Plain, expected: Plain, path: str) -> Part | None:
     elif "value" in expected and not _close(got.get("value"), expected["value"]):
         stage = Stage.WRONG_VALUE if _finite(got.get("value")) else Stage.NOT_FINITE
     return Part(stage, path, got, expected) if stage else None
-
-
-def _same_kind(mine: str, reference: str) -> bool:
-    """A tuple may stand for a list, and 3 for 3.0; a bool is not a number."""
-    return {mine, reference} <= {"list", "tuple"} or {mine, reference} <= {"int", "float"}
 
 
 def _tensor_stage(got: Plain, expected: Plain) -> Stage | None:
@@ -145,7 +138,6 @@ def _tensor_stage(got: Plain, expected: Plain) -> Stage | None:
 
 
 def _differing_item(got: Plain, expected: Plain, path: str) -> Part | None:
-    """The first difference in the items of a structure; those of a dict are found by their keys, in any order."""
     if expected["type"] == "dict":
         mine = {repr(key): value for key, value in got["items"]}
         if mine.keys() != {repr(key) for key, _ in expected["items"]}:
@@ -165,7 +157,6 @@ def _finite(value: Any) -> bool:
 
 
 def _close(a: Any, b: Any) -> bool:
-    """Equal, or numbers within a relative 1e-5 or an absolute 1e-6."""
     if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
         return type(a) is type(b) and a == b
     return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
@@ -181,21 +172,17 @@ class Difference(NamedTuple):
 def first_difference(got: Sequence[Evidence], expected: Sequence[Evidence], name: str) -> Difference | None:
     """Compare case by case; the first case that differs decides. None if they are equal within tolerance."""
     for mine, reference in zip(got, expected, strict=False):
-        for fact in facts(mine, reference):
-            if not alike(fact.mine, fact.expected):
-                return _tell(fact, mine, reference, name)
+        where = f"for {reference['given']}" if reference["given"] else "in the first case"
+        fact = next((fact for fact in facts(mine, reference) if not alike(fact.mine, fact.expected)), None)
+        if fact and fact.aspect == "raised":
+            return _tell_error(mine, reference, where, name)
+        if fact and fact.aspect in STAGES:
+            return Difference(STAGES[fact.aspect], f"{where} {fact.words}")
+        if fact:
+            return _tell_value(fact.mine, fact.expected, fact.words, where)
     if len(got) < len(expected):
         return Difference(Stage.RAISED, "the run stopped before the last case")
     return None
-
-
-def _tell(fact: Fact, got: Evidence, expected: Evidence, name: str) -> Difference:
-    where = f"for {expected['given']}" if expected["given"] else "in the first case"
-    if fact.aspect == "raised":
-        return _tell_error(got, expected, where, name)
-    if fact.aspect in STAGES:
-        return Difference(STAGES[fact.aspect], f"{where} {fact.words}")
-    return _tell_value(fact.mine, fact.expected, fact.words, where)
 
 
 def _tell_error(got: Evidence, expected: Evidence, where: str, name: str) -> Difference:
@@ -224,8 +211,7 @@ def _tell_error(got: Evidence, expected: Evidence, where: str, name: str) -> Dif
 
 
 def _tell_value(got: Plain, expected: Plain, subject: str, where: str) -> Difference:
-    """The difference of two plain values; the sentence names the place inside a structure."""
-    stage, path, mine, reference = _differing_part(got, expected, "")
+    stage, path, mine, reference = _differing_part(got, expected)
     at = f" (at {path})" if path else ""
     if stage in (Stage.WRONG_VALUE, Stage.NOT_FINITE):
         return Difference(stage, f"{where} {subject} {_pair_text(mine, reference)}{at}")
@@ -242,25 +228,15 @@ def _tell_value(got: Plain, expected: Plain, subject: str, where: str) -> Differ
 
 
 def _pair_text(mine: Plain, reference: Plain) -> str:
-    """Got and expected; for a large tensor the first element that differs, with its place."""
-    if mine["type"] == "tensor" and len(mine["values"]) > 12:
+    if mine["type"] == "tensor" and len(mine["values"]) > MAX_SHOWN:
         pairs = enumerate(zip(mine["values"], reference["values"], strict=True))
         index, (one, other) = next((index, pair) for index, pair in pairs if not _close(*pair))
-        return f"{number_text(one)} at {_place(index, mine['shape'])}; expected {number_text(other)} there"
+        place: list[int] = []
+        for size in reversed(mine["shape"]):
+            index, last = divmod(index, size)
+            place.insert(0, last)
+        return f"{number_text(one)} at {place}; expected {number_text(other)} there"
     return f"{show(mine)}; expected {show(reference)}"
-
-
-def _place(index: int, shape: list[int]) -> list[int]:
-    place = []
-    for size in reversed(shape):
-        index, last = divmod(index, size)
-        place.insert(0, last)
-    return place
-
-
-def find_cause(got: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]) -> str:
-    """The message of the first of the declared mistakes that did in every case what the answer did, or ""."""
-    return next((message for message, evidence in mistakes if behaves_alike(got, evidence)), "")
 
 
 def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
@@ -269,34 +245,32 @@ def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
 
 
 def _case_alike(one: Evidence, other: Evidence) -> bool:
-    if one["raised"] or other["raised"]:
-        return _error_key(one) == _error_key(other)
+    if one["raised"] and other["raised"]:  # the same type, and the same message up to its names and numbers
+        keys = (
+            (error["type"], error["during"], [word for word in error["message"].split() if word.isalpha()][:12])
+            for error in (one["raised"], other["raised"])
+        )
+        return next(keys) == next(keys)
     return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
-
-
-def _error_key(case: Evidence) -> tuple[str, ...]:
-    """What makes two errors the same: the type, and the message up to its names and numbers."""
-    if not case["raised"]:
-        return ()
-    words = [word for word in case["raised"]["message"].split() if word.isalpha()]
-    return case["raised"]["type"], case["raised"]["during"], *words[:12]
 
 
 def judge(
     name: str,
     got: Sequence[Evidence],
     key: Sequence[Evidence],
-    mistakes: Mapping[str, Sequence[Evidence]],
+    mistakes: Iterable[tuple[str, Sequence[Evidence]]],
     possible: int = 0,
     hints: int = 0,
 ) -> Outcome:
     """The outcome of one exercise from the evidence of the answer, of the reference and of the declared mistakes.
 
-    `mistakes` maps each declared message to the evidence of its function for the same cases.
+    `mistakes` pairs each declared message with the evidence of its function for the same cases. They only explain a
+    failure: no more of them are asked for than it takes.
     """
     difference = first_difference(got, key, name)
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
     stage, text = difference
     sentence = text if text.endswith((".", "!", "?", "`")) else text + "."
-    return Outcome(name, stage, sentence, find_cause(got, mistakes.items()), possible=possible, hints=hints)
+    cause = next((message for message, evidence in mistakes if behaves_alike(got, evidence)), "")
+    return Outcome(name, stage, sentence, cause, possible=possible, hints=hints)

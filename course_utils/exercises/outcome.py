@@ -1,12 +1,12 @@
 """What came of a check: one value with two faces.
 
-`str(outcome)` is plain text that depends on nothing but the outcome (what nbval compares), `_repr_html_` is what a
-notebook shows. Words and a symbol carry the meaning, never colour alone.
+`str(outcome)` is plain text (what nbval compares), `_repr_html_` is what a notebook shows. Words and a symbol carry the
+meaning, never colour alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from course_utils.show import Told
@@ -56,20 +56,15 @@ class Outcome(Told):
         """The points earned: all of them or none."""
         return self.possible if self.passed else 0
 
-    def with_note(self, note: str) -> Outcome:
-        """The same outcome with another `note`."""
-        return replace(self, note=note)
-
     @property
     def headline(self) -> str:
         """One line: the exercise and how it went."""
-        if self.passed:
-            return f"{self.exercise}: passed ({self.points} {'point' if self.points == 1 else 'points'})"
-        if self.stage is Stage.NOT_ATTEMPTED:
-            return f"{self.exercise}: not attempted yet"
         if self.stage is Stage.NOT_AN_EXERCISE:
             return "check: nothing was checked"
-        return f"{self.exercise}: not yet ({self.stage})"
+        if self.passed:
+            return f"{self.exercise}: passed ({self.points} point{'s' * (self.points != 1)})"
+        attempted = self.stage is not Stage.NOT_ATTEMPTED
+        return f"{self.exercise}: {f'not yet ({self.stage})' if attempted else 'not attempted yet'}"
 
     @property
     def lines(self) -> list[str]:
@@ -88,4 +83,4 @@ class Outcome(Told):
     @property
     def tone(self) -> str:
         """The colour of the card's edge: "good", "bad" or "neutral". The words say the same."""
-        return {"✓": "good", "✗": "bad"}.get(self.symbol, "neutral")
+        return {"✓": "good", "✗": "bad", "○": "neutral"}[self.symbol]

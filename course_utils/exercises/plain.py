@@ -1,12 +1,12 @@
 """Any Python value as plain data, and plain data as words.
 
-What an answer did is compared, stored and carried out of a sandbox as *plain data*: dicts, lists, strings, numbers,
-booleans and None, ready for JSON. Nothing of the learner's own objects survives the conversion, so nothing of them can
-be run later. Each value is a dict with its `type`; a tensor keeps its dtype, shape and numbers.
+What an answer did is compared, stored and carried out of a sandbox as plain data, ready for JSON: nothing of the
+learner's own objects survives. Each value is a dict with its `type`; a tensor keeps its dtype, shape and numbers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import re
@@ -22,6 +22,7 @@ MAX_NUMBERS = 65_536
 MAX_ITEMS = 1_000
 MAX_DEPTH = 8
 MAX_TEXT = 2_000
+MAX_SHOWN = 12  # numbers of a tensor, items of a list
 LISTS = {"deque", "dict_keys", "dict_values"}  # count as lists
 
 NAMES = {
@@ -55,7 +56,7 @@ def plain(value: object, depth: int = 0) -> Plain:
     if value is None:
         return {"type": "None"}
     if isinstance(value, bool):
-        return {"type": "bool", "value": bool(value)}
+        return {"type": "bool", "value": value}
     if isinstance(value, int):
         return {"type": "int", "value": int(value)} if abs(int(value)) < 2**63 else {"type": "huge int"}
     if isinstance(value, float):
@@ -80,7 +81,7 @@ def plain(value: object, depth: int = 0) -> Plain:
         if isinstance(value, (set, frozenset)):
             return {"type": "set", "items": sorted(items, key=repr)}
         return {"type": "tuple" if isinstance(value, tuple) else "list", "items": items}
-    if hasattr(type(value), "__enter__") and hasattr(type(value), "__exit__"):
+    if isinstance(value, contextlib.AbstractContextManager):
         return {"type": "context manager"}
     return {"type": "function" if callable(value) else type(value).__name__}
 
@@ -127,39 +128,32 @@ def number_text(number: float | int | str | bool, decimal_point: bool = True) ->
     return text if re.search(r"[.en]", text) else text + "."
 
 
-def show(value: Plain, limit: int = 12) -> str:
-    """Write plain data the way a learner reads it: `[1., 2.]`, `3`, `(1, 'a')`; at most `limit` numbers of a tensor."""
+def show(value: Plain) -> str:
+    """Write plain data the way a learner reads it: `[1., 2.]`, `3`, `(1, 'a')`; at most 12 numbers or items."""
     kind = value["type"]
     if kind == "tensor":
-        return _show_tensor(value, limit)
-    if kind in {"int", "bool", "None"}:
-        return str(value.get("value"))
-    if kind == "float":
-        return number_text(value["value"])
+        return _show_tensor(value)
+    if kind in {"int", "bool", "None", "float"}:
+        return number_text(value["value"]) if kind == "float" else str(value.get("value"))
     if kind == "str":
         return repr(value["value"])
     if "items" not in value:
         return name_type(value)
-    if kind == "dict":
-        items = [f"{show(key)}: {show(item, limit)}" for key, item in value["items"][:limit]]
-    else:
-        items = [show(item, limit) for item in value["items"][:limit]]
-    text = ", ".join(items) + (", …" if len(value["items"]) > limit else "")
+    shown = value["items"][:MAX_SHOWN]
+    items = [f"{show(each[0])}: {show(each[1])}" if kind == "dict" else show(each) for each in shown]
+    text = ", ".join(items) + (", …" if len(value["items"]) > MAX_SHOWN else "")
     if kind == "tuple":
         return f"({text}{',' if len(items) == 1 else ''})"
     return f"[{text}]" if kind == "list" else "{" + text + "}"
 
 
-def _show_tensor(value: Plain, limit: int) -> str:
-    floating = value["dtype"].startswith(("float", "bfloat", "complex"))
+def _show_tensor(value: Plain) -> str:
+    floating, shape = value["dtype"].startswith(("float", "bfloat", "complex")), value["shape"]
     texts = [number_text(number, floating) for number in value["values"]]
-    if len(texts) > limit:
+    if len(texts) > MAX_SHOWN:
         return f"a tensor of shape {shape_text(value)} that begins with {', '.join(texts[:4])}"
-
-    def nested(shape: list[int], items: list[str]) -> str:
-        if not shape:
-            return items[0] if items else "?"
-        step = len(items) // shape[0] if shape[0] else 0
-        return "[" + ", ".join(nested(shape[1:], items[i * step : (i + 1) * step]) for i in range(shape[0])) + "]"
-
-    return nested(value["shape"], texts)
+    texts = texts[:: 1 + value["dtype"].startswith("complex")]  # real parts
+    for axis, size in reversed(list(enumerate(shape))):
+        rows = (texts[row * size : (row + 1) * size] for row in range(math.prod(shape[:axis])))
+        texts = [f"[{', '.join(row)}]" for row in rows]
+    return texts[0]

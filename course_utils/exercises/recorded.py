@@ -1,12 +1,13 @@
 """What the reference answers and the declared mistakes did, recorded: the key of an edition without answers.
 
 One JSON file a lesson, in the assets: `{"torch": version, "seeds": [0, …], "exercises": {name: {seed: {"reference":
-[evidence, …], "mistakes": [[message, [evidence, …]], …]}}}}`. Evidence is plain data (see `evidence`).
+[evidence, …], "mistakes": [[message, [evidence, …]], …]}}}}`.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,24 +38,19 @@ def record(exercises: Sequence[Any], seeds: Sequence[int]) -> dict[str, Any]:
         for seed in seeds:
             reference, mistakes = exercise.key(seed)
             _examine(exercise.name, reference, mistakes)
-            found.setdefault(exercise.name, {})[str(seed)] = {
-                "reference": _without_prints(reference),
-                "mistakes": [[message, _without_prints(cases)] for message, cases in mistakes.items()],
-            }
+            for case in (*reference, *itertools.chain(*mistakes.values())):
+                case["printed"] = ""
+            kept = {"reference": reference, "mistakes": [list(each) for each in mistakes.items()]}
+            found.setdefault(exercise.name, {})[str(seed)] = kept
     return {"torch": torch.__version__.split("+")[0], "seeds": list(seeds), "exercises": found}
 
 
 def _examine(name: str, reference: list[Evidence], mistakes: dict[str, list[Evidence]]) -> None:
-    """Raise `NotRecorded` if the reference came to no end, or a mistake is not told from it and from the others."""
     if any(case["raised"] and case["raised"]["type"] == "TimeIsUp" for case in reference):
         raise NotRecorded(f"The reference answer to {name} did not come to an end here, so nothing was recorded.")
     for message, cases in mistakes.items():
-        if judge(name, cases, reference, mistakes).cause != message:
+        if judge(name, cases, reference, mistakes.items()).cause != message:
             raise NotRecorded(f"A mistake in {name} was not recognised here, so nothing was recorded: {message}")
-
-
-def _without_prints(cases: Sequence[Evidence]) -> list[Evidence]:
-    return [{**case, "printed": ""} for case in cases]
 
 
 def recorded_seeds(lesson: int) -> list[int]:

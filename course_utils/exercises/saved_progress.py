@@ -1,8 +1,7 @@
 """What the learner has done so far, in one small file beside the lessons in `work/`.
 
-Losing the file costs the ticks and nothing else. It is written only in a folder that carries the mark of a learner's
-copy, and never where the environment says `COURSE_PROGRESS=off`: tests, builds and grades count nothing. Elsewhere
-progress is remembered until the kernel ends.
+It is written only in a folder that carries the mark of a learner's copy, and never where the environment says
+`COURSE_PROGRESS=off`. Elsewhere progress is remembered until the kernel ends.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from course_utils.root import write_whole
 
 MARKER = ".course-work"
 FILE = "progress.json"
+PARTS = ("exercises", "predictions")
 NOTHING = {"attempts": 0, "passed": False, "hints": 0}
 
 _in_memory: dict[str, dict[str, Any]] = {}
@@ -38,21 +38,19 @@ def load() -> dict[str, dict[str, Any]]:
         except (OSError, ValueError):
             found = {}
     parts = found if isinstance(found, dict) else {}
-    return {name: part if isinstance(part := parts.get(name), dict) else {} for name in ("exercises", "predictions")}
+    return {name: dict(part) if isinstance(part := parts.get(name), dict) else {} for name in PARTS}
 
 
 def _save(section: str, name: str, value: Any) -> None:
-    """Store `value` under `name`. Other entries are read anew: two kernels may write."""
-    progress = load()
-    progress[section] = progress[section] | {name: value}
-    path = location()
+    progress, path = load(), location()  # read anew each time: two kernels may write
+    progress[section][name] = value
     try:
         if path:
             write_whole(path, json.dumps(progress, indent=1, sort_keys=True))
+            return
     except OSError:  # a read-only or full disk: the lesson goes on, the tick is remembered until the kernel ends
-        path = None
-    if not path:
-        _in_memory.update(progress)
+        pass
+    _in_memory.update(progress)
 
 
 def of_exercise(name: str) -> dict[str, Any]:
@@ -76,9 +74,3 @@ def note_hint(name: str, count: int) -> None:
 def note_prediction(name: str, choice: str) -> None:
     """Remember a committed prediction."""
     _save("predictions", name, choice)
-
-
-def of_prediction(name: str) -> str | None:
-    """The committed choice, if there is one."""
-    choice = load()["predictions"].get(name)
-    return choice if isinstance(choice, str) else None

@@ -78,7 +78,7 @@ def judge_answer(observed: Observed, key: Key) -> Verdict:
         if not fits(evidence, key.evidence):
             return replace(verdict, by_hand=True, reason="the record of what the answer did is about other inputs")
         points, hints = exercise.points, len(exercise.hints)
-        outcome = judge(exercise.name, evidence, key.evidence, dict(key.mistakes), points, hints)
+        outcome = judge(exercise.name, evidence, key.evidence, key.mistakes, points, hints)
         got, expected = canonical(evidence, key.evidence), canonical(key.evidence, key.evidence)
     except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
         reason = f"the evidence could not be judged: {type(error).__name__}: {error}"
