@@ -9,24 +9,23 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 
 import nbformat
 import pytest
+from bs4 import BeautifulSoup, Tag
 from matplotlib.colors import to_rgba
 from panels import shown
 
 from course_utils import explorers
 from course_utils.exercises import classroom
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.explorers.html import make_problem, make_table
+from course_utils.explorers.markup import make_problem, make_table
 from course_utils.lab import doctor
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 THEMES = Path(sys.prefix) / "share" / "jupyter" / "lab" / "themes" / "@jupyterlab"
 SHAPES = ("rect", "path", "circle", "line", "polygon", "polyline", "ellipse")
-VOID = {"br", "img", "hr", "input", "meta", *SHAPES}
 # A shape fainter than this only guides the eye: hairlines between rows, the tint of a box that has an edge and words.
 DECORATION = 0.3
 
@@ -79,89 +78,71 @@ class Look:
     stroke: str = "none"
     opacity: float = 1.0
     size: float = 14.0
+    where: tuple[float, float] | None = None  # the beginning of an SVG text
+
+    def parse(self, name: str) -> Colour | None:
+        text = self.color if name in ("currentColor", "inherit") else name
+        return None if text in ("none", "transparent") else parse_colour(text)
 
 
-class Reader(HTMLParser):
-    """Walk through HTML or SVG with a theme's colours, and collect what has too little contrast."""
+class Reader:
+    """Walk through HTML or SVG with a theme's colours, and collect its texts, its boxes and the contrast of shapes."""
 
-    def __init__(self, variables: dict[str, str], even_row: bool = False) -> None:
-        super().__init__()
-        self.variables = variables
+    def __init__(self, markup: str, variables: dict[str, str], even_row: bool) -> None:
+        self.variables, self.boxes, self.texts, self.shapes = variables, [], [], []
         page = parse_colour(resolve("var(--jp-layout-color0)", variables))
         if even_row:  # of a table: JupyterLab gives every other row a background of its own
             page = blend(parse_colour(resolve("var(--jp-rendermime-table-row-background)", variables)), page)
-        self.stack = [("", Look(resolve("var(--jp-ui-font-color1)", variables), page))]
-        self.boxes: list[tuple[float, float, float, float, Colour]] = []
-        self.texts: list[tuple[str, Look, tuple[float, float] | None]] = []
-        self.where: tuple[float, float] | None = None
-        self.shapes: list[tuple[str, float]] = []
+        self.walk(BeautifulSoup(markup, "html.parser"), Look(resolve("var(--jp-ui-font-color1)", variables), page))
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        style = dict(re.findall(r"([\w-]+)\s*:\s*([^;]+)", given.get("style", "")))
-        look = self._inherit({**given, **style}, style)
-        if tag == "text":
-            self.where = (float(given.get("x", 0)), float(given.get("y", 0)))
-        if tag in SHAPES:
-            self._note_shape(tag, given, look)
-        if tag not in VOID:
-            self.stack.append((tag, look))
-        if edge := style.get("border-left") or style.get("border"):
-            drawn = blend(self._colour(resolve(edge, self.variables).split(" ", 2)[-1], look), look.background)
-            self.shapes.append((f"edge {edge}", contrast(drawn, look.background)))
+    def walk(self, element: Tag, look: Look) -> None:
+        for child in element.children:
+            if isinstance(child, Tag):
+                style = dict(re.findall(r"([\w-]+)\s*:\s*([^;]+)", child.get("style", "")))
+                self.visit(child, {**child.attrs, **style}, look)
+            elif child.strip() and element.name not in ("title", "desc", "style"):
+                self.texts.append((child.strip(), look))
 
-    handle_startendtag = handle_starttag
-
-    def _inherit(self, given: dict[str, str], style: dict[str, str]) -> Look:
-        look = self.stack[-1][1]
-        colours = {name: resolve(given[name], self.variables) for name in ("color", "fill", "stroke") if name in given}
+    def visit(self, element: Tag, given: dict[str, str], look: Look) -> None:
+        colours = {each: resolve(given[each], self.variables) for each in ("color", "fill", "stroke") if each in given}
         if colours.get("color") in ("inherit", "currentColor"):
             del colours["color"]
-        if (background := resolve(style.get("background", "none"), self.variables)) != "none":
+        if (background := resolve(given.get("background", "none"), self.variables)) != "none":
             look = replace(look, background=blend(parse_colour(background), look.background))
-        font = re.search(r"([\d.]+)px", given.get("font", "") or given.get("font-size", ""))
-        size = float(font.group(1)) if font else look.size
-        return replace(look, **colours, size=size, opacity=look.opacity * float(given.get("opacity", 1)))
+        if font := re.search(r"([\d.]+)px", given.get("font", "") or given.get("font-size", "")):
+            look = replace(look, size=float(font.group(1)))
+        if element.name == "text":
+            look = replace(look, where=(float(given.get("x", 0)), float(given.get("y", 0))))
+        look = replace(look, **colours, opacity=look.opacity * float(given.get("opacity", 1)))
+        if element.name in SHAPES:
+            self.note_shape(element.name, given, look)
+        if edge := given.get("border-left") or given.get("border"):
+            drawn = blend(look.parse(resolve(edge, self.variables).split(" ", 2)[-1]), look.background)
+            self.shapes.append((f"edge {edge}", contrast(drawn, look.background)))
+        self.walk(element, look)
 
-    def handle_endtag(self, tag: str) -> None:
-        if any(name == tag for name, _ in self.stack):
-            while self.stack.pop()[0] != tag:
-                pass
-        if tag == "text":
-            self.where = None
-
-    def handle_data(self, words: str) -> None:
-        tag, look = self.stack[-1]
-        if words.strip() and tag not in ("title", "desc", "style"):
-            self.texts.append((words.strip(), look, self.where))
-
-    def _colour(self, name: str, look: Look) -> Colour | None:
-        text = look.color if name in ("currentColor", "inherit") else name
-        return None if text in ("none", "transparent") else parse_colour(text)
-
-    def _note_shape(self, tag: str, given: dict[str, str], look: Look) -> None:
+    def note_shape(self, name: str, given: dict[str, str], look: Look) -> None:
         straight = re.fullmatch(r"M[-\d. ]+[hHvV] ?[-\d.]+", given.get("d", ""))  # then there is nothing to fill
         seen = []
-        for part, name in (("fill", "none" if straight else look.fill), ("stroke", look.stroke)):
-            colour, share = self._colour(name, look), look.opacity * float(given.get(f"{part}-opacity", 1))
-            if colour and tag == "rect" and part == "fill" and "width" in given:
-                x, y, width, height = (float(given.get(name, 0)) for name in ("x", "y", "width", "height"))
+        for part, paint in (("fill", "none" if straight else look.fill), ("stroke", look.stroke)):
+            colour, share = look.parse(paint), look.opacity * float(given.get(f"{part}-opacity", 1))
+            if colour and name == "rect" and part == "fill" and "width" in given:
+                x, y, width, height = (float(given.get(each, 0)) for each in ("x", "y", "width", "height"))
                 self.boxes.append((x, y, x + width, y + height, (*colour[:3], colour[3] * share)))
             if colour and share >= DECORATION:
                 seen.append(contrast(blend(colour, look.background, share), look.background))
         if seen:
-            self.shapes.append((self.get_starttag_text(), max(seen)))
+            self.shapes.append((f"{name} {given}", max(seen)))
 
     def find_faint(self) -> list[str]:
-        """Every text and every shape with too little contrast, in words."""
         found = [f"{ratio:.2f} < 3: {what}" for what, ratio in self.shapes if ratio < 3]
-        for words, look, where in self.texts:
-            background = look.background
+        for words, look in self.texts:
+            background, where = look.background, look.where
             for left, top, right, bottom, colour in self.boxes:
                 if where and left <= where[0] + 1 <= right and top <= where[1] - 4 <= bottom:
                     background = blend(colour, background)
-            name = look.fill if where is not None else "currentColor"
-            ratio = contrast(blend(self._colour(name, look), background, look.opacity), background)
+            colour = look.parse(look.fill if where else "currentColor")
+            ratio = contrast(blend(colour, background, look.opacity), background)
             if ratio < (3 if look.size >= 24 else 4.5):
                 found.append(f"{ratio:.2f}: text {words!r}")
         return found
@@ -169,13 +150,8 @@ class Reader(HTMLParser):
 
 def find_faint(markup: str, theme_name: str) -> list[str]:
     """What has too little contrast in `markup` under a theme, on the page and in a table's shaded row."""
-    found = []
-    for even_row in (False, True) if "<td" in markup else (False,):
-        reader = Reader(theme(theme_name), even_row)
-        reader.feed(markup)
-        reader.close()
-        found += reader.find_faint()
-    return found
+    rows = (False, True) if "<td" in markup else (False,)
+    return [line for even in rows for line in Reader(markup, theme(theme_name), even).find_faint()]
 
 
 def in_lesson(path: Path) -> list[str]:
@@ -221,9 +197,6 @@ def test_all_that_a_lesson_shows_can_be_seen(path):
 @pytest.mark.parametrize("name", ["light", "dark"])
 def test_all_that_a_learner_can_call_up_can_be_seen(name):
     assert not [f"{what}: {line}" for what, markup in besides().items() for line in find_faint(markup, name)]
-
-
-# ---- the measure itself
 
 
 def test_the_contrast_is_wcags_and_the_themes_are_jupyterlabs():

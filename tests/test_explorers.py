@@ -1,5 +1,6 @@
-"""What all explorers share, on a small one, and what holds for each."""
+"""What all explorers share, on a small one; a picture of one's own; and what the panel promises, for all seven."""
 
+import gc
 import io
 import sys
 from types import SimpleNamespace
@@ -10,21 +11,22 @@ import pytest
 import torch
 from panels import control, controls, pixels_of, read_png, shown, upload
 from PIL import Image
+from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from course_utils import explorers
-from course_utils.explorers.html import make_paragraph, make_problem, make_table
+from course_utils.explorers import feature_maps, grad_cam, guided_backprop
+from course_utils.explorers.markup import make_paragraph, make_problem, make_table
 from course_utils.explorers.own_picture import OwnPicture
 from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.root import CourseError
 from course_utils.vision.pictures import draw_strokes, put_on_white
+from course_utils.vision.toys import EDGES
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 SVG = (
     '<svg role="img" width="80" height="9" style="color:var(--jp-ui-font-color1, currentColor)"><title>{}</title></svg>'
 )
-
-
-# --- the panel --------------------------------------------------------------------------------------------------------
 
 
 class Powers(Explorer):
@@ -56,21 +58,15 @@ class Powers(Explorer):
         return View(picture, f"It is {result}.", "a grey picture", more={"note": f"<i>{base}</i>"})
 
 
-def test_a_look_at_the_values_of_the_controls():
+def test_the_panel_has_its_rows_and_looks_at_the_values_of_its_controls():
     explorer = Powers(3)
+    kinds = [type(each).__name__ for each in explorer.widget.children]
+    assert kinds == ["HBox", "Dropdown", "HTML", "Label", "HTML", "HTML", "HTML"]
     assert explorer.sentence == "It is 8."
     control(explorer, "Base").value = "three"
     assert explorer.sentence == "It is 27."
-    assert make_paragraph("It is 27.") in shown(explorer)
-    assert SVG.format(27) in shown(explorer)
-    assert "<i>three</i>" in shown(explorer)
+    assert all(words in shown(explorer) for words in (make_paragraph("It is 27."), SVG.format(27), "<i>three</i>"))
     assert explorer.values == {"number": 3, "base": "three"}
-
-
-def test_rows_stand_as_declared_with_the_missing_parts_below():
-    kinds = [type(each).__name__ for each in Powers().widget.children]
-    assert kinds == ["HBox", "Dropdown", "HTML", "Label", "HTML", "HTML", "HTML"]
-    assert [each.description for each in Powers().widget.children[0].children] == ["Number", "Largest", "Other"]
 
 
 def test_a_problem_is_said_and_the_last_picture_stays():
@@ -78,62 +74,35 @@ def test_a_problem_is_said_and_the_last_picture_stays():
     control(explorer, "Number").value = 11
     assert make_problem("<that> is too large") in shown(explorer)
     assert "<that>" not in shown(explorer)
-    assert explorer.sentence == "It is 1024."
     assert SVG.format(1024) in shown(explorer)
+    assert explorer.sentence == "It is 1024."
     control(explorer, "Number").value = 9
     assert "That does not work yet" not in shown(explorer)
     with pytest.raises(CourseError, match="too large"):
         Powers(11)
 
 
-def test_what_fit_sets_is_looked_at_once():
+def test_what_fit_changes_is_looked_at_once_and_a_new_control_takes_the_place_of_another():
     explorer = Powers()
-    looks = explorer.looks
+    looks, old = explorer.looks, control(explorer, "Number")
     control(explorer, "Largest").click()
-    assert explorer.sentence == "It is 59049."
-    assert explorer.looks == looks + 1
-    control(explorer, "Number").value = 0
-    assert explorer.sentence == "It is 1."
-
-
-def test_a_control_in_the_place_of_another():
-    explorer = Powers(9)
-    old = control(explorer, "Number")
+    assert (explorer.sentence, explorer.looks) == ("It is 59049.", looks + 1)
     control(explorer, "Other").click()
     new = control(explorer, "Number")
-    assert (new.max, explorer.sentence, old.comm) == (3, "It is 4.", None)
+    assert (new.max, explorer.sentence, old.comm) == (3, "It is 9.", None)
     new.value = 3
-    assert explorer.sentence == "It is 8."
+    assert explorer.sentence == "It is 27."
     assert [each.description for each in explorer.widget.children[0].children] == ["Number", "Largest", "Other"]
 
 
 def test_faces_of_a_drawing_and_of_a_sheet():
     data, metadata = Powers(3)._repr_mimebundle_()
-    assert set(data) == {"text/plain", "image/svg+xml", VIEW}
+    assert (set(data), metadata) == ({"text/plain", "image/svg+xml", VIEW}, {})
     assert "color:#1f1f1f;background:#ffffff" in data["image/svg+xml"]
-    assert metadata == {}
     explorer = Powers(1, drawn=False)
     data, metadata = explorer._repr_mimebundle_()
-    assert set(data) == {"text/plain", "image/png", VIEW}
-    assert metadata["image/png"]["alt"] == "a grey picture"
-    assert read_png(data["image/png"]).tolist() == np.full((4, 5, 3), 128).tolist()
-    assert np.array_equal(pixels_of(explorer), read_png(data["image/png"]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"number": 13}, "Number is a whole number from 0 to 12, got 13"),
-        ({"number": -1}, "got -1"),
-        ({"number": 1.5}, "got 1.5"),
-        ({"number": "1"}, "got '1'"),
-        ({"base": "tow"}, r"Base: there is no 'tow' here; did you mean 'two'\? There are: two, three"),
-        ({"base": "2"}, "there is no '2' here; There are: two"),
-    ],
-)
-def test_what_no_control_can_be_set_to_gets_a_sentence(arguments, says):
-    with pytest.raises(CourseError, match=says):
-        Powers(**arguments)
+    assert (set(data), metadata["image/png"]["alt"]) == ({"text/plain", "image/png", VIEW}, "a grey picture")
+    assert read_png(data["image/png"]).tolist() == np.full((4, 5, 3), 128).tolist() == pixels_of(explorer).tolist()
 
 
 def test_controls_are_as_wide_as_they_are_told():
@@ -145,14 +114,14 @@ def test_controls_are_as_wide_as_they_are_told():
     assert (slider.layout.width, slider.style.description_width, slider.step) == ("70px", "30px", 10)
 
 
-def test_words_are_escaped():
-    assert "<b>x" not in make_paragraph("<b>x")
-    assert "<b>x" not in make_problem("<b>x")
-    assert "<b>x" not in make_table(["<b>x"], [["<b>x", "<b>x"]], "<b>x")
-    assert make_problem("") == ""
+def test_words_are_escaped_and_no_problem_has_no_box():
+    markup = make_paragraph("<b>x") + make_problem("<b>x") + make_table(["<b>x"], [["<b>x", "<b>x"]], "<b>x")
+    assert (markup.count("<b>x"), markup.count("&lt;b&gt;x"), make_problem("")) == (0, 6, "")
 
 
 # --- a picture of one's own -------------------------------------------------------------------------------------------
+
+WHITE = "(3, 60, 60) 1.000"
 
 
 class Upload(Explorer):
@@ -175,43 +144,29 @@ def encode(mode, size, colour, format="PNG"):
 PNG = encode("RGB", (300, 200), "#333333")
 
 
-@pytest.mark.parametrize(
-    ("content", "mean"),
-    [
-        (PNG, 0.2),
-        (encode("RGB", (90, 400), "#666666", "JPEG"), 0.4),
-        (encode("L", (1, 1), 51), 0.2),
-        (encode("RGBA", (64, 64), (0, 0, 0, 0)), 1),
-        (encode("I;16", (40, 30), 13107), 0.2),
-    ],
-    ids=["PNG", "JPEG", "grey pixel", "transparent", "16-bit"],
-)
-def test_a_picture_is_uploaded_and_left_again(content, mean):
+def test_a_picture_is_uploaded_and_left_again():
     explorer = Upload()
     back = control(explorer, "Back to the course's pictures")
     assert back.layout.display == "none"
-    upload(explorer, content)
-    assert explorer.sentence == f"(3, 60, 60) {mean:.3f}"
+    upload(explorer, PNG)
+    assert explorer.sentence == "(3, 60, 60) 0.200"
     assert control(explorer, "Your own picture").value == (), "no file is saved with the notebook"
     assert back.layout.display is None
     back.click()
-    assert explorer.sentence == "none"
-    assert back.layout.display == "none"
+    assert (explorer.sentence, back.layout.display) == ("none", "none")
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", PNG[:60]], ids=["empty", "text", "cut off"])
+@pytest.mark.parametrize("content", [b"hello", PNG[:60]], ids=["text", "cut off"])
 def test_a_bad_upload_gets_a_sentence_each_time_and_the_picture_stays(content):
-    explorer = Upload(torch.zeros(3, 60, 60))
+    explorer = Upload(torch.ones(3, 60, 60))
     assert control(explorer, "Back to the course's pictures").layout.display is None
     for _ in range(2):
         upload(explorer, content)
-        assert "That does not work yet." in shown(explorer)
-        assert "picture" in shown(explorer).partition("not work yet.")[2]
-        assert explorer.sentence == "(3, 60, 60) 0.000"
+        assert "picture" in shown(explorer).partition("That does not work yet.")[2]
+        assert explorer.sentence == WHITE
         upload(explorer, PNG)
         assert "That does not work yet." not in shown(explorer)
-        control(explorer, "Back to the course's pictures").click()
-        explorer.controls["own"].value = torch.zeros(3, 60, 60)
+        explorer.controls["own"].value = torch.ones(3, 60, 60)
 
 
 class Canvas(widgets.Box):
@@ -246,32 +201,26 @@ def pad(monkeypatch):
     return explorer
 
 
-def test_a_drawing_is_shown_stroke_by_stroke(pad):
+def test_a_drawing_is_shown_stroke_by_stroke_and_wiped(pad):
     (canvas,) = controls(pad, Canvas)
-    assert pad.sentence == "(3, 60, 60) 1.000"
     canvas.play(("mouse_move", 5, 5), ("mouse_down", 15, 30), ("mouse_move", 30, 30), ("mouse_move", 45, 30))
-    assert pad.sentence == "(3, 60, 60) 1.000"
-    canvas.play(("mouse_up", 45, 30), ("mouse_move", 0, 0))
+    assert pad.sentence == WHITE
+    canvas.play(("mouse_up", 45, 30), ("mouse_move", 0, 0), ("mouse_out", 0, 0))
     assert canvas.drawn == [(15, 30, 30, 30), (30, 30, 45, 30)]
     drawing = put_on_white(draw_strokes([((25, 50), (50, 50), (75, 50))], size=60))
     assert torch.allclose(pad.values["own"], drawing, atol=1e-6)
-
-
-def test_a_finger_and_a_dot_draw_too_and_all_can_be_wiped(pad):
-    (canvas,) = controls(pad, Canvas)
-    canvas.play(("touch_start", [(5, 5)]), ("touch_move", [(50, 40)]), ("touch_end", []))
     line = pad.sentence
-    canvas.play(("mouse_down", 15, 15), ("mouse_out", 15, 15))
-    assert len({"(3, 60, 60) 1.000", line, pad.sentence}) == 3
+    canvas.play(("touch_start", [(5, 5)]), ("touch_move", [(50, 40)]), ("touch_end", []))
+    both = pad.sentence
+    canvas.play(("mouse_down", 15, 15), ("mouse_out", 15, 15))  # a dot
+    assert len({WHITE, line, both, pad.sentence}) == 4
     control(pad, "Wipe").click()
-    assert pad.sentence == "(3, 60, 60) 1.000"
-    assert canvas.drawn == []
+    assert (pad.sentence, canvas.drawn) == (WHITE, [])
 
 
 def test_the_pad_goes_with_the_drawing(pad):
     control(pad, "Back to the course's pictures").click()
-    assert controls(pad, Canvas) == []
-    assert pad.sentence == "none"
+    assert (controls(pad, Canvas), pad.sentence) == ([], "none")
     control(pad, "Draw one").click()
     upload(pad, PNG)
     assert controls(pad, Canvas) == []
@@ -285,31 +234,129 @@ def test_without_ipycanvas_drawing_is_a_sentence(monkeypatch):
     assert explorer.sentence == "none"
 
 
-# --- every explorer ---------------------------------------------------------------------------------------------------
+# --- all seven --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", explorers.__all__)
-def test_each_control_has_words_and_does_its_work(name):
+def test_each_control_has_words_and_does_its_work_and_no_hook_is_left(name, monkeypatch):
     """By mouse and keyboard in a browser: tests/browser."""
-    explorer = getattr(explorers, name)()
-    assert not controls(explorer, widgets.Output)
-    named = (widgets.ValueWidget, widgets.Button)
-    for each in controls(explorer, named):
-        if not isinstance(each, widgets.HTML) and each.layout.display != "none":
-            assert each.description, each
-    for words in {each.description for each in controls(explorer, widgets.IntSlider)} - {"Opacity %"}:
-        slider = control(explorer, words, widgets.IntSlider)
-        if slider.max > slider.min:
-            before = shown(explorer)
-            slider.value = slider.min if slider.value > slider.min else slider.value + 1
-            assert shown(explorer) != before, words
+    handles, register = [], RemovableHandle.__init__
+    monkeypatch.setattr(
+        RemovableHandle, "__init__", lambda self, *a, **more: handles.append(self) or register(self, *a, **more)
+    )
+    for cached in (feature_maps.find_maps, grad_cam.run_network, guided_backprop.find_gradient):
+        cached.cache_clear()
+    explorer = getattr(explorers, name)(**{"start": "features.10"} if name == "GuidedBackprop" else {})
+    for each in controls(explorer, (widgets.ValueWidget, widgets.Button)):
+        assert each.description or isinstance(each, widgets.HTML) or each.layout.display == "none", each
+    for words in {each.description for each in controls(explorer, widgets.IntSlider)}:
+        slider, before = control(explorer, words, widgets.IntSlider), shown(explorer)
+        slider.value = slider.min if slider.value > slider.min else min(slider.value + 1, slider.max)
+        assert shown(explorer) != before or words == "Opacity %" or slider.min == slider.max, words
     assert "That does not work yet" not in shown(explorer)
+    gc.collect()
+    assert handles
+    assert not [each for each in handles if each.id in (each.hooks_dict_ref() or ())]
 
 
-@pytest.mark.parametrize("name", explorers.__all__)
-def test_what_a_notebook_stores_is_the_same_every_time(name):
-    (first, metadata), (second, again) = (getattr(explorers, name)()._repr_mimebundle_() for _ in range(2))
-    assert first.pop(VIEW)["model_id"] != second.pop(VIEW)["model_id"]
-    assert (first, metadata) == (second, again)
-    assert first["text/plain"]
-    assert "image/svg+xml" in first or metadata["image/png"]["alt"]
+HOOKS = [("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-hook", "global")]
+FLOW = ("GradientFlow", {"hooks": {"a": "times 6"}, "step": 1})
+MAPS = ("FeatureMaps", {"layer": "features.13", "channel": 26, "picture": 30})
+CAM = ("GradCam", {"picture": 2, "kind": "fish", "buoy": True})
+PATCH = ("Patching", {"row": 7, "column": 1})
+STRONGEST = {"layer": None, "channel": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words", "value", "change"),
+    [
+        (*FLOW, "Step", 4, {"step": 4}),
+        (*FLOW, "Graph", "square", {"graph": "square", "hooks": (), "step": 0}),
+        ("ModelHooks", {"hooks": [("relu", "forward hook")]}, "Model", "residual block", {"hooks": ()}),
+        ("LifeOfACall", {"hooks": HOOKS, "step": 13}, "Step", 14, {"step": 14}),
+        ("LifeOfACall", {}, "The relu is", "raises an error", {"model": "raises an error"}),
+        (*MAPS, "Picture", 12, {"picture": 12}),
+        (*MAPS, "Layer", "features.2", STRONGEST | {"layer": "features.2"}),
+        (*MAPS, "Channel", 5, {"channel": 5}),
+        (*MAPS, "Network", EDGES, STRONGEST | {"network": EDGES}),
+        (*CAM, "Picture", 5, {"picture": 5}),
+        (*CAM, "with a buoy", False, {"buoy": False}),
+        (*CAM, "Class", "boat", {"kind": "boat"}),
+        (*CAM, "Layer", "features.6", {"layer": "features.6"}),
+        (*CAM, "Opacity %", 30, {"opacity": 0.3}),
+        ("GuidedBackprop", {}, "Picture", 2, {"picture": 2}),
+        ("GuidedBackprop", {}, "Class", "dog", {"kind": "dog"}),
+        ("GuidedBackprop", {}, "Start at", "features.10", {"start": "features.10"}),
+        ("GuidedBackprop", {}, "Rule", "gradient", {"rule": "gradient"}),
+        ("GuidedBackprop", {}, "Shown as", "zero is grey", {"normalisation": "zero is grey"}),
+        (*PATCH, "Pair", 3, {"pair": 3}),
+        (*PATCH, "Network", "honest", {"network": "honest"}),
+        (*PATCH, "Layer", "features.16", {"layer": "features.16"}),
+        (*PATCH, "Row", 6, {"row": 6}),
+        (*PATCH, "Column", 2, {"column": 2}),
+        (*PATCH, "Size", 4, {"size": 4}),
+    ],
+)
+def test_a_control_leads_to_what_opens_with_its_value(name, options, words, value, change):
+    make = getattr(explorers, name)
+    explorer, wanted = make(**options), make(**options | ({"model": value} if words == "Model" else {}) | change)
+    faces = [faces_of(explorer), faces_of(wanted)]
+    assert faces[0] != faces[1]
+    control(explorer, words).value = value
+    assert faces_of(explorer) == faces[1]
+    assert explorer.controls["picture"].value == wanted.controls["picture"].value
+
+
+def faces_of(explorer):
+    """What a notebook stores: the sentence, and the SVG or the PNG with its alt text."""
+    data, metadata = explorer._repr_mimebundle_()
+    assert data.pop(VIEW)
+    assert "image/svg+xml" in data or metadata["image/png"]["alt"]
+    assert make_paragraph(data["text/plain"]) in shown(explorer)
+    return data, metadata
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("GradientFlow", {"graph": "two path"}, r"Graph: there is no 'two path' here; did you mean 'two paths'\?"),
+        ("GradientFlow", {"graph": "y = q * 2"}, "name 'q' is not defined"),
+        ("GradientFlow", {"hooks": {"q": "print"}}, "no tensor with a gradient called 'q'; there is 'w', 'x', 'a'"),
+        ("GradientFlow", {"hooks": {"a": "times 7"}}, r"There is no hook 'times 7'; .*Did you mean 'times [26]'\?"),
+        ("GradientFlow", {"step": 6}, "There is no step 6: backward through this graph has the steps 0 to 5"),
+        ("LifeOfACall", {"model": "leaky"}, "no 'leaky' here; There are: plain, in place, raises an error"),
+        ("LifeOfACall", {"model": nn.ReLU()}, "needs inputs"),
+        ("LifeOfACall", {"model": nn.Sequential(*map(nn.ReLU, [False] * 8)), "inputs": 1}, "9 modules; at most 8"),
+        ("LifeOfACall", {"hooks": [("hook", "fc1")]}, "no hook kind 'hook'"),
+        ("LifeOfACall", {"hooks": [("forward hook", "fc9")]}, "fc9"),
+        ("LifeOfACall", {"step": 17}, "no step 17: this call has the steps 1 to 16"),
+        ("LifeOfACall", {"step": 0}, "no step 0"),
+        ("ModelHooks", {"model": "small nett"}, r"there is no 'small nett' here; did you mean 'small net'\?"),
+        ("ModelHooks", {"hooks": [("relu2", "forward hook")]}, r"no module 'relu2'; .* Did you mean 'relu'\?"),
+        ("ModelHooks", {"hooks": [("relu", "backward hook")]}, "no kind of hook 'backward hook'; .* Did you"),
+        ("ModelHooks", {"hooks": [("relu", "forward hook", "one")]}, "no effect 'one'; there is 'look', 'replace"),
+        ("FeatureMaps", {"network": "alexnett"}, "Network: there is no 'alexnett' here; did you mean 'alexnet'"),
+        ("FeatureMaps", {"layer": "features.99"}, "Layer: there is no 'features.99' here; did you mean 'features.8'"),
+        ("FeatureMaps", {"layer": "features.2", "channel": 24}, "Channel is a whole number from 0 to 23, got 24"),
+        ("FeatureMaps", {"picture": -1}, "Picture is a whole number from 0 to 89, got -1"),
+        ("GradCam", {"picture": 11}, "Picture is a whole number from 1 to 10, got 11"),
+        ("GradCam", {"picture": torch.zeros(3, 64, 64)}, r"\(3, 64, 64\): read_picture\(file, size=112\)"),
+        ("GradCam", {"kind": "fisch"}, "Class: there is no 'fisch' here; did you mean 'fish'"),
+        ("GradCam", {"layer": "features.17"}, "Layer: there is no 'features.17' here; did you mean 'features.1"),
+        ("GradCam", {"opacity": 60}, "from 0 .picture only. to 1 .map only., got 60"),
+        ("GuidedBackprop", {"picture": 1.5}, "Picture is a whole number from 1 to 8, got 1.5"),
+        ("GuidedBackprop", {"kind": "hause"}, "Class: there is no 'hause' here; did you mean 'house'"),
+        ("GuidedBackprop", {"start": "features.3"}, "Start at: there is no 'features.3' here; did you mean"),
+        ("GuidedBackprop", {"rule": "xyz"}, "Rule: there is no 'xyz' here; There are: gradient, deconvnet, guided$"),
+        ("GuidedBackprop", {"normalisation": "none"}, "Shown as: there is no 'none' here"),
+        ("Patching", {"pair": "1"}, "Pair is a whole number from 1 to 6, got '1'"),
+        ("Patching", {"network": "mislead"}, "did you mean 'misled'"),
+        ("Patching", {"layer": "classifier"}, "Layer: there is no 'classifier' here"),
+        ("Patching", {"row": 14}, "Row is a whole number from 0 to 13, got 14"),
+        ("Patching", {"column": -1}, "Column is a whole number from 0 to 13"),
+        ("Patching", {"size": 0}, "Size is a whole number from 1 to 14"),
+    ],
+)
+def test_what_there_is_not_is_named_with_what_there_is(name, options, says):
+    with pytest.raises((CourseError, KeyError), match=says):
+        getattr(explorers, name)(**options)

@@ -6,7 +6,7 @@ from collections import Counter
 import ipywidgets as widgets
 import pytest
 import torch
-from panels import control, controls, pixels_of, shown
+from panels import control, controls, shown
 from torch import nn
 
 from course_utils.explorers import FeatureMaps, feature_maps
@@ -21,9 +21,7 @@ from course_utils.explorers.feature_maps import (
     numbered_scene,
     run_network,
 )
-from course_utils.explorers.html import make_problem
 from course_utils.hooks.inventory import count_hooks
-from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.networks import WeightsError, load_picture_net
 from course_utils.vision.pictures import draw_strokes, find_strongest, light_up, put_on_white
@@ -46,16 +44,12 @@ def test_each_edge_kernel_answers_to_one_direction(channel, turn):
     answers = make_edge_net()(image)[0, :, 5:15, 5:15].mean((1, 2))
     assert answers[channel] > 0.1
     assert answers.sum().item() == pytest.approx(answers[channel].item(), abs=1e-6)
-
-
-def test_edge_kernels_do_not_answer_to_an_even_picture_and_at_most_with_one():
-    assert make_edge_net()(torch.full((1, 3, 9, 9), 0.7)).abs().max() < 1e-6
     step = torch.zeros(1, 3, 9, 9)
     step[..., 4:] = 1
     assert make_edge_net()(step).max() <= 1
 
 
-def test_strokes_are_black_ink_where_their_points_are():
+def test_strokes_are_black_ink_where_their_points_are_and_paper_shows_where_there_is_none():
     drawing = draw_strokes([((25, 50), (75, 50))], size=40)
     assert drawing.shape == (4, 40, 40)
     assert not drawing[:3].any()
@@ -63,29 +57,18 @@ def test_strokes_are_black_ink_where_their_points_are():
     assert set(rows.tolist()) <= {19, 20}
     assert (columns.min(), columns.max()) == (10, 29)
     assert 0.02 < draw_strokes()[3].mean() < 0.2
-
-
-def test_paper_shows_through_where_there_is_no_ink():
     rgba = torch.tensor([0.2, 0.4, 0.6, 0.5])[:, None, None]
     assert put_on_white(rgba).flatten().tolist() == pytest.approx([0.6, 0.7, 0.8])
 
 
-def test_light_falls_where_the_map_is_positive():
+def test_light_the_strongest_channels_and_the_share_on_a_mask_by_hand():
     image = torch.full((3, 4, 4), 0.8)
     lit = light_up(image, torch.tensor([[2.0, -5.0], [2.0, 0.0]]), dark=0.25)
-    assert lit[0, 0, 0].item() == pytest.approx(0.8)
-    assert lit[0, 0, 3].item() == pytest.approx(0.2)
+    assert (lit[0, 0, 0].item(), lit[0, 0, 3].item()) == pytest.approx((0.8, 0.2))
     assert torch.allclose(light_up(image, torch.full((2, 2), 3.0)), image), "the same everywhere lights everything"
-
-
-def test_the_strongest_channels_by_hand():
     maps = torch.tensor([[[0.0, 1.0]], [[4.0, -9.0]], [[1.0, 2.0]], [[-1.0, -1.0]]])
-    assert find_strongest(maps) == (1, 2, 0, 3)
-    assert find_strongest(maps, 2) == (1, 2)
+    assert (find_strongest(maps), find_strongest(maps, 2)) == ((1, 2, 0, 3), (1, 2))
     assert find_strongest(torch.zeros(3, 2, 2)) == (0, 1, 2)
-
-
-def test_the_share_on_a_mask_by_hand():
     maps = torch.tensor([[[1.0, 3.0]], [[0.0, 0.0]], [[-4.0, 2.0]]])
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0]]) > 0  # all of one place, a quarter of the other
     assert share_on(maps, mask).tolist() == pytest.approx([(1 + 0.75) / 4, 0, 0.25])
@@ -103,9 +86,6 @@ def test_channels_made_of_masks_follow_their_kinds():
     area = cat[batch.labels[:, k] > 0].float().mean()
     assert followed.share[2, k].item() == pytest.approx(area.item(), abs=1e-5)
     assert followed.tells[:, k].tolist()[::2] == [1, 0.5]
-
-
-def test_too_few_pictures_are_said():
     batch = scenes(2, seed=1)
     with pytest.raises(ValueError, match="2 pictures need as many maps, got 1"):
         follow_things(torch.zeros(1, 2, 7, 7), batch)
@@ -144,15 +124,6 @@ def test_large_networks_see_the_middle_of_the_picture():
     assert "classifier.2" not in maps.layers, "a ReLU between linear layers makes no maps"
 
 
-@pytest.mark.slow
-def test_a_module_that_runs_twice_has_two_entries_in_the_order_of_the_run():
-    layers = find_maps("resnet34", 0).layers
-    names = list(layers)
-    first, conv, second = (names.index(f"layer1.0.{name}") for name in ("relu (run 1)", "conv2", "relu (run 2)"))
-    assert first < conv < second
-    assert not torch.equal(layers["layer1.0.relu (run 1)"], layers["layer1.0.relu (run 2)"])
-
-
 def test_what_rounding_leaves_of_zero_is_zero():
     maps = run_network(EDGES, torch.full((3, 50, 50), 0.3))
     assert not any(layer.any() for layer in maps.layers.values())
@@ -163,9 +134,6 @@ def test_the_pictures_are_all_pairs_of_things():
     pairs = Counter(numbered_scene(number).labels for number in range(PICTURES))
     assert pairs == {(one, other): 1 for one in KINDS for other in KINDS if one != other}
     assert torch.equal(numbered_scene(29).image, scene(*numbered_scene(29).labels, seed=29).image)
-
-
-# --- one channel ------------------------------------------------------------------------------------------------------
 
 
 def test_the_sentence_tells_what_the_map_holds():
@@ -200,13 +168,6 @@ def test_other_sentences(change, words):
     assert words in draw_channel(maps, next(iter(maps.layers)), 8).sentence
 
 
-@pytest.mark.slow
-def test_the_sentence_about_weights_names_no_folder(monkeypatch):
-    told = dataclasses.replace(load_network("alexnet"), note="alexnet has random weights: none are in /home/me/.cache")
-    monkeypatch.setattr(feature_maps, "load_network", lambda network: told)
-    assert run_network("alexnet", CAT_AND_BOAT).note == "alexnet has random weights."
-
-
 def test_the_picture_shows_the_map():
     spot = torch.zeros(2, 14, 14)
     spot[0, 2, 3] = 5.0
@@ -223,40 +184,6 @@ def test_the_picture_shows_the_map():
     assert not torch.equal(sheet, draw_channel(maps, "spot", 1).picture)
 
 
-# --- the explorer -----------------------------------------------------------------------------------------------------
-
-
-def test_it_opens_where_a_lesson_says_else_at_the_strongest_channel_of_the_last_layer():
-    explorer = FeatureMaps("picture_net", layer="features.13", channel=26, picture=30)
-    assert explorer.sentence == draw_channel(find_maps("picture_net", 30), "features.13", 26).sentence
-    assert (control(explorer, "Channel").value, control(explorer, "Layer").value) == (26, "features.13")
-    maps = find_maps("picture_net", 0)
-    strongest = find_strongest(maps.layers["features.16"])[0]
-    assert FeatureMaps().sentence == draw_channel(maps, "features.16", strongest).sentence
-
-
-def test_sliders_and_buttons_change_the_channel_and_another_picture_keeps_it():
-    explorer = FeatureMaps(layer="features.13", picture=30)
-    control(explorer, "Channel").value = 5
-    maps = find_maps("picture_net", 30)
-    assert explorer.sentence == draw_channel(maps, "features.13", 5).sentence
-    strongest = find_strongest(maps.layers["features.13"])[4]
-    control(explorer, str(strongest)).click()
-    assert explorer.sentence == draw_channel(maps, "features.13", strongest).sentence
-    assert control(explorer, "Channel").value == strongest
-    control(explorer, "Picture").value = 12
-    view = draw_channel(find_maps("picture_net", 12), "features.13", strongest)
-    assert explorer.sentence == view.sentence
-    assert (pixels_of(explorer) == (view.picture * 255).round().byte().movedim(0, -1).numpy()).all()
-
-
-def test_another_layer_has_its_own_channels():
-    explorer = FeatureMaps(layer="features.13")
-    control(explorer, "Layer").value = "features.2"
-    assert control(explorer, "Channel").max == 23
-    assert "It is number 1 of the 8 strongest here." in explorer.sentence
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_network_opens(network):
@@ -264,9 +191,22 @@ def test_every_network_opens(network):
     control(explorer, "Network").value = network
     layer, maps = [*find_maps(network, 0).layers.items()][-1]
     assert f"of layer {layer} ({len(maps)} channels" in explorer.sentence
+    if network == "resnet34":  # a module that runs twice has two entries, in the order of the run
+        names = [name for name in find_maps(network, 0).layers if name.startswith("layer1.0.")]
+        assert names == [f"layer1.0.{each}" for each in ("conv1", "relu (run 1)", "conv2", "relu (run 2)")]
     buttons = [each for each in controls(explorer, widgets.Button) if each.layout.flex == "1 1 0px"]
     assert [int(each.description) for each in buttons if each.layout.display != "none"] == [*find_strongest(maps)]
     assert control(explorer, "Channel").max == len(maps) - 1
+
+
+def test_it_opens_at_the_strongest_channel_of_the_last_layer_and_buttons_lead_to_others():
+    explorer, maps = FeatureMaps(picture=30), find_maps("picture_net", 30).layers["features.16"]
+    assert "It is number 1 of the 8 strongest here." in explorer.sentence
+    assert control(explorer, "Layer").value == "features.16"
+    strongest = find_strongest(maps)[4]
+    control(explorer, str(strongest)).click()
+    assert control(explorer, "Channel").value == strongest
+    assert explorer.sentence == draw_channel(find_maps("picture_net", 30), "features.16", strongest).sentence
 
 
 def test_weights_that_cannot_be_read_are_a_sentence(monkeypatch):
@@ -281,7 +221,7 @@ def test_weights_that_cannot_be_read_are_a_sentence(monkeypatch):
         cached.cache_clear()
     control(explorer, "Network").value = "alexnet"
     assert control(explorer, "Network").value == "picture_net"
-    assert make_problem("alexnet's file is damaged: delete it") in shown(explorer)
+    assert "alexnet&#x27;s file is damaged: delete it" in shown(explorer)
     assert explorer.sentence == before
 
 
@@ -293,20 +233,6 @@ def test_ones_own_picture_has_no_number_and_no_truth():
     control(explorer, "Back to the course's pictures").click()
     assert "your own picture" not in explorer.sentence
     assert not control(explorer, "Picture").disabled
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ({"network": "alexnett"}, "Network: there is no 'alexnett' here; did you mean 'alexnet'"),
-        ({"layer": "features.99"}, "Layer: there is no 'features.99' here; did you mean 'features.8'"),
-        ({"layer": "features.2", "channel": 24}, "Channel is a whole number from 0 to 23, got 24"),
-        ({"picture": -1}, "Picture is a whole number from 0 to 89, got -1"),
-    ],
-)
-def test_wrong_beginnings_are_named(arguments, complaint):
-    with pytest.raises(CourseError, match=complaint):
-        FeatureMaps(**arguments)
 
 
 def test_a_network_runs_once_for_each_picture():

@@ -9,13 +9,14 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import ipywidgets as widgets
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_utils.explorers.html import make_label
+from course_utils.explorers.markup import make_label
 from course_utils.explorers.own_picture import OwnPicture
 from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.hooks.record import record
@@ -47,9 +48,6 @@ NETWORKS = {
 }
 PICTURES = len(KINDS) * (len(KINDS) - 1)  # one for each pair of things, in both orders
 OWN_SIZE = 224  # of a picture of one's own: what the large networks take
-
-
-# --- all maps of a network for one picture ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False, eq=False)  # each is a key for what was drawn of it
@@ -100,14 +98,13 @@ def run_network(network: str, picture: Scene | Tensor) -> PictureMaps:
             name = call.layer if len(seen[call.layer].calls) == 1 else f"{call.layer} (run {runs[call.layer]})"
             # 0 is what rounding left of a sum that is 0: stretched to full light, it would look like a response.
             layers[name] = torch.where(call.output[0].abs() > NOISE, call.output[0], 0)
-    masks = dict(zip(picture.labels, picture.masks, strict=True)) if known else {}
+    masks = zip(picture.labels, picture.masks, strict=True) if known else ()
     return PictureMaps(
         network=network,
         title=str(picture) if known else "your own picture",
         image=undo_colours(found, x),
         masks={
-            kind: undo_colours(found, found.transform(mask.float().expand(3, -1, -1)))[0] > 0.5
-            for kind, mask in masks.items()
+            kind: undo_colours(found, found.transform(mask.float().expand(3, -1, -1)))[0] > 0.5 for kind, mask in masks
         },
         layers=layers,
         note=found.note.split(":")[0].rstrip(".") + ".",  # without the folder that the weights would be in
@@ -125,9 +122,6 @@ def numbered_scene(number: int) -> Scene:
 def find_maps(network: str, number: int, own: Tensor | None = None) -> PictureMaps:
     """Run picture `number`, or one's `own`, through one of `NETWORKS`, once for the last few."""
     return run_network(network, numbered_scene(number) if own is None else own)
-
-
-# --- one channel, as a picture and a sentence -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -184,7 +178,8 @@ def _tell(maps: PictureMaps, layer: str, channel: int, strongest: tuple[int, ...
         sentences.append("Nothing in this picture makes it respond: it is 0 everywhere.")
     else:
         zeros = f"; {(one == 0).float().mean().item():.0%} of its numbers are 0" if not (one < 0).any() else ""
-        sentences.append(f"It goes from {_number(one.min())} to {_number(one.max())}{zeros}.")
+        ends = (f"{end:.2g}" if abs(end) < 100 else f"{end:.0f}" for end in (one.min().item(), one.max().item()))
+        sentences.append(f"It goes from {' to '.join(ends)}{zeros}.")
     if maps.masks and (one > 0).any():
         shares = [f"{share_on(one[None], mask)[0].item():.0%} on the {kind}" for kind, mask in maps.masks.items()]
         areas = [f"{mask.float().mean().item():.0%}" for mask in maps.masks.values()]
@@ -197,14 +192,6 @@ def _tell(maps: PictureMaps, layer: str, channel: int, strongest: tuple[int, ...
     if "random" in maps.note:
         sentences.append(maps.note)
     return " ".join(sentences)
-
-
-def _number(value: Tensor) -> str:
-    number = value.item()
-    return f"{number:.2g}" if abs(number) < 100 else f"{number:.0f}"
-
-
-# --- the explorer -----------------------------------------------------------------------------------------------------
 
 
 class FeatureMaps(Explorer):
@@ -265,12 +252,10 @@ class FeatureMaps(Explorer):
 
     def show(self, view: ChannelView) -> None:
         super().show(view)
-        for place, name in enumerate(_BUTTONS):
-            button, there = self.controls[name], place < len(view.strongest)
-            button.layout.display = None if there else "none"
-            if there:
-                button.description = str(view.strongest[place])
-                button.tooltip = f"Show channel {view.strongest[place]}"
+        for name, channel in zip_longest(_BUTTONS, view.strongest):
+            button = self.controls[name]
+            button.layout.display = "none" if channel is None else None
+            button.description, button.tooltip = str(channel), f"Show channel {channel}"
 
 
 _BUTTONS = tuple(f"strongest {place}" for place in range(1, STRONGEST + 1))
@@ -282,6 +267,5 @@ def _choose_layer(maps: PictureMaps, layer: str) -> widgets.SelectionSlider:
 
 def _choose_channel(maps: PictureMaps, layer: str, channel: int | None = None) -> widgets.IntSlider:
     channels = maps.layers[layer]
-    return make_slider(
-        "Channel", 0, len(channels) - 1, find_strongest(channels)[0] if channel is None else channel, width=350
-    )
+    channel = find_strongest(channels)[0] if channel is None else channel
+    return make_slider("Channel", 0, len(channels) - 1, channel, width=350)

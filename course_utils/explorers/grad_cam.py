@@ -70,7 +70,6 @@ def _look(network: str, image: Tensor, layer: str, kind: str, found: Scene | Non
 
 
 def _say_where(heat: Tensor, found: Scene | None) -> str:
-    """What the map points at: `is hottest on the fish`."""
     if not heat.any():
         return "finds nothing that speaks for it"
     if found is None:
@@ -85,7 +84,6 @@ def _say_where(heat: Tensor, found: Scene | None) -> str:
 
 
 def _masks_of(found: Scene) -> dict[str, Tensor]:
-    """What is in a scene, and where."""
     masks = dict(zip(found.labels, found.masks, strict=True))
     return masks | ({found.cue: found.cue_mask} if found.cue else {})
 
@@ -164,22 +162,19 @@ class GradCam(Explorer):
     ) -> None:
         own = picture if isinstance(picture, Tensor) else None
         if own is not None and own.shape != (3, SIZE, SIZE):
-            wanted, shape = f"(3, {SIZE}, {SIZE})", tuple(own.shape)
-            raise CourseError(
-                f"a picture of your own is {wanted}, got {shape}: read_picture(file, size={SIZE}) makes one"
-            )
+            way = f"got {tuple(own.shape)}: read_picture(file, size={SIZE}) makes one"
+            raise CourseError(f"a picture of your own is (3, {SIZE}, {SIZE}), {way}")
         if not 0 <= opacity <= 1:
             raise CourseError(f"opacity is from 0 (picture only) to 1 (map only), got {opacity!r}")
+        box = functools.partial(widgets.Checkbox, indent=False)
         controls = {
             "number": make_slider("Picture", 1, len(CAM_PICTURES), 1 if own is not None else picture),
-            "buoy": widgets.Checkbox(description="with a buoy", value=buoy, indent=False, layout={"width": "120px"}),
+            "buoy": box(description="with a buoy", value=buoy, layout={"width": "120px"}),
             "own": OwnPicture(SIZE, own),
             "kind": make_choice(widgets.ToggleButtons, "Class", KINDS, kind, width=76),
             "layer": make_choice(widgets.SelectionSlider, "Layer", LAYERS, layer),
             "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), step=10, indent=70),
-            "truth": widgets.Checkbox(
-                description="outline of the truth", value=True, indent=False, layout={"width": "160px"}
-            ),
+            "truth": box(description="outline of the truth", value=True, layout={"width": "160px"}),
         }
         super().__init__(controls, [("number", "buoy", "own"), "kind", ("layer", "opacity", "truth")])
 

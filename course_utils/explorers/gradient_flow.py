@@ -4,7 +4,7 @@ import ipywidgets as widgets
 
 from course_utils.explorers.graph import ACTIONS, EXAMPLES, TensorHooks, parse, read_hooks
 from course_utils.explorers.graph_picture import TABLE_HEADER, Backward, draw, tabulate, tell
-from course_utils.explorers.html import make_table, wrap_words
+from course_utils.explorers.markup import make_table, wrap_words
 from course_utils.explorers.panel import WRAPPED, Explorer, View, label_width, make_choice, make_slider
 
 OWN = "my own"

@@ -4,8 +4,7 @@
     for step in run_backward(graph, {"a": "times 6"}):
         print(step.node, step.arrived, step.passed_on)
 
-The lines run as Python; as in micrograd, each `Value` remembers what it was computed from. Nothing here knows a
-derivative: real hooks on real tensors write down what torch does.
+As in micrograd, each `Value` remembers what it was computed from; real hooks on real tensors note what torch does.
 """
 
 import math
@@ -31,9 +30,6 @@ EXAMPLES = {
     "square": "x = 3; y = x - 2; z = (y - x) ** 2",
     "mean": "a = [1, 1, 1, 1, 1]; b = 2 * a; c = mean(b)",
 }
-
-
-# --- from lines to a graph --------------------------------------------------------------------------------------------
 
 
 class Value:
@@ -67,15 +63,9 @@ class Value:
 
 
 def _compute(function: Callable[..., Tensor], template: str, *operands: object, **options: object) -> Value:
-    """Apply a function of tensors to values and numbers, and note it on their tape."""
     tensor = function(*(each.tensor if isinstance(each, Value) else each for each in operands), **options)
     words = [each if isinstance(each, Value) else format_number(each) for each in (*operands, *options.values())]
     return Value(next(each.tape for each in operands if isinstance(each, Value)), tensor, template, words)
-
-
-def _make_operator(name: str, sign: str, swap: int) -> Callable[[Value, object], Value]:
-    function, template = getattr(operator, name), f"{{}} {sign} {{}}"
-    return lambda *both: _compute(function, template, *both[::swap])
 
 
 def _make_function(name: str) -> Callable[..., Value]:
@@ -87,8 +77,9 @@ def _make_function(name: str) -> Callable[..., Value]:
 
 
 for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "matmul": "@"}.items():
-    setattr(Value, f"__{_name}__", _make_operator(_name, _sign, 1))
-    setattr(Value, f"__r{_name}__", _make_operator(_name, _sign, -1))
+    _operate = partial(_compute, getattr(operator, _name), f"{{}} {_sign} {{}}")
+    setattr(Value, f"__{_name}__", lambda one, other, operate=_operate: operate(one, other))
+    setattr(Value, f"__r{_name}__", lambda one, other, operate=_operate: operate(other, one))
 
 _FUNCTIONS = "abs clamp detach dot exp log mean relu sigmoid sqrt sum tanh"
 FUNCTIONS = {_name: _make_function(_name) for _name in _FUNCTIONS.split()}
@@ -172,7 +163,6 @@ def _check(values: list[Value], result: Value | None) -> None:
 
 
 def _explain(error: Exception, lines: list[str], names: list[str]) -> str:
-    """Say which line failed, and what Python says about it."""
     frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<graph>"]
     number = frames[-1] if frames else getattr(error, "lineno", None) or 1
     said = "".join(traceback.format_exception_only(error)).rstrip()
@@ -200,9 +190,6 @@ def format_tensor(tensor: Tensor | None) -> str:
     if tensor is None:
         return "None"
     return f"[{', '.join(map(format_tensor, tensor))}]" if tensor.ndim else format_number(tensor.item())
-
-
-# --- backward, with hooks ---------------------------------------------------------------------------------------------
 
 
 class Action(NamedTuple):
@@ -276,7 +263,13 @@ def run_backward(graph: Graph, hooks: TensorHooks = ()) -> list[Step]:
     tensors = {name: nodes[name].tensor for name in steps}
     _watch_edges(tensors, steps)
     for name, step in steps.items():
-        _watch_tensor(tensors[name], [action for node, action in chosen if node == name], step, done)
+        tensors[name].register_hook(partial(_arrive, step, done))
+        for action in (action for node, action in chosen if node == name):
+            if action == RETAIN:
+                tensors[name].retain_grad()
+            else:
+                tensors[name].register_hook(partial(_run_hook, action, step))
+        tensors[name].register_hook(partial(_pass_on, step))
     tensors[graph.result].backward()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns that a result's .grad is None: that is the point
@@ -286,11 +279,9 @@ def run_backward(graph: Graph, hooks: TensorHooks = ()) -> list[Step]:
 
 
 def _watch_edges(tensors: dict[str, Tensor], steps: dict[str, Step]) -> None:
-    """Note the gradient that each operation hands to each of its inputs, before the sum over all paths is formed.
-
-    One operation may be several functions in torch's graph (2 / x is a reciprocal and a product), so the search from a
-    tensor goes on until it meets the function whose input is the gradient of another named tensor.
-    """
+    """Note the gradient that each operation hands to each of its inputs, before the sum over all paths is formed."""
+    # One operation may be several functions in torch's graph (2 / x is a reciprocal and a product), so the search
+    # goes on until it meets the function whose input is the gradient of another named tensor.
     homes = {get_gradient_edge(tensor).node: steps[name] for name, tensor in tensors.items()}
     for name, tensor in tensors.items():
         waiting = [] if tensor.is_leaf else [tensor.grad_fn]
@@ -308,23 +299,13 @@ def _note_parts(sender: str, targets: list[Step | None], grad_inputs: tuple[Tens
             step.parts.append((sender, grad.clone()))
 
 
-def _watch_tensor(tensor: Tensor, actions: list[str], step: Step, done: list[Step]) -> None:
-    """Register the chosen hooks between two of our own, which note the gradient before and after them."""
+def _arrive(step: Step, done: list[Step], grad: Tensor) -> None:
+    step.arrived = grad.clone()
+    done.append(step)
 
-    def arrive(grad: Tensor) -> None:
-        step.arrived = grad.clone()
-        done.append(step)
 
-    def pass_on(grad: Tensor) -> None:
-        step.passed_on = grad.clone()
-
-    tensor.register_hook(arrive)
-    for action in actions:
-        if action == RETAIN:
-            tensor.retain_grad()
-        else:
-            tensor.register_hook(partial(_run_hook, action, step))
-    tensor.register_hook(pass_on)
+def _pass_on(step: Step, grad: Tensor) -> None:
+    step.passed_on = grad.clone()
 
 
 def _run_hook(action: str, step: Step, grad: Tensor) -> Tensor | None:

@@ -17,7 +17,7 @@ import networkx as nx
 
 from course_utils.explorers import graph as graphs
 from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, format_tensor, run_backward
-from course_utils.explorers.svg import BLUE, MONO, ORANGE, PAGE, draw_fish_hook, draw_picture, draw_text, px
+from course_utils.explorers.markup import BLUE, MONO, ORANGE, PAGE, draw_fish_hook, draw_picture, draw_text, px
 from course_utils.root import CourseError
 
 
@@ -46,8 +46,6 @@ class Backward:
         return [action for node, action in self.hooks if node == name]
 
 
-# --- table and words --------------------------------------------------------------------------------------------------
-
 TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
 NOTHING_YET, NO_GRADIENT = "not yet", "none"
 
@@ -66,10 +64,11 @@ def _make_row(backward: Backward, name: str, done: Step | None) -> tuple[str, ..
 
 def tell(backward: Backward) -> str:
     """Return what happens in this step, and at the end what came of it, in sentences."""
-    sentences = [_tell_arrival(backward)]
-    if backward.current:
-        sentences += [_tell_hook(backward.current, number) for number in range(len(backward.current.calls))]
-        sentences.append(_tell_grad(backward, backward.current))
+    current = backward.current
+    sentences = [f"{_make_title(backward)}. Backward has not begun, so no tensor has a gradient yet."]
+    if current:
+        hooks = [_tell_hook(current, number) for number in range(len(current.calls))]
+        sentences = [_tell_arrival(backward, current), *hooks, _tell_grad(backward, current)]
     if backward.step == backward.last_step:
         leaves = [name for name in backward.past if backward.graph.nodes[name].kind == "leaf"]
         sentences.append(
@@ -83,10 +82,7 @@ def tell(backward: Backward) -> str:
     return " ".join(sentences)
 
 
-def _tell_arrival(backward: Backward) -> str:
-    current = backward.current
-    if current is None:
-        return f"{_make_title(backward)}. Backward has not begun, so no tensor has a gradient yet."
+def _tell_arrival(backward: Backward, current: Step) -> str:
     start, arrived = f"Step {backward.step} of {backward.last_step}:", format_tensor(current.arrived)
     if not current.parts:
         return f"{start} backward begins at {current.node}, with the gradient {arrived}."
@@ -131,13 +127,12 @@ def _make_title(backward: Backward) -> str:
     return f"Step {step} of {last}: {what}{', backward is done' if step == last else ''}"
 
 
-# --- layout -----------------------------------------------------------------------------------------------------------
-
 MIN_WIDTH = 720  # room for the title and the legend
 TOP, MARGIN, GAP_X, GAP_Y = 46, 40, 44, 20
 PADDING, LINE, HEADER, MARKS = 10, 19, 28, 21
 CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
 LABELS = 64  # the column of words in a card: value, gradient, .grad
+FAINT = 0.55
 MOST_CHARACTERS = 22  # a longer vector continues on the next line
 
 
@@ -238,11 +233,6 @@ def _stack(column: list[_Box], wish: dict[_Box, float]) -> None:
     drift = mean(box.middle - wish[box] for box in column)
     for box in column:
         box.middle -= drift
-
-
-# --- drawing ----------------------------------------------------------------------------------------------------------
-
-FAINT = 0.55
 
 
 def draw(backward: Backward) -> str:

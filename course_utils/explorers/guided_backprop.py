@@ -94,7 +94,7 @@ def _find_scene(number: int) -> Scene:
 
 
 @functools.lru_cache(maxsize=512)
-def _find_gradient(number: int, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
+def find_gradient(number: int, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
     """The gradient (3, H, W) at the picture, and where it started, in words."""
     model, images, target = load_network("honest"), _find_scene(number).image[None], KINDS.index(kind)
     if start != CLASS:
@@ -110,7 +110,7 @@ def _find_gradient(number: int, kind: str, start: str, rule: str) -> tuple[Tenso
 def draw_guided(number: int, kind: str, start: str, rule: str, normalisation: str) -> View:
     """Return what the explorer shows for the choices of a `GuidedBackprop`: the picture, and beside it the gradient."""
     shown = _find_scene(number)
-    gradient, words = _find_gradient(number, kind, start, rule)
+    gradient, words = find_gradient(number, kind, start, rule)
     alt = f"{str(shown).capitalize()}; beside it, the {rule} map for the {kind}, from {start}."
     framed, label = None, f"the picture; there is no {kind} in it"
     if start != CLASS:

@@ -13,18 +13,25 @@ import ipywidgets as widgets
 import torch
 from torch import Tensor, nn
 
-from course_utils.explorers.html import make_label, make_paragraph, make_table, wrap_words
+from course_utils.explorers.markup import (
+    BLUE,
+    MONO,
+    ORANGE,
+    draw_picture,
+    draw_text,
+    make_label,
+    make_paragraph,
+    make_table,
+    px,
+    wrap_words,
+)
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
-from course_utils.explorers.svg import BLUE, MONO, ORANGE, draw_picture, draw_text, px
 from course_utils.hooks.call import HOOK_KINDS, Moment, life_of_a_call, read_parts
 from course_utils.root import CourseError
 from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
 MAX_MODULES = 8
 MODEL, GLOBAL, NO_OTHER = "the model", "global", "no hook any more"
-
-
-# --- where the call stops, and what comes next ------------------------------------------------------------------------
 
 
 @cache
@@ -51,9 +58,6 @@ def guess_next_hook(moments: Sequence[Moment], place: int, said: str) -> tuple[s
     return fired, [*later, len(moments) - 1][0], f"{'Right' if said == fired else 'Not this time'}: {actual}."
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
 def tell_moment(moments: Sequence[Moment], place: int, stops: Sequence[int]) -> str:
     """Return a sentence about `moments[place]`, one of the stops, with its key facts."""
     moment, where = moments[place], moments[place].module or MODEL
@@ -71,21 +75,17 @@ def tell_moment(moments: Sequence[Moment], place: int, stops: Sequence[int]) -> 
 
 def _title(moment: Moment) -> str:
     where = moment.module or MODEL
+    part = f"The call of {where}: {moment.part.name}" if moment.part else "There is no backward pass"
     titles = {
         "hook": f"A hook fires: {_name_hook(moment)}",
         "gradient": f"Backward: the gradient of the output of {where} is there",
         "raises": "The exception leaves the call",
         "warning": "PyTorch warns",
     }
-    if moment.what in titles:
-        return titles[moment.what]
-    if moment.part is None:
-        return "There is no backward pass"
-    return f"The call of {where}: {moment.part.name}" + ("" if moment.taken else ", skipped")
+    return titles.get(moment.what, part if moment.taken or not moment.part else f"{part}, skipped")
 
 
 def _name_hook(moment: Moment) -> str:
-    """The hook that fires; of a global one, also for which module."""
     return moment.hook + (f", for {moment.module or MODEL}" if moment.hook.startswith(f"{GLOBAL}: ") else "")
 
 
@@ -107,10 +107,8 @@ def show_source(moment: Moment) -> str:
         return wrap_words("No line of the call is running now: this is autograd, or the caller.")
     now = "The hook is called in there." if moment.what == "hook" else f"The call is at line {moment.line}."
     place = f"“{part.name}”, lines {part.first} to {part.last} of its file, in {part.function} of your torch"
-    lines = []
-    for number, text in enumerate(part.source.rstrip("\n").splitlines(), part.first):
-        line = f"{number}  {escape(text)}"
-        lines.append(f"<b>► {line}</b>" if number == moment.line else f"  {line}")
+    numbered = enumerate(map(escape, part.source.rstrip("\n").splitlines()), part.first)
+    lines = [f"<b>► {i}  {line}</b>" if i == moment.line else f"  {i}  {line}" for i, line in numbered]
     frame = "box-sizing:border-box;max-height:230px;overflow:auto;border:1px solid currentColor;padding:4px 8px"
     look = "margin:0;font-size:12px;line-height:1.45;color:inherit;background:none;white-space:pre"
     return (
@@ -119,8 +117,6 @@ def show_source(moment: Moment) -> str:
         f'<pre style="{look}">' + "\n".join(lines) + "</pre></div>"
     )
 
-
-# --- the picture ------------------------------------------------------------------------------------------------------
 
 WIDTH, GLOBAL_WIDTH, LEAF_WIDTH = 800, 190, 186
 LINE, PAD, TOP = 18, 10, 40
@@ -171,7 +167,6 @@ class CallPicture:
         return 30 + LINE * len(self._hook_lines(name)) + (inner + PAD if inner else 0)
 
     def _hook_lines(self, place: str) -> list[str]:
-        """A line a hook: whether it waits, fires now, or has fired, and how often."""
         lines = []
         for kind in (kind for kind, where in self.hooks if where == place):
             label = f"{place or MODEL}: {kind}"
@@ -195,7 +190,6 @@ class CallPicture:
         return drawing
 
     def _list_parts(self) -> list[str]:
-        """The parts of the present call with what became of each."""
         # A warning or an exception has no part of its own: show the call in which it came.
         anchor = next((i for i in range(len(self.past) - 1, -1, -1) if self.past[i].part is not None), 0)
         module, parts = self.past[anchor].module, list_parts()
@@ -212,11 +206,10 @@ class CallPicture:
 
     def _list_backward(self) -> list[str]:
         lines = []
-        for moment in self.past:
-            if moment.phase == "backward":
-                words = {"hook": _name_hook(moment), "gradient": f"gradient of the output of {moment.module or MODEL}"}
-                words = words.get(moment.what, "no graph, no backward pass")
-                lines.append(f"{'►' if moment is self.moment else '●'} {words}")
+        for moment in (each for each in self.past if each.phase == "backward"):
+            words = {"hook": _name_hook(moment), "gradient": f"gradient of the output of {moment.module or MODEL}"}
+            words = words.get(moment.what, "no graph, no backward pass")
+            lines.append(f"{'►' if moment is self.moment else '●'} {words}")
         return ["The backward pass", *_keep_last(lines)]
 
     def _list_fired(self) -> list[str]:
@@ -231,7 +224,6 @@ def _keep_last(lines: list[str]) -> list[str]:
 
 
 def _draw_list(lines: Sequence[str], x: float, y: float, size: int = 13, faint: float = 0.75) -> str:
-    """A heading and the lines under it; the present one is bold, what is skipped or still to come is faint."""
     drawing = draw_text(x, y, lines[0], weight=600)
     for row, line in enumerate(lines[1:], 1):
         weight, opacity = 600 if line.startswith("►") else 400, faint if line.startswith(("-", "○")) else 1
@@ -241,9 +233,6 @@ def _draw_list(lines: Sequence[str], x: float, y: float, size: int = 13, faint: 
 
 def _frame(x: float, y: float, width: float, height: float, line: str) -> str:
     return f'<rect x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{px(height)}" rx="6" fill="none" {line}/>'
-
-
-# --- the panel --------------------------------------------------------------------------------------------------------
 
 
 class LifeOfACall(Explorer):

@@ -1,8 +1,5 @@
 """The explorer of a model's hooks: register them, and see what they see and change, forward and backward.
 
-    story = tell_hooks("small net", [("relu", "forward hook", "replace by zero")])
-    story.picture, story.sentence, story.rows
-
 The hooks exist for one run only, on a model made for that run.
 """
 
@@ -18,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.explorers.graph import format_tensor, require
-from course_utils.explorers.html import make_label
+from course_utils.explorers.markup import MONO, PAGE, draw_fish_hook, draw_picture, draw_text, make_label
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice
-from course_utils.explorers.svg import MONO, PAGE, draw_fish_hook, draw_picture, draw_text
 from course_utils.hooks.record import map_tensors, record
 from course_utils.vision.toys import MODELS
 
@@ -60,9 +56,6 @@ def read_placements(model: str, hooks: Iterable[Sequence[str]]) -> list[Placemen
     return placements
 
 
-# --- one run ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class HookedRun:
     """What happened: for each module its type, the output of each call and the gradient of each output.
@@ -81,6 +74,8 @@ class HookedRun:
     error: str = ""
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun:
     """Make one of `MODELS`, register hooks in the order given, run forward, and backward from the sum of the output.
 
@@ -88,8 +83,6 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
     """
     placements, example = read_placements(model, hooks), MODELS[model]
     with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
         network, x = example.make(), torch.tensor([example.x], dtype=torch.float32, requires_grad=True)
         run = HookedRun(x.detach())
         for name, module in network.named_modules():
@@ -111,19 +104,15 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
 
 
 def _make_hook(number: int, placement: Placement, fired: list[int]) -> Callable[..., Any]:
-    """Return a hook of any kind: what it may replace is the first thing it sees, or the output in a forward hook."""
-
     def hook(module: nn.Module, *seen: Any) -> Any:
         fired.append(number)
         if placement.effect == LOOK:
             return None
+        # what it may replace is the first thing it sees, or the output in a forward hook
         replaceable = seen[-1] if placement.kind == "forward hook" else seen[0]
         return map_tensors(lambda tensor: tensor * 0, replaceable)  # times 0, so that it stays in the graph
 
     return hook
-
-
-# --- the story --------------------------------------------------------------------------------------------------------
 
 
 class ModuleRow(NamedTuple):
@@ -138,20 +127,19 @@ class ModuleRow(NamedTuple):
     gradient: list[str]
 
 
-class HookStory(NamedTuple):
-    """A state, told: an SVG picture, a few sentences, and the rows of the picture as text."""
+@dataclass(frozen=True)
+class HookView(View):
+    """What the explorer shows, and the rows of its picture as text."""
 
-    picture: str
-    sentence: str
-    rows: list[ModuleRow]
+    rows: Sequence[ModuleRow] = ()
 
 
-def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookStory:
+def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookView:
     """Run a model with hooks and without, and tell and draw what they see and change."""
     placements = read_placements(model, hooks)
     run, plain = run_with_hooks(model, placements), run_with_hooks(model)
     rows, sentence = _tabulate(placements, run, plain), _tell(placements, run, plain)
-    return HookStory(_draw(_make_title(placements, run, plain), sentence, rows), sentence, rows)
+    return HookView(_draw(_make_title(placements, run, plain), sentence, rows), sentence, rows=rows)
 
 
 def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> list[ModuleRow]:
@@ -187,18 +175,15 @@ def _make_title(placements: Sequence[Placement], run: HookedRun, plain: HookedRu
     if run.error:
         return "The call raises an error"
     before = "" if run.output.equal(plain.output) else f" ({format_tensor(plain.output[0])} without hooks)"
-    count = f"{_count(placements)} registered" if placements else "No hook"
-    return f"{count}: output {format_tensor(run.output[0])}{before}"
+    return f"{_count(placements)}{' registered' if placements else ''}: output {format_tensor(run.output[0])}{before}"
 
 
 def _count(placements: Sequence[Placement]) -> str:
-    return "1 hook" if len(placements) == 1 else f"{len(placements)} hooks"
+    return {0: "No hook", 1: "1 hook"}.get(len(placements), f"{len(placements)} hooks")
 
 
 def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> str:
-    told = f"{_count(placements)} {'is' if len(placements) == 1 else 'are'} registered. "
-    if not placements:
-        told = "No hook is registered. "
+    told = f"{_count(placements)} {'are' if len(placements) > 1 else 'is'} registered. "
     if run.fired:
         turns = [
             f"{turn}. the {placements[i].kind} on {placements[i].module or 'the model'} {EFFECTS[placements[i].effect]}"
@@ -222,8 +207,6 @@ def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> 
 def _without(after: Tensor, before: Tensor) -> str:
     return " as without hooks" if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
 
-
-# --- the picture: a row a module --------------------------------------------------------------------------------------
 
 COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
 LINE, PAD, HEAD, TOP = 19, 8, 26, 40
@@ -258,9 +241,6 @@ def _draw_row(row: ModuleRow, y: int) -> str:
         sign = draw_fish_hook(hooks + 9, base + LINE * number - 11)
         parts.append(sign + draw_text(hooks + 18, base + LINE * number, words, weight=600))
     return "".join(parts)
-
-
-# --- the panel --------------------------------------------------------------------------------------------------------
 
 
 class ModelHooks(Explorer):
@@ -300,8 +280,7 @@ class ModelHooks(Explorer):
         if name in ("model", "clear"):
             self._hooks = []
         if name == "register":
-            chosen = [controls[part].value for part in ("module", "kind", "effect")]
-            self._hooks = [*self._hooks, Placement(*chosen)]
+            self._hooks.append(Placement(*(controls[part].value for part in ("module", "kind", "effect"))))
         if name.startswith("remove "):
             del self._hooks[int(name.removeprefix("remove "))]
         if name not in ("module", "kind", "effect"):
@@ -316,7 +295,6 @@ class ModelHooks(Explorer):
         self.put("hooks", widgets.HBox(row, layout=WRAPPED))
         self.controls["clear"].disabled = not self._hooks
 
-    def look(self, model: str, **_: object) -> View:
+    def look(self, model: str, **_: object) -> HookView:
         """Tell the run of this model with the hooks that are registered."""
-        story = tell_hooks(model, self._hooks)
-        return View(story.picture, story.sentence)
+        return tell_hooks(model, self._hooks)

@@ -6,7 +6,7 @@ import ipywidgets as widgets
 import traitlets
 from torch import Tensor
 
-from course_utils.explorers.html import make_label
+from course_utils.explorers.markup import make_label
 from course_utils.root import CourseError
 from course_utils.vision.pictures import draw_strokes, put_on_white, read_picture
 
@@ -22,21 +22,22 @@ class OwnPicture(widgets.HBox):
     problem = traitlets.Unicode()
 
     def __init__(self, size: int, value: Tensor | None = None, *, drawing: bool = False) -> None:
-        upload = widgets.FileUpload(
-            description="Your own picture", accept="image/*", multiple=False, layout={"width": "180px"}
-        )
-        draw = widgets.Button(
-            description="Draw one", tooltip="Draw with the mouse or a finger", layout={"width": "110px"}
-        )
-        back = widgets.Button(description="Back to the course's pictures", layout={"width": "210px"})
-        super().__init__([upload, draw, back] if drawing else [upload, back])
+        layout, tooltip = {"width": "180px"}, "Draw with the mouse or a finger"
+        upload = widgets.FileUpload(description="Your own picture", accept="image/*", multiple=False, layout=layout)
+        draw = widgets.Button(description="Draw one", tooltip=tooltip, layout={"width": "110px"})
+        self._back = widgets.Button(description="Back to the course's pictures", layout={"width": "210px"})
+        super().__init__([upload, draw, self._back] if drawing else [upload, self._back])
         self.layout.flex_flow, self.layout.align_items = "row wrap", "center"
-        self.size, self.pad, self.value = size, widgets.HBox(), value
-        back.layout.display = "none" if value is None else None
-        self.observe(lambda change: setattr(back.layout, "display", "none" if change["new"] is None else None), "value")
+        self.size, self.pad = size, widgets.HBox()
+        self.observe(self._show_way_back, "value")
+        self.value = value
+        self._show_way_back()
         upload.observe(self._read, "value")
         draw.on_click(self._open_pad)
-        back.on_click(lambda _: self._take(None))
+        self._back.on_click(lambda _: self._take(None))
+
+    def _show_way_back(self, change: object = None) -> None:
+        self._back.layout.display = "none" if self.value is None else None
 
     def _take(self, picture: Tensor | None) -> None:
         self.pad.children = []
@@ -47,30 +48,27 @@ class OwnPicture(widgets.HBox):
             return
         self.problem, change["owner"].value = "", ()  # else the file would be saved with the notebook
         try:
-            picture = read_picture(change["new"][-1]["content"], size=self.size)
+            self._take(read_picture(change["new"][-1]["content"], size=self.size))
         except CourseError as error:
             self.problem = str(error)
-        else:
-            self._take(picture)
 
     def _open_pad(self, button: object) -> None:
         self.problem = ""
         try:
-            pad = DrawingPad(self._draw, self.size)
+            self.pad.children = [DrawingPad(self._draw, self.size)]
         except ModuleNotFoundError:
             self.problem = (
                 "Drawing needs the package ipycanvas: run %pip install ipycanvas, restart JupyterLab, and open this "
                 "page again. Or upload a picture."
             )
-            return
-        self.pad.children = [pad.widget]
-        self._draw([])
+        else:
+            self._draw([])
 
     def _draw(self, strokes: list) -> None:
         self.value = put_on_white(draw_strokes(strokes, self.size))
 
 
-class DrawingPad:
+class DrawingPad(widgets.HBox):
     """A white square to draw on in black, with the mouse or a finger, by the package ipycanvas.
 
     `on_change(strokes)` is called at the end of each stroke and when the square was wiped, with rows of points as
@@ -78,23 +76,25 @@ class DrawingPad:
     """
 
     def __init__(self, on_change: Callable[[list], None], size: int = 224) -> None:
-        from ipycanvas import Canvas  # not among the course's dependencies: uploading a picture needs no package
+        from ipycanvas import Canvas  # a notebook that only uploads needs no such package
 
         self._strokes: list[list[tuple[float, float]]] = []  # in pixels
         self._on_change, self._size, self._drawing = on_change, size, False
-        self._canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
-        self._canvas.line_width, self._canvas.line_cap = size / 40, "round"
-        self._canvas.on_mouse_down(self._begin)
-        self._canvas.on_mouse_move(self._go_on)
-        self._canvas.on_mouse_up(self._end)
-        self._canvas.on_mouse_out(self._end)
-        self._canvas.on_touch_start(lambda points: self._begin(*points[0]))
-        self._canvas.on_touch_move(lambda points: self._go_on(*points[0]))
-        self._canvas.on_touch_end(lambda points: self._end())
+        self._canvas = canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
+        canvas.line_width, canvas.line_cap = size / 40, "round"
+        for listen, answer in (
+            (canvas.on_mouse_down, self._begin),
+            (canvas.on_mouse_move, self._go_on),
+            (canvas.on_mouse_up, self._end),
+            (canvas.on_mouse_out, self._end),
+            (canvas.on_touch_start, lambda points: self._begin(*points[0])),
+            (canvas.on_touch_move, lambda points: self._go_on(*points[0])),
+            (canvas.on_touch_end, self._end),
+        ):
+            listen(answer)
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
-        wipe.on_click(self._wipe)
-        words = make_label("Draw here; the maps follow each line.")
-        self.widget = widgets.HBox([self._canvas, widgets.VBox([words, wipe])])
+        wipe.on_click(lambda _: self._wipe())
+        super().__init__([canvas, widgets.VBox([make_label("Draw here; the maps follow each line."), wipe])])
         self._paint_white()
 
     def _paint_white(self) -> None:
@@ -116,7 +116,7 @@ class DrawingPad:
             scale = 100 / self._size
             self._on_change([[(scale * x, scale * y) for x, y in stroke] for stroke in self._strokes])
 
-    def _wipe(self, button: object) -> None:
+    def _wipe(self) -> None:
         self._strokes.clear()
         self._paint_white()
         self._on_change([])

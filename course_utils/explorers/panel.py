@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import ipywidgets as widgets
 from torch import Tensor
 
-from course_utils.explorers.html import make_drawing, make_paragraph, make_picture, make_problem, put_on_paper
+from course_utils.explorers.markup import make_drawing, make_paragraph, make_picture, make_problem, put_on_paper
 from course_utils.root import CourseError, nearest
 from course_utils.show import widget_bundle
 from course_utils.vision.pictures import Picture, png
@@ -61,7 +61,7 @@ class Explorer:
     def _lay_out(self, row: str | tuple | widgets.Widget) -> widgets.Widget:
         if isinstance(row, tuple):
             return widgets.HBox([self._lay_out(part) for part in row], layout=WRAPPED)
-        return self.controls[row] if isinstance(row, str) else row
+        return self.controls.get(row, row)
 
     def look(self, **values: object) -> View:
         """Return what to show for these values of the controls: a pure function."""
