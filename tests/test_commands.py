@@ -65,7 +65,9 @@ def test_what_goes_wrong_is_a_sentence_and_a_status(monkeypatch, capsys, line, e
     assert said in capsys.readouterr().err
 
 
-def test_a_bug_is_none_and_an_old_python_is_said(monkeypatch):
+def test_the_functions_status_is_the_commands_a_bug_is_none_and_an_old_python_is_said(monkeypatch):
+    monkeypatch.setattr("course_utils.lab.doctor.main", lambda: 7)
+    assert cli.main(["doctor"]) == 7
     monkeypatch.setattr(cli, "run", Mock(side_effect=OSError(9, "Bad file descriptor")))
     with pytest.raises(OSError, match="Bad file"):
         cli.main(["lab"])
