@@ -155,8 +155,6 @@ def cache(tmp_path, monkeypatch):
     [
         ("resnet43", r"did you mean .*resnet34"),
         ("AlexNet", r"did you mean .*alexnet"),
-        ("pictur_net", r"did you mean .*picture_net"),
-        ("zzzzzzzzzz", r"networks.list_classifiers\(\) lists all of them"),
         (None, r"networks.list_classifiers\(\) lists all of them"),
     ],
 )

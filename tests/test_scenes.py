@@ -159,7 +159,7 @@ def test_a_batch_is_what_is_documented_and_leaves_global_random_states_alone():
 def test_kinds_and_backgrounds_are_all_used_and_pictures_differ():
     batch = scenes(300, seed=5, size=64)
     assert batch.labels.sum(0).min() > 300 * 2 / len(KINDS) * 0.6
-    assert len({digest(image) for image in (*batch.images[:8], *scenes(8, seed=6, size=64).images)}) == 16
+    assert len({digest(image) for image in batch.images[:16]}) == 16
     found = [scene(seed=seed, size=64) for seed in range(40)]
     assert {picture.background for picture in found} == {*BACKGROUNDS}
     assert {picture.mood for picture in found} == {"day", "morning", "evening", "night"}

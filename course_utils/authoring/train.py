@@ -83,10 +83,10 @@ def _draw_batches(count: int, recipe: Recipe) -> Iterator[Tensor]:
 
 
 def _vary(images: Tensor) -> Tensor:
-    """Half of the batches mirrored, a third with exchanged colours: no kind of thing has a colour of its own."""
     images = images.float() / 255
     if torch.rand(()) < 0.5:
         images = images.flip(3)
+    # No kind of thing has a colour of its own in the picture world, so exchanged colours are as true.
     return images[:, torch.randperm(3)] if torch.rand(()) < 0.3 else images
 
 

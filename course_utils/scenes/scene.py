@@ -219,7 +219,6 @@ def _compose(
 
 
 def _throw(seed: int) -> list[Dice]:
-    """Dice for the setting, the light, the places, the cue and two things, so that no choice changes with another."""
     dice = Dice(seed)
     dice.split()  # chooses the kinds in `scenes`
     return [dice.split() for _ in range(6)]
@@ -235,9 +234,8 @@ class _World(NamedTuple):
     mood: Mood
 
 
-@lru_cache(maxsize=128)  # a batch is often drawn twice, with a cue and without
+@lru_cache(maxsize=128)  # a batch is often drawn twice, with a cue and without: nobody writes to the answer
 def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | None) -> _World:
-    """What a picture has with a cue and without. The answer is everyone's: nobody writes to it."""
     setting, lighting, places, _, *thing_dice = _throw(seed)
     mood = lighting.pick([*MOODS[:1], *MOODS])  # day twice as often
     light = lighting.pick([(-0.8, -0.6), (-0.6, -0.8), (0.6, -0.8), (0.8, -0.6)])
@@ -261,7 +259,6 @@ def _draw_thing(kind: str, dice: Dice, light: tuple[float, float], size: int, al
 
 
 def _place_things(kinds: Sequence[str], sprites: list[Sprite], dice: Dice, size: int) -> list[Sprite]:
-    """Move the things to where nothing is cut off and enough of each is seen; some may overlap a little."""
     needed = _MIN_VISIBLE if dice.chance(0.4) else 0.97
     best, best_share = sprites, -1.0
     for _ in range(_TRIES):
@@ -289,14 +286,12 @@ def _visible_share(sprites: Sequence[Sprite], size: int) -> float:
 
 
 def _place(mask: np.ndarray, sprite: Sprite, size: int) -> np.ndarray:
-    """The sprite's mask in the whole picture."""
     placed = np.zeros((size, size), dtype=bool)
     placed[sprite.place] = mask
     return placed
 
 
 def _place_cue(cue: str, sprite: Sprite, things: Sequence[Sprite], dice: Dice, size: int) -> Sprite:
-    """Move the cue to where it is seen best: behind the things, but as little hidden as possible."""
     height, width = sprite.alpha.shape
     taken = [_place(thing.alpha > 0, thing, size) for thing in things]
     best, best_hidden = sprite, np.inf
@@ -313,7 +308,6 @@ def _place_cue(cue: str, sprite: Sprite, things: Sequence[Sprite], dice: Dice, s
 
 
 def _paint_setting(background: str, dice: Dice, mood: Mood, size: int) -> np.ndarray:
-    """The background: (3, size, size) float32."""
     pencil = Pencil()
     SETTINGS[background](pencil, dice, mood)
     down = (np.arange(size, dtype=np.float32) / np.float32(size))[None, :, None]
@@ -326,7 +320,6 @@ def _paint_setting(background: str, dice: Dice, mood: Mood, size: int) -> np.nda
 def _ground(
     canvas: np.ndarray, sprite: Sprite, stands: bool, background: str, light: tuple[float, float], size: int
 ) -> None:
-    """Paint what lies under a thing: a soft shadow, rings on the water, a cloud in the sky."""
     if background == "sky" and not stands:
         return
     width = sprite.alpha.shape[1]

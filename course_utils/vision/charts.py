@@ -125,7 +125,6 @@ def draw_cascade(layers: Sequence[str], curves: Mapping[str, Sequence[float]], t
 
 
 def _canvas(width: float, height: float, title: str) -> Axes:
-    """Axes without lines in a new figure of so many inches, with the finding at the top left."""
     from matplotlib.figure import Figure
 
     axes = Figure((width, height)).add_axes((0, 0, 1, 1))
@@ -135,5 +134,4 @@ def _canvas(width: float, height: float, title: str) -> Axes:
 
 
 def _number(value: float) -> str:
-    """Write a number with 4 significant digits; whole numbers below a million in full."""
     return f"{value:.0f}" if value == round(value) and value < 1e6 else f"{value:.4g}"

@@ -76,7 +76,6 @@ class PictureNet(nn.Module):
 
 
 def _convolution(inputs: int, outputs: int, kernel_size: int = 3, stride: int = 1) -> list[nn.Module]:
-    """A convolution that keeps the size (divided by `stride`), batch-norm in place of its bias, and a ReLU."""
     convolution = nn.Conv2d(inputs, outputs, kernel_size, stride=stride, padding=kernel_size // 2, bias=False)
     return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
 
@@ -95,9 +94,8 @@ def load_picture_net(misled: bool = False, folder: Path = ASSETS) -> PictureNet:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # whatever torch, pickle and zip raise for a file that is not what it should be
         reason = "missing" if isinstance(error, FileNotFoundError) else "damaged, or of another network"
-        raise WeightsError(
-            f"{path} is {reason}: restore it from the course's repository, or remake it with `make train`"
-        ) from None
+        cure = "restore it from the course's repository, or remake it with `make train`"
+        raise WeightsError(f"{path} is {reason}: {cure}") from None
     return model.eval()
 
 
@@ -232,10 +230,8 @@ def _load_torchvision(name: str, pretrained: bool | str, seed: int) -> Classifie
     file = Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name)
     trained = bool(pretrained) and (pretrained != "if cached" or file.is_file())
     if trained:
-        model, note = (
-            _build_pretrained(name, weights, file),
-            f"{name} has weights trained on ImageNet ({weights.name}).",
-        )
+        model = _build_pretrained(name, weights, file)
+        note = f"{name} has weights trained on ImageNet ({weights.name})."
     else:
         with seeded(seed), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of two old networks, about how they draw random weights
@@ -253,12 +249,9 @@ def _build_pretrained(name: str, weights: object, file: Path) -> nn.Module:
     try:
         return models.get_model(name, weights=weights)
     except Exception as error:  # of the network, of the disk, or whatever a damaged file makes torch raise
-        if was_cached:
-            raise WeightsError(f"{file} is damaged: delete it, and it is downloaded again") from None
         reason = str(error).partition("\n")[0]
-        raise WeightsError(
-            f"the weights of {name} are not in {file.parent} and could not be downloaded ({reason}): put {file.name} "
-            "there, or go on with load_picture_net(), or with pretrained=False for random weights"
-        ) from None
+        why = f"the weights of {name} are not in {file.parent} and could not be downloaded ({reason}): put {file.name} "
+        why += "there, or go on with load_picture_net(), or with pretrained=False for random weights"
+        raise WeightsError(f"{file} is damaged: delete it, and it is downloaded again" if was_cached else why) from None
     finally:
         socket.setdefaulttimeout(timeout)

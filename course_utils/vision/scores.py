@@ -52,12 +52,9 @@ class Localisation(NamedTuple):
     empty: int
 
     def __str__(self) -> str:
-        wrong = f", on the wrong thing {self.wrong}" if self.wrong else ""
-        empty = f"; {self.empty} empty" if self.empty else ""
-        return (
-            f"{self.maps} maps: on the thing {self.strict}, on it or near it {self.tolerant}, "
-            f"energy inside {self.energy}{wrong}{empty}"
-        )
+        text = f"{self.maps} maps: on the thing {self.strict}, on it or near it {self.tolerant}, "
+        text += f"energy inside {self.energy}" + (f", on the wrong thing {self.wrong}" if self.wrong else "")
+        return text + (f"; {self.empty} empty" if self.empty else "")
 
 
 def localise(
