@@ -140,6 +140,7 @@ def test_every_exercise_has_a_key(monkeypatch):
     wanted = [(lesson, {exercise.name for exercise in lesson.exercises}) for lesson in LESSONS.values()]
     with LocalCrew(choose_engine(), jobs=1, key=True) as crew:
         found = make_keys(wanted, SEED, seat=crew.seat)
+    with LocalCrew(choose_engine(), jobs=1, key=True) as crew:
         crew.seat.close()
         again = make_keys([(START, {"largest"})], SEED, seat=crew.seat)
     assert executed == [len(EXERCISES), 1, 1], (
