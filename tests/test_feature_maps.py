@@ -31,9 +31,6 @@ from course_utils.vision.toys import EDGES, make_edge_net
 CAT_AND_BOAT = scene("cat", "boat", seed=3)
 
 
-# --- what they are made with ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("channel", "turn"),
     [(0, lambda ramp: ramp), (1, lambda ramp: ramp.flip(1)), (2, torch.t), (3, lambda ramp: ramp.T.flip(0))],
@@ -91,9 +88,6 @@ def test_channels_made_of_masks_follow_their_kinds():
         follow_things(torch.zeros(1, 2, 7, 7), batch)
     with pytest.raises(ValueError, match=r"of 2 pictures, 0 show a \w+: take more pictures"):
         follow_things(torch.zeros(2, 2, 7, 7), batch)
-
-
-# --- all maps of a network --------------------------------------------------------------------------------------------
 
 
 def test_the_maps_are_those_that_the_layers_compute_and_no_hook_is_left():

@@ -45,9 +45,6 @@ def grads(graph, hooks=()):
     return {name: step.grad.tolist() for name, step in steps(graph, hooks).items() if step.grad is not None}
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("graph", "hooks", "expected"),
     [
@@ -133,9 +130,6 @@ def test_it_works_with_gradients_switched_off(mode):
     assert grads(graph) == {"w": [2]}
 
 
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
 def test_lines_are_python_and_results_without_a_name_get_one():
     graph = parse("\n  w = 1   # one; and no more\n  unused = 2\n  t1 = w + 1\n\n  z = t1; y = (w * 2 + z) ** 2\n")
     assert list(graph.nodes) == ["w", "t1", "t2", "t3", "y"]
@@ -198,8 +192,6 @@ def test_numbers_as_text():
     assert format_tensor(torch.tensor([[1.5, 2], [3, float("inf")]])) == "[[1.5, 2], [3, inf]]"
     assert format_tensor(None) == "None"
 
-
-# --- words, table and picture -----------------------------------------------------------------------------------------
 
 LEAF = "w is a leaf: w.grad is now"
 FLOWS = "the gradient [1, 2, 3, 4] flows from o back to z."

@@ -116,8 +116,6 @@ def test_output_of_is_a_copy_that_an_inplace_relu_does_not_spoil():
     assert (kept < 0).any()
 
 
-# --- the explorer -----------------------------------------------------------------------------------------------------
-
 ALL = {"row": 0, "column": 0, "size": 14}
 
 
