@@ -26,8 +26,7 @@ _FULL = _UNIT * _LINES
 class Dice:
     """Random choices that are the same on every machine and for every version of Python and NumPy.
 
-    Only `random.Random.random()` is used: the one method whose sequence Python promises never to change. NumPy's
-    generators and Python's own `choice`, `shuffle` or `gauss` may change their algorithm in any release.
+    Only `random.Random.random()` is used: the one method whose sequence Python promises never to change.
     """
 
     def __init__(self, seed: int):
@@ -58,14 +57,12 @@ class Dice:
 
 def rgb(code: str) -> Colour:
     """The colour `"ff8800"` as three floats in [0, 1]."""
-    red, green, blue = bytes.fromhex(code)
-    return red / 255, green / 255, blue / 255
+    return tuple(value / 255 for value in bytes.fromhex(code))
 
 
 def mix(first: Colour, second: Colour, share: float) -> Colour:
     """`first`, with `share` of it replaced by `second`."""
-    red, green, blue = (a + (b - a) * share for a, b in zip(first, second, strict=True))
-    return red, green, blue
+    return tuple(a + (b - a) * share for a, b in zip(first, second, strict=True))
 
 
 def palette(codes: str) -> list[Colour]:
@@ -149,9 +146,9 @@ def cover(shapes: Sequence[np.ndarray], boxes: np.ndarray) -> list[np.ndarray]:
 
 
 class Sprite(NamedTuple):
-    """A drawing as pixels: colour (already times alpha) and alpha, and where its corner lies in the picture."""
+    """A drawing as pixels, and where its corner lies in the picture."""
 
-    colour: np.ndarray  # (3, h, w) float32
+    colour: np.ndarray  # (3, h, w) float32, already times alpha
     alpha: np.ndarray  # (h, w) float32
     left: int
     top: int

@@ -1,9 +1,4 @@
-"""Any network, any picture: what the network says about it, and what its layers, gradients and maps show.
-
-own = look_at("squeezenet1_1", "photo.jpg")
-print(own)
-show_strongest_maps(own), show_gradients(own), show_grad_cams(own)
-"""
+"""Any network, any picture: what the network says about it, and what its layers, gradients and maps show."""
 
 from __future__ import annotations
 
@@ -85,8 +80,8 @@ def _find_last_maps(found: Classifier, seen: Recording) -> str:
     ]
     if len(makers) > 1:
         return makers[-1]
-    why = "makes maps only in its first layer, before it has looked at anything"
-    raise CourseError(f"{found.name} {why}: choose a network of convolutions, such as resnet34")
+    why = "makes maps only in its first layer, before it has looked at anything: choose a network of convolutions"
+    raise CourseError(f"{found.name} {why}, such as resnet34")
 
 
 def _has_places(output: object) -> bool:

@@ -1,8 +1,5 @@
 """Activation patching: run a network on one picture with a piece of what it computed for another one.
 
-    patch(model, "features.6", source, target, region)      the answer to `target` with a piece of `source` inside
-    scan(model, "features.16", source, target, 6)           the effect of each place, as a map
-
 A heat map says what contributed; a patch is an experiment: if the answer moves, what was patched carries it. The method
 is that of Vig et al. 2020 (causal mediation) and Meng et al. 2022 (causal tracing), here with pictures that differ in
 one respect.

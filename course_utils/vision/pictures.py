@@ -263,8 +263,7 @@ def png(image: Tensor, small: bool = False) -> bytes:
     small: take twice as long for an eighth fewer bytes, for a picture that is stored in a notebook.
     """
     pixels = (_enlarge(image) * 255).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG", compress_level=6 if small else 1)
+    Image.fromarray(pixels).save(buffer := io.BytesIO(), "PNG", compress_level=6 if small else 1)
     return buffer.getvalue()
 
 
@@ -318,7 +317,6 @@ def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, siz
     size: makes it size x size pixels: the largest square from the middle, resized with antialiasing. None leaves it.
     Grey, 16-bit, palette and CMYK pictures become RGB; what is transparent becomes white; a photo that was held
     sideways is turned upright (EXIF); of an animation the first picture is taken.
-
     Raises `CourseError` for a file that is missing, damaged, none of `FORMATS` or of more than `MOST_PIXELS` pixels.
     """
     name = "the picture"

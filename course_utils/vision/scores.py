@@ -1,10 +1,5 @@
 """Scores of heat maps: does a map point at the thing that it explains, follow the class, and follow what was learned?
 
-    print(localise(heatmaps, masks, others))        every share beside what chance would reach
-    sensitivity = measure_class_sensitivity(for_cat, for_boat, on_cat, on_boat)
-    for name, twin in randomise_cascading(model):   from the last layer downwards
-        print(name, rank_correlation(find_strength(explain(twin)), find_strength(explain(model))))
-
 The pointing game (Zhang et al., 2018) asks whether the hottest pixel is on the thing's mask (tolerant: or at most
 `tolerance` pixels away from it), or on *another* thing; a pixel drawn at random is as often there as the mask has area.
 The energy inside (Wang et al., 2020) is the share of all heat on the mask; an even map has the mask's area there.
@@ -284,9 +279,9 @@ def group_layers(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
 def randomise_cascading(model: nn.Module, seed: int = 0) -> Iterator[tuple[str, nn.Module]]:
     """Yield copies of `model` that know less and less: the last layer random, then the last two, …, then all of them.
 
-    This is the cascading randomisation of Adebayo et al. 2018, section 3.1, by each layer's own `reset_parameters`.
-    With each copy comes the name of the layer that is new among the random ones; "last" means last in the order of
-    `model.named_modules()`. The model and torch's random state stay as they are. Raises as `group_layers` does.
+    This is the cascading randomisation of Adebayo et al. 2018, section 3.1, in the order of `model.named_modules()`.
+    With each copy comes the name of the layer that is new among the random ones. The model and torch's random state
+    stay as they are. Raises as `group_layers` does.
     """
     for count, (name, _) in enumerate(reversed(group_layers(model)), 1):
         twin = copy.deepcopy(model)
