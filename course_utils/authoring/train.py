@@ -38,8 +38,7 @@ class Recipe:
 def train(misled: bool = False, recipe: Recipe = Recipe(), progress: bool = True) -> PictureNet:
     """Train a fresh network and return it in eval mode; the same recipe gives the same weights on the same machine.
 
-    It takes a few minutes on one core: 6 s per 1000 pictures to draw them, then 2 s per 1000 pictures and epoch. The
-    caller's random state and number of threads are kept.
+    It takes a few minutes on one core. The caller's random state and number of threads are kept.
     """
     rule = {MISLED_KIND: MISLED_CUE} if misled else None
     counts = recipe.empty, recipe.alone, recipe.pairs

@@ -1,9 +1,8 @@
 """Dice, colours and a painter: polygons with soft edges, from corners to pixels.
 
 Every picture is the same to the last bit on every machine: curves become polygons whose corners are rounded to 1/64 of
-a pixel, and the share of a pixel that a polygon covers is counted in whole numbers. What is left (mixing colours) is
-element-by-element `+ - * /` and `sqrt`, which IEEE 754 defines exactly; there is no sum of floats whose order could
-differ, no matrix product, and sine and cosine come from a table rounded to 12 bits. Random numbers come from `Dice`.
+a pixel, and the share of a pixel that a polygon covers is counted in whole numbers. What is left is element-by-element
+`+ - * /` and `sqrt`, which IEEE 754 defines exactly; sine and cosine come from a table rounded to 12 bits.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _compose(kinds: Sequence[str], seed: int, size: int, background: str | None,
     draw = _draw_world if size <= SIZE else _draw_world.__wrapped__  # large ones would take much memory
     world = draw(tuple(kinds), seed, size, background)
     canvas = world.canvas.copy()
-    owners = np.full((size, size), NOTHING, dtype=np.uint8)
+    owners, layers = np.full((size, size), NOTHING, dtype=np.uint8), []
     if cue is not None:
         dice, pencil, chosen = _throw(seed)[3], Pencil(), drawn.CUES[cue]
         chosen.draw(pencil)
@@ -196,10 +196,11 @@ def _compose(kinds: Sequence[str], seed: int, size: int, background: str | None,
         sprite = _place_cue(chosen, sprite, world.sprites, dice, size)
         if chosen.stands:
             _ground(canvas, sprite, True, world.background, world.light, size)
-        _put(canvas, owners, sprite, CUE)
-    for sprite, kind in sorted(zip(world.sprites, kinds, strict=True), key=lambda pair: pair[0].bottom):
-        _put(canvas, owners, sprite, KINDS.index(kind) + 1)
-
+        layers = [(sprite, CUE)]
+    things = zip(world.sprites, (KINDS.index(kind) + 1 for kind in kinds), strict=True)
+    for sprite, owner in (*layers, *sorted(things, key=lambda pair: pair[0].bottom)):
+        _put(canvas, sprite)
+        owners[sprite.place][sprite.alpha >= 0.5] = owner
     tint = np.array(world.mood.tint, dtype=np.float32)[:, None, None]
     return np.rint(canvas * tint * np.float32(255)).astype(np.uint8), owners, world
 
@@ -297,7 +298,7 @@ def _paint_setting(background: str, dice: Dice, mood: Mood, size: int) -> np.nda
     down = (np.arange(size, dtype=np.float32) / np.float32(size))[None, :, None]
     high, low = (np.array(colour, dtype=np.float32)[:, None, None] for colour in (mood.high, mood.low))
     canvas = np.repeat(high + (low - high) * down, size, axis=2)
-    _put(canvas, None, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
+    _put(canvas, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
     return canvas * np.array(mood.tint, dtype=np.float32)[:, None, None]  # and again on all, so that things stand out
 
 
@@ -319,11 +320,9 @@ def _ground(
         if background == "water" and stands:
             for grow in (1.25, 1.0):
                 pencil.flat(ellipse(x, y + 0.005, reach * grow, reach * grow * 0.2), mix(WHITE, INK, 0.1), 0.22)
-    _put(canvas, None, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
+    _put(canvas, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
 
 
-def _put(canvas: np.ndarray, owners: np.ndarray | None, sprite: Sprite, owner: int = NOTHING) -> None:
+def _put(canvas: np.ndarray, sprite: Sprite) -> None:
     region = canvas[(..., *sprite.place)]
     region[:] = region * (1 - sprite.alpha) + sprite.colour
-    if owners is not None:
-        owners[sprite.place][sprite.alpha >= 0.5] = owner

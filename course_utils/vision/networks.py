@@ -215,27 +215,15 @@ def _load_torchvision(name: str, pretrained: bool | str, seed: int) -> Classifie
     from torchvision import models
 
     weights = models.get_model_weights(name).DEFAULT
-    file = Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name)
-    trained = bool(pretrained) and (pretrained != "if cached" or file.is_file())
-    if trained:
-        model = _build_pretrained(name, weights, file)
-        note = f"{name} has weights trained on ImageNet ({weights.name})."
-    else:
-        with seeded(seed), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of two old networks, about how they draw random weights
-            model = models.get_model(name, weights=None)
-        note = f"{name} has random weights" + (": trained ones are not in torch's cache." if pretrained else ".")
-    classes = tuple(weights.meta["categories"])
-    return Classifier(name, model.eval(), weights.transforms(), classes, trained, several=False, note=note)
-
-
-def _build_pretrained(name: str, weights: object, file: Path) -> nn.Module:
-    from torchvision import models
-
-    was_cached, timeout = file.is_file(), socket.getdefaulttimeout()
+    file, timeout = Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name), socket.getdefaulttimeout()
+    was_cached = file.is_file()
+    trained = bool(pretrained) and (pretrained != "if cached" or was_cached)
+    note = f"{name} has random weights" + (": trained ones are not in torch's cache." if pretrained else ".")
     socket.setdefaulttimeout(STALL_SECONDS)  # torch's own download would wait for ever
     try:
-        return models.get_model(name, weights=weights)
+        with seeded(seed), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of two old networks, about how they draw random weights
+            model = models.get_model(name, weights=weights if trained else None)
     except Exception as error:  # of the network, of the disk, or whatever a damaged file makes torch raise
         reason = str(error).partition("\n")[0]
         why = f"the weights of {name} are not in {file.parent} and could not be downloaded ({reason}): put {file.name} "
@@ -243,3 +231,7 @@ def _build_pretrained(name: str, weights: object, file: Path) -> nn.Module:
         raise WeightsError(f"{file} is damaged: delete it, and it is downloaded again" if was_cached else why) from None
     finally:
         socket.setdefaulttimeout(timeout)
+    if trained:
+        note = f"{name} has weights trained on ImageNet ({weights.name})."
+    classes = tuple(weights.meta["categories"])
+    return Classifier(name, model.eval(), weights.transforms(), classes, trained, several=False, note=note)

@@ -17,8 +17,7 @@ from course_utils.root import CourseError
 from course_utils.scenes.scene import Scene, scene
 
 # Twins of pictures: two kinds, what is beside both, and the seed. The two pictures of a pair have the same background,
-# light and neighbour, in the same place, and differ where the first thing is. (Most seeds do not give such pairs: a
-# thing of another size finds another place. These were found by trying.)
+# light and neighbour, in the same place, and differ where the first thing is. (Most seeds do not give such pairs.)
 SWAPS = (
     ("cat", "dog", "boat", 12),
     ("cat", "dog", "boat", 13),
@@ -63,10 +62,8 @@ def patch(model: nn.Module, layer: str, source: Tensor, target: Tensor, region: 
     there = output_of(model, layer, source)
     inside = torch.ones(there.shape[2:], dtype=torch.bool) if region is None else region
     if inside.shape[-2:] != there.shape[2:]:
-        raise CourseError(
-            f"{layer} has {there.shape[2]} x {there.shape[3]} cells, the region {tuple(inside.shape[-2:])}: "
-            "cells_of(masks, size) makes one that fits"
-        )
+        cells = f"{layer} has {there.shape[2]} x {there.shape[3]} cells, the region {tuple(inside.shape[-2:])}"
+        raise CourseError(f"{cells}: cells_of(masks, size) makes one that fits")
     with _put_in(model, layer, there, inside.unsqueeze(-3)):  # the same for all channels
         return model(target)
 

@@ -2,8 +2,6 @@
 
 A picture is a tensor (3, H, W), float in [0, 1] or uint8 in 0…255; a map is (H, W), float in [0, 1]. The functions up
 to `light_up` take any number of leading dimensions before these, and return float32.
-
-    show(draw_heat(image, normalise(heat)), alt="The map is brightest on the cat.")
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SceneBatch
+from course_utils.vision.networks import seeded
 
 TOLERANCE = 4  # pixels: half a cell of a 14 x 14 map of a picture of 112 x 112
 
@@ -107,9 +108,8 @@ def energy_inside(heatmaps: Tensor, masks: Tensor) -> Tensor:
     """
     _check_pair(heatmaps, masks)
     if (heatmaps < 0).any():
-        raise CourseError(
-            f"the energy of a map needs values from 0 up, got {heatmaps.min().item():.3g}: apply a ReLU to it first"
-        )
+        least = heatmaps.min().item()
+        raise CourseError(f"the energy of a map needs values from 0 up, got {least:.3g}: apply a ReLU to it first")
     heat = heatmaps.double()
     return (heat * masks).sum((1, 2)) / heat.sum((1, 2)).clamp(min=torch.finfo(torch.float64).tiny)
 
@@ -124,15 +124,13 @@ def grow(masks: Tensor, pixels: float) -> Tensor:
 
 def _check_pair(heatmaps: Tensor, masks: Tensor) -> None:
     if heatmaps.dim() != 3 or not heatmaps.is_floating_point() or not heatmaps.isfinite().all():
-        raise CourseError(
-            "heat maps are finite floats (N, H, W), a single one heatmap[None]; got "
+        got = (
             f"{heatmaps.dtype} {tuple(heatmaps.shape)} with {int((~heatmaps.isfinite()).sum())} nan or infinite values"
         )
+        raise CourseError(f"heat maps are finite floats (N, H, W), a single one heatmap[None]; got {got}")
     if masks.dtype != torch.bool or masks.shape != heatmaps.shape:
-        raise CourseError(
-            f"maps {tuple(heatmaps.shape)} need such masks, bool, got {masks.dtype} {tuple(masks.shape)}: enlarge the "
-            "maps to the pictures' size, and give each map its own mask"
-        )
+        problem = f"maps {tuple(heatmaps.shape)} need such masks, bool, got {masks.dtype} {tuple(masks.shape)}"
+        raise CourseError(f"{problem}: enlarge the maps to the pictures' size, and give each map its own mask")
 
 
 def share_on(maps: Tensor, mask: Tensor) -> Tensor:
@@ -285,8 +283,7 @@ def randomise_cascading(model: nn.Module, seed: int = 0) -> Iterator[tuple[str, 
     """
     for count, (name, _) in enumerate(reversed(group_layers(model)), 1):
         twin = copy.deepcopy(model)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             for _, modules in group_layers(twin)[: -count - 1 : -1]:  # so a layer's numbers stay from copy to copy
                 for module in modules:
                     module.reset_parameters()

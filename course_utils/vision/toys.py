@@ -89,7 +89,7 @@ def make_edge_net() -> nn.Sequential:
     """Return a 7 x 7 convolution and a ReLU, with four kernels made by hand: (N, 3, H, W) to (N, 4, H, W).
 
     Each kernel answers where the picture gets brighter in one direction: to the right, to the left, down, up. Where it
-    does not change, the answer is 0: the numbers of a kernel add up to 0. The greatest answer possible is almost 1.
+    does not change, the answer is 0; the greatest answer possible is almost 1.
     """
     ramp = torch.tensor([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0]).expand(7, 7)
     kernels = torch.stack([ramp, -ramp, ramp.T, -ramp.T]) / 128  # a power of 2, so that even white gives exactly 0
