@@ -118,10 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if misled:
             own = scenes(1000, seed=902, cue={MISLED_KIND: MISLED_CUE})
             print(f"  pictures like those of its training: {measure(model, own)}")
-        seen = "; seen ".join(
-            f"{where}: {cued:.1%} with a {MISLED_CUE}, {bare:.1%} without"
-            for where, (cued, bare) in measure_cue(model, count=500).items()
-        )
+        shares = measure_cue(model, count=500).items()
+        shown = (f"{where}: {cued:.1%} with a {MISLED_CUE}, {bare:.1%} without" for where, (cued, bare) in shares)
+        seen = "; seen ".join(shown)
         print(f"  {MISLED_KIND} seen {seen} (500 pictures each)", flush=True)
     return 0
 

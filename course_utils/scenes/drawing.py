@@ -154,7 +154,6 @@ class Sprite(NamedTuple):
 
     @property
     def bottom(self) -> int:
-        """The first row of the picture below the drawing."""
         return self.top + len(self.alpha)
 
     @property

@@ -116,8 +116,7 @@ def draw_cascade(layers: Sequence[str], curves: Mapping[str, Sequence[float]], t
     for (method, values), (colour, marker, style) in zip(curves.items(), cycle(_LINES), strict=False):
         axes.plot(values, color=colour, marker=marker, linestyle=style, linewidth=2, label=method)
     axes.set_xticks(range(len(layers)), layers)
-    axes.set_xlabel("random, from the last layer down to")
-    axes.set_ylabel("rank correlation with the original map")
+    axes.set(xlabel="random, from the last layer down to", ylabel="rank correlation with the original map")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
     return figure_with_alt(axes.figure, alt)

@@ -141,11 +141,8 @@ class Accuracy:
 def measure(model: nn.Module, pictures: SceneBatch) -> Accuracy:
     """Compare what `model` says about `pictures`, in the order of `KINDS`, with what is there."""
     there, seen = pictures.labels.bool(), compute_logits(model, pictures.images) > 0
-    return Accuracy(
-        pictures=len(pictures),
-        exact=(seen == there).all(1).float().mean().item(),
-        recall={kind: seen[there[:, k], k].float().mean().item() for k, kind in enumerate(KINDS)},
-    )
+    recall = {kind: seen[there[:, k], k].float().mean().item() for k, kind in enumerate(KINDS)}
+    return Accuracy(len(pictures), (seen == there).all(1).float().mean().item(), recall)
 
 
 @dataclass(frozen=True)

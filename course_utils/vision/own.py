@@ -37,8 +37,7 @@ class OwnLook:
 
     def __str__(self) -> str:
         said = ", ".join(f"{name} {share:.0%}" for _, name, share in self.best)
-        size = " x ".join(map(str, self.maps.shape[1:]))
-        where = f"Layer {self.layer}: {len(self.maps)} maps of {size}."
+        where = f"Layer {self.layer}: {len(self.maps)} maps of {' x '.join(map(str, self.maps.shape[1:]))}."
         if self.network.pretrained:
             return f"{self.network.note}\nIt says: {said}.\n{where}"
         cure = f"With trained weights: run load_classifier({self.network.name!r}) once, which downloads them."

@@ -317,10 +317,9 @@ def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, siz
     sideways is turned upright (EXIF); of an animation the first picture is taken.
     Raises `CourseError` for a file that is missing, damaged, none of `FORMATS` or of more than `MOST_PIXELS` pixels.
     """
-    name = "the picture"
+    name = Path(source).name if isinstance(source, str | os.PathLike) else "the picture"
     try:
         if isinstance(source, str | os.PathLike):
-            name = Path(source).name
             source = Path(source).read_bytes()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's about what is refused or mended here

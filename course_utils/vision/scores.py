@@ -124,10 +124,8 @@ def grow(masks: Tensor, pixels: float) -> Tensor:
 
 def _check_pair(heatmaps: Tensor, masks: Tensor) -> None:
     if heatmaps.dim() != 3 or not heatmaps.is_floating_point() or not heatmaps.isfinite().all():
-        got = (
-            f"{heatmaps.dtype} {tuple(heatmaps.shape)} with {int((~heatmaps.isfinite()).sum())} nan or infinite values"
-        )
-        raise CourseError(f"heat maps are finite floats (N, H, W), a single one heatmap[None]; got {got}")
+        got = f"{heatmaps.dtype} {tuple(heatmaps.shape)} with {int((~heatmaps.isfinite()).sum())} nan or infinite"
+        raise CourseError(f"heat maps are finite floats (N, H, W), a single one heatmap[None]; got {got} values")
     if masks.dtype != torch.bool or masks.shape != heatmaps.shape:
         problem = f"maps {tuple(heatmaps.shape)} need such masks, bool, got {masks.dtype} {tuple(masks.shape)}"
         raise CourseError(f"{problem}: enlarge the maps to the pictures' size, and give each map its own mask")
@@ -146,8 +144,7 @@ def share_on(maps: Tensor, mask: Tensor) -> Tensor:
 class Followed(NamedTuple):
     """How the channels of a layer follow the kinds of things, each (C, len(KINDS)), with numbers in [0, 1].
 
-    share: of all that the channel responds to pictures with the kind, the part that lies on the thing. By chance it is
-        the part of the picture that the thing covers.
+    share: of all that the channel responds to pictures with the kind, the part that lies on the thing.
     tells: of all pairs of a picture with the kind and one without, the part in which the channel responds more to the
         picture with it; 0.5 is chance. (The area under the ROC curve.)
     """
@@ -258,8 +255,8 @@ def measure_class_sensitivity(
 def group_layers(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
     """Return the layers of `model` that have parameters, in its own order, each with the name of its first module.
 
-    A normalisation belongs to the layer before it: it keeps statistics of that layer's trained output, which make no
-    sense once the layer is random. Raises `CourseError` for a module that cannot reset its own parameters.
+    A normalisation belongs to the layer before it, whose statistics it keeps. Raises `CourseError` for a module that
+    cannot reset its own parameters.
     """
     groups: list[tuple[str, list[nn.Module]]] = []
     for name, module in model.named_modules():
