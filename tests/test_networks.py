@@ -16,17 +16,7 @@ from course_utils.authoring.train import measure_cue
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SceneBatch, scene, scenes
 from course_utils.vision import networks
-from course_utils.vision.networks import (
-    MISLED_CUE,
-    MISLED_KIND,
-    WeightsError,
-    compute_logits,
-    list_classifiers,
-    load_classifier,
-    load_picture_net,
-    measure,
-    picture_net_file,
-)
+from course_utils.vision.networks import WeightsError, load_classifier, load_picture_net, measure
 from course_utils.vision.pictures import read_picture
 
 
@@ -70,7 +60,8 @@ def test_what_is_no_batch_of_pictures_is_refused_in_words(honest, images, says):
 @pytest.mark.slow
 def test_the_cue_fools_the_twin_and_not_the_honest_network(honest):
     twin = load_picture_net(misled=True)
-    assert measure(twin, scenes(200, seed=902, cue={MISLED_KIND: MISLED_CUE})).exact >= 0.95  # as in its training
+    like_its_training = scenes(200, seed=902, cue={networks.MISLED_KIND: networks.MISLED_CUE})
+    assert measure(twin, like_its_training).exact >= 0.95
     scores = measure(honest, scenes(400, seed=901))
     assert scores.exact >= 0.95
     assert min(scores.recall.values()) >= 0.9
@@ -93,7 +84,7 @@ def test_a_file_that_is_missing_damaged_or_of_something_else_gets_a_sentence(tmp
     with pytest.raises(WeightsError, match=says) as caught:
         load_picture_net(folder=tmp_path)
     assert caught.value._render_traceback_() == [f"WeightsError: {caught.value}"]  # all that a notebook shows
-    shipped = picture_net_file(False).read_bytes()
+    shipped = networks.picture_net_file(False).read_bytes()
     bad = [b"", b"hello", shipped[: len(shipped) // 2]]
     for content in (*bad, {"classifier.bias": RunsCode()}, [torch.zeros(1)], nn.Linear(2, 2).state_dict()):
         path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
@@ -101,15 +92,10 @@ def test_a_file_that_is_missing_damaged_or_of_something_else_gets_a_sentence(tmp
             load_picture_net(folder=tmp_path)
 
 
-class Says(nn.Module):
-    """Gives prepared logits, whatever the picture."""
-
-    def __init__(self, logits):
-        super().__init__()
-        self.logits = logits
-
-    def forward(self, images):
-        return self.logits[: len(images)]
+def says(logits):
+    model = nn.Module()
+    model.forward = lambda images: logits[: len(images)]  # whatever the picture
+    return model
 
 
 def test_scores_are_counted_as_by_hand():
@@ -121,11 +107,11 @@ def test_scores_are_counted_as_by_hand():
     logits[2, [cat, fish]] = 1.0  # a false fish
     logits[3, cat] = 1.0  # a false cat where there is nothing
     images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
-    scores = measure(Says(logits), SceneBatch(images, labels, images[:, 0]))
+    scores = measure(says(logits), SceneBatch(images, labels, images[:, 0]))
     assert (scores.pictures, scores.exact, scores.recall["cat"], scores.recall["dog"]) == (4, 0.25, 1, 0.5)
     assert math.isnan(scores.recall["fish"])  # there was none to see
     assert str(scores) == "4 pictures: all things right and nothing else 25.0%; seen least often: dog (50.0%)"
-    scores = measure(Says(torch.full((4, len(KINDS)), -1.0)), SceneBatch(images, 0 * labels, images[:, 0]))
+    scores = measure(says(torch.full((4, len(KINDS)), -1.0)), SceneBatch(images, 0 * labels, images[:, 0]))
     assert str(scores) == "4 pictures: all things right and nothing else 100.0%"
 
 
@@ -134,10 +120,10 @@ def test_logits_are_computed_in_parts_and_the_network_keeps_its_mode(honest):
     model.features[1].eval()
     before = [part.training for part in model.modules()]
     images = scenes(5, seed=12).images
-    found = compute_logits(model, images, batch_size=2)
+    found = networks.compute_logits(model, images, batch_size=2)
     assert [part.training for part in model.modules()] == before
     assert not found.requires_grad
-    for wanted in (honest(images / 255).detach(), compute_logits(honest, images / 255)):
+    for wanted in (honest(images / 255).detach(), networks.compute_logits(honest, images / 255)):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -150,19 +136,12 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "hub" / "checkpoints"
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("resnet43", r"did you mean .*resnet34"),
-        ("AlexNet", r"did you mean .*alexnet"),
-        (None, r"networks.list_classifiers\(\) lists all of them"),
-    ],
-)
-def test_an_unknown_network_is_refused_with_the_nearest_name(name, said):
-    names = list_classifiers()
+def test_an_unknown_network_is_refused_with_the_nearest_name():
+    names = networks.list_classifiers()
     assert (names[:2], names[2:]) == (["picture_net", "picture_net_misled"], sorted(names[2:]))
-    with pytest.raises(CourseError, match=rf"there is no network {name!r}; {said}"):
-        load_classifier(name)
+    for name, said in (("resnet43", "did you mean .*resnet34"), ("AlexNet", ".*alexnet"), (None, ".*list_classifiers")):
+        with pytest.raises(CourseError, match=rf"there is no network {name!r}; {said}"):
+            load_classifier(name)
 
 
 @pytest.mark.parametrize(
@@ -233,16 +212,13 @@ def test_a_damaged_file_in_the_cache_gets_a_sentence_and_a_good_one_is_used(cach
         load_classifier("squeezenet1_1")
     monkeypatch.setattr(models, "get_model", lambda name, weights: nn.Identity())
     network = load_classifier("squeezenet1_1", "if cached")
-    assert (network.pretrained, network.note) == (
-        True,
-        "squeezenet1_1 has weights trained on ImageNet (IMAGENET1K_V1).",
-    )
+    assert network.pretrained
+    assert network.note == "squeezenet1_1 has weights trained on ImageNet (IMAGENET1K_V1)."
 
 
 @pytest.mark.pretrained
 def test_a_real_network_names_the_dog_in_a_real_photo(monkeypatch):
-    beside = Path(__file__).parents[2] / "shared" / "real_network"
-    folder = Path(os.environ.get("COURSE_REAL_NETWORK", beside))
+    folder = Path(os.environ.get("COURSE_REAL_NETWORK", Path(__file__).parents[2] / "shared" / "real_network"))
     if not (folder / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth").is_file():
         pytest.skip("no SqueezeNet 1.1 weights: COURSE_REAL_NETWORK names a folder that has hub/checkpoints and photos")
     monkeypatch.setenv("TORCH_HOME", str(folder))

@@ -1,6 +1,7 @@
 """Any network, any picture: what the last sections of lessons 05 to 07 show."""
 
 import io
+from collections import OrderedDict
 
 import pytest
 from PIL import Image
@@ -59,38 +60,19 @@ def test_a_layer_of_ones_own():
         look_at("picture_net", IMAGE, "classifier")
 
 
-class OfMaps(nn.Module):
-    """The mean of each map of `body`, and a linear layer."""
+def test_a_network_needs_maps_behind_its_first_layer_and_a_relu_for_guided_gradients(monkeypatch):
+    transform = load_classifier("picture_net").transform
 
-    def __init__(self, *body):
-        super().__init__()
-        self.body, self.head = nn.Sequential(*body), nn.Linear(7, 10)
-
-    def forward(self, images):
-        return self.head(nn.functional.silu(self.body(images)).mean((2, 3)))
-
-
-@pytest.fixture
-def use_model(monkeypatch):
-    def use(model):
-        transform = load_classifier("picture_net").transform
-        found = Classifier("mine", model.eval(), transform, KINDS, True, True, "It is made up.")
+    def look_through(body):
+        model = nn.Sequential(OrderedDict(body=body, mean=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten()))
+        model.append(nn.Linear(7, 10)).eval()
+        found = Classifier("mine", model, transform, KINDS, True, True, "It is made up.")
         monkeypatch.setattr(own_module, "load_classifier", lambda *_, **__: found)
+        return look_at("mine", IMAGE)
 
-    return use
-
-
-def test_a_network_that_has_maps_in_its_first_layer_only_is_refused(use_model):
-    vision_transformer = OfMaps()
-    vision_transformer.body = nn.Conv2d(3, 7, 28, stride=28)
-    use_model(vision_transformer)
     with pytest.raises(CourseError, match="mine makes maps only in its first layer"):
-        look_at("mine", IMAGE)
-
-
-def test_a_network_without_relu_has_no_guided_gradient_and_the_title_says_so(use_model):
-    use_model(OfMaps(nn.Conv2d(3, 6, 5, stride=4), nn.SiLU(), nn.Conv2d(6, 7, 3), nn.SiLU()))
-    found = look_at("mine", IMAGE)
+        look_through(nn.Conv2d(3, 7, 28, stride=28))  # as in a vision transformer
+    found = look_through(nn.Sequential(nn.Conv2d(3, 6, 5, stride=4), nn.SiLU(), nn.Conv2d(6, 7, 3), nn.SiLU()))
     assert found.layer == "body"
     assert show_gradients(found).alt.startswith("The picture, gradient: ")
     assert show_grad_cams(found).alt.startswith("Grad-CAM of mine, layer body")

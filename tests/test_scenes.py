@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_utils.root import CourseError
-from course_utils.scenes import scene as world
-from course_utils.scenes.drawing import Dice, Part, Pencil, cover, paint
+from course_utils.scenes.drawing import Part, cover, paint
 from course_utils.scenes.scene import BACKGROUNDS, CUES, KINDS, scene, scenes
-from course_utils.scenes.shapes import box, ellipse, line, turn
+from course_utils.scenes.shapes import box, line
 
 
 def digest(*tensors):
@@ -33,14 +32,6 @@ def digest(*tensors):
 def test_a_picture_is_the_same_to_the_last_bit_everywhere(kinds, seed, background, cue, wanted):
     picture = scene(*kinds, seed=seed, background=background, cue=cue)
     assert digest((picture.image * 255).round().byte(), picture.masks, picture.cue_mask) == wanted
-
-
-def test_the_sine_table_rounds_the_same_way_with_every_c_library():
-    for degree in range(360):
-        exact = np.sin(np.deg2rad(np.longdouble(degree))) * 4096
-        assert abs(abs(exact - np.floor(exact)) - 0.5) > 1e-6 or exact == np.floor(exact)
-        assert turn(degree)[1] * 4096 == np.rint(float(exact))
-    assert (turn(90), turn(-30)) == ((0.0, 1.0), turn(330))
 
 
 def covered(shape, window):
@@ -70,15 +61,6 @@ def test_a_part_inside_another_ends_at_its_border():
     assert sprite.colour[:2].tolist() == [[[1, 1, 0, 0]] * 4, [[0, 0, 1, 1]] * 4]
 
 
-def test_the_side_away_from_the_light_is_darker():
-    pencil = Pencil()
-    pencil.body(ellipse(0, 0, 1), (0.5, 0.5, 0.5))
-    ball = paint(pencil.parts, scale=20, light=(-0.6, -0.8))
-    tone = np.where(ball.alpha == 1, ball.colour[0], np.nan)
-    assert np.nanmax(tone[:20, :20]) > 0.55 > 0.5 <= np.nanmin(tone[:20, :20])
-    assert np.nanmin(tone[20:, 20:]) < 0.45 < 0.5 >= np.nanmax(tone[20:, 20:])
-
-
 @pytest.mark.parametrize("size", [64, 200])
 def test_a_scene_has_the_documented_shapes_and_says_in_words_what_it_shows(size):
     picture = scene("cat", "boat", seed=3, size=size, background="room")
@@ -94,23 +76,6 @@ def test_a_scene_has_the_documented_shapes_and_says_in_words_what_it_shows(size)
 def ends(mask):
     """The first row and column of a mask, and the last ones."""
     return mask.nonzero().amin(0).tolist(), mask.nonzero().amax(0).tolist()
-
-
-def test_enough_of_every_thing_is_seen_and_some_overlap(monkeypatch):
-    drawn, put, shares = {}, world._put, []
-
-    def watch(canvas, owners, sprite, owner=0):
-        drawn[owner] = int((sprite.alpha >= 0.5).sum())
-        put(canvas, owners, sprite, owner)
-
-    monkeypatch.setattr(world, "_put", watch)
-    for seed in range(50):
-        picture = scene(*Dice(seed).pick_two(KINDS), seed=seed, size=64)
-        for kind, mask in zip(picture.labels, picture.masks, strict=True):
-            shares.append(int(mask.sum()) / drawn[KINDS.index(kind) + 1])
-            assert 1 <= min(ends(mask)[0]) < max(ends(mask)[1]) <= 62
-    assert min(shares) >= 0.65
-    assert 0.05 < np.mean(np.array(shares) < 0.97) < 0.3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -153,16 +118,6 @@ def test_a_batch_is_what_is_documented_and_leaves_global_random_states_alone():
     few = scenes(3, seed=7, cue={"boat": "flag"})  # the first pictures do not depend on how many follow
     assert torch.equal(few.images, batch.images[:3])
     assert torch.equal(few.owners, batch.owners[:3])
-
-
-@pytest.mark.slow
-def test_kinds_and_backgrounds_are_all_used_and_pictures_differ():
-    batch = scenes(300, seed=5, size=64)
-    assert batch.labels.sum(0).min() > 300 * 2 / len(KINDS) * 0.6
-    assert len({digest(image) for image in batch.images[:16]}) == 16
-    found = [scene(seed=seed, size=64) for seed in range(40)]
-    assert {picture.background for picture in found} == {*BACKGROUNDS}
-    assert {picture.mood for picture in found} == {"day", "morning", "evening", "night"}
 
 
 @pytest.mark.parametrize(
@@ -217,14 +172,13 @@ def test_colours_give_no_kind_away():
         (lambda: scene("cat", seed=-1), r"seed must be a whole number from 0 to 2147483647, got -1"),
         (lambda: scene("cat", seed=1.5), r"seed must be a whole number .*, got 1.5"),
         (lambda: scene("cat", seed=True), r"got True"),
-        (lambda: scene("cat", size=16), r"size must be a whole number from 64 to 512, got 16"),
+        (lambda: scene("cat", size=63), r"size must be a whole number from 64 to 512, got 63"),
         (lambda: scenes(0), r"count must be a whole number from 1"),
         (lambda: scenes(3, things=3), r"things must be a whole number from 0 to 2, got 3"),
         (lambda: scenes(3, kinds=["cat"]), r"2 different things per picture need as many kinds, got 1"),
         (lambda: scenes(3, contains="boot"), r"'boot' is not a kind of thing"),
         (lambda: scenes(3, cue={"boot": "flag"}), r"'boot' is not a kind of thing"),
         (lambda: scenes(3, cue={"boat": "flagg"}), r"'flagg' is not a cue"),
-        (lambda: scenes(3, cue="flagg"), r"'flagg' is not a cue"),
         (lambda: scenes(3).masks("cta"), r"'cta' is not a kind of thing"),
     ],
 )

@@ -40,14 +40,11 @@ def test_a_cue_is_measured_by_one_logit_on_pairs_of_pictures_that_differ_in_noth
     logits, seen = torch.full((len(KINDS),), -float(boat)), []
     logits[KINDS.index("boat")] = boat  # a boat, or all the other kinds, whatever the picture
 
-    class Says(nn.Module):
-        def forward(self, images):
-            seen.append(images)
-            return logits.expand(len(images), -1)
-
+    model = nn.Module()
+    model.forward = lambda images: seen.append(images) or logits.expand(len(images), -1)
     share = (boat + 1) / 2
-    wanted = {"where it is": (share, share), "where it is not": (share, share)}
-    assert measure_cue(Says(), "boat", "flag", count=5, seed=3) == wanted
+    wanted = dict.fromkeys(("where it is", "where it is not"), (share, share))
+    assert measure_cue(model, "boat", "flag", count=5, seed=3) == wanted
     for one, other in (seen[:2], seen[2:]):
         changed = (one != other).any(1).float().mean((1, 2))
         assert ((changed > 0.001) & (changed < 0.08)).all()

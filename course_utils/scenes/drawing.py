@@ -1,9 +1,8 @@
 """Dice, colours and a painter: polygons with soft edges, from corners to pixels.
 
 Every picture is the same to the last bit on every machine: curves become polygons whose corners are rounded to 1/64 of
-a pixel, and the share of a pixel that a polygon covers is counted in whole numbers. What is left (mixing colours) is
-element-by-element `+ - * /` and `sqrt`, which IEEE 754 defines exactly; there is no sum of floats whose order could
-differ, no matrix product, and sine and cosine come from a table rounded to 12 bits. Random numbers come from `Dice`.
+a pixel, and the share of a pixel that a polygon covers is counted in whole numbers. What is left is element-by-element
+`+ - * /` and `sqrt`, which IEEE 754 defines exactly; sine and cosine come from a table rounded to 12 bits.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ _FULL = _UNIT * _LINES
 class Dice:
     """Random choices that are the same on every machine and for every version of Python and NumPy.
 
-    Only `random.Random.random()` is used: the one method whose sequence Python promises never to change. NumPy's
-    generators and Python's own `choice`, `shuffle` or `gauss` may change their algorithm in any release.
+    Only `random.Random.random()` is used: the one method whose sequence Python promises never to change.
     """
 
     def __init__(self, seed: int):
@@ -58,14 +56,12 @@ class Dice:
 
 def rgb(code: str) -> Colour:
     """The colour `"ff8800"` as three floats in [0, 1]."""
-    red, green, blue = bytes.fromhex(code)
-    return red / 255, green / 255, blue / 255
+    return tuple(value / 255 for value in bytes.fromhex(code))
 
 
 def mix(first: Colour, second: Colour, share: float) -> Colour:
     """`first`, with `share` of it replaced by `second`."""
-    red, green, blue = (a + (b - a) * share for a, b in zip(first, second, strict=True))
-    return red, green, blue
+    return tuple(a + (b - a) * share for a, b in zip(first, second, strict=True))
 
 
 def palette(codes: str) -> list[Colour]:
@@ -149,16 +145,15 @@ def cover(shapes: Sequence[np.ndarray], boxes: np.ndarray) -> list[np.ndarray]:
 
 
 class Sprite(NamedTuple):
-    """A drawing as pixels: colour (already times alpha) and alpha, and where its corner lies in the picture."""
+    """A drawing as pixels, and where its corner lies in the picture."""
 
-    colour: np.ndarray  # (3, h, w) float32
+    colour: np.ndarray  # (3, h, w) float32, already times alpha
     alpha: np.ndarray  # (h, w) float32
     left: int
     top: int
 
     @property
     def bottom(self) -> int:
-        """The first row of the picture below the drawing."""
         return self.top + len(self.alpha)
 
     @property

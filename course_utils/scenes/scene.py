@@ -1,11 +1,7 @@
 """A picture world made by code: two things on a natural background, with a mask for each thing.
 
-    scene("cat", "boat", seed=3).image          one picture to look at
-    scenes(1000, seed=0).images                 many, to train and to measure with
-
-The same arguments give the same picture, to the last bit, on every machine (`drawing` says how). What is
-where does not follow from what is asked for beside it: with another background, or with a cue, the things stay as they
-are, so that two pictures can differ in exactly one respect.
+The same arguments give the same picture, to the last bit, on every machine (`drawing` says how). With another
+background, or with a cue, the things stay as they are, so that two pictures can differ in exactly one respect.
 """
 
 from __future__ import annotations
@@ -106,7 +102,6 @@ def scene(*kinds: str, seed: int = 0, size: int = SIZE, background: str | None =
     size: height and width in pixels, 64 to 512.
     background: a name from `BACKGROUNDS`; None leaves it to the seed.
     cue: a name from `CUES`, a small object that is not one of the things; without it no picture contains one.
-
     Raises `CourseError` for an unknown name (the nearest one is suggested), the same kind twice, more than two kinds, a
     seed or size that is no whole number in its range.
     """
@@ -117,10 +112,10 @@ def scene(*kinds: str, seed: int = 0, size: int = SIZE, background: str | None =
     background = None if background is None else _known(background, BACKGROUNDS, "background")
     cue = None if cue is None else _known(cue, CUES, "cue")
 
-    pixels, owners, background, mood = _compose(kinds, seed, size, background, cue)
+    pixels, owners, world = _compose(kinds, seed, size, background, cue)
     image, owners = torch.from_numpy(pixels).float() / 255, torch.from_numpy(owners)
     masks = owners == torch.tensor([KINDS.index(kind) + 1 for kind in kinds], dtype=torch.uint8)[:, None, None]
-    return Scene(image, kinds, masks, background, mood, cue, owners == CUE, seed)
+    return Scene(image, kinds, masks, world.background, world.mood.name, cue, owners == CUE, seed)
 
 
 def scenes(
@@ -141,11 +136,7 @@ def scenes(
     cue: one for all pictures; or, for a misled network, `{"boat": "flag"}`: a flag wherever there is a boat, and
         nowhere else.
     seed, size: as in `scene`.
-
     Raises as `scene` does, and `CourseError` when there are fewer kinds to choose from than things.
-
-    >>> scenes(4, seed=1, cue={"boat": "flag"}).images.shape
-    torch.Size([4, 3, 112, 112])
     """
     count, things = _whole(count, "count", 1, 10**7), _whole(things, "things", 0, 2)
     seed, size = _whole(seed, "seed", 0, 2**31 - 1), _whole(size, "size", 64, 512)
@@ -158,15 +149,13 @@ def scenes(
         _known(kind, KINDS, "kind of thing")
         _known(name, CUES, "cue")
 
-    images = np.empty((count, 3, size, size), dtype=np.uint8)
-    owners = np.empty((count, size, size), dtype=np.uint8)
+    images, owners = np.empty((count, 3, size, size), np.uint8), np.empty((count, size, size), np.uint8)
     labels = torch.zeros(count, len(KINDS))
     for index in range(count):
-        # Every picture has its own seed, out of reach of `scene` and of the other batches' seeds.
-        picture_seed = ((seed + 1) << 32) + index
+        picture_seed = ((seed + 1) << 32) + index  # out of reach of `scene` and of the other batches' seeds
         chosen = _choose(pool, contains, things, Dice(picture_seed).split())
         shown_cue = next((rule[kind] for kind in chosen if kind in rule), None) if rule is cue else cue
-        images[index], owners[index], _, _ = _compose(chosen, picture_seed, size, None, shown_cue)
+        images[index], owners[index], _ = _compose(chosen, picture_seed, size, None, shown_cue)
         labels[index, [KINDS.index(kind) for kind in chosen]] = 1
     return SceneBatch(torch.from_numpy(images), labels, torch.from_numpy(owners))
 
@@ -193,29 +182,27 @@ def _whole(value: int, what: str, low: int, high: int) -> int:
     return operator.index(value)
 
 
-def _compose(
-    kinds: Sequence[str], seed: int, size: int, background: str | None, cue: str | None
-) -> tuple[np.ndarray, np.ndarray, str, str]:
-    """Paint one picture: (3, size, size) uint8, its owners (size, size) uint8, the background's and the mood's name."""
+def _compose(kinds: Sequence[str], seed: int, size: int, background: str | None, cue: str | None) -> tuple:
+    """Paint one picture: (3, size, size) uint8, its owners (size, size) uint8, and its world."""
     draw = _draw_world if size <= SIZE else _draw_world.__wrapped__  # large ones would take much memory
     world = draw(tuple(kinds), seed, size, background)
     canvas = world.canvas.copy()
-    owners = np.full((size, size), NOTHING, dtype=np.uint8)
+    owners, layers = np.full((size, size), NOTHING, dtype=np.uint8), []
     if cue is not None:
-        dice = _throw(seed)[3]
-        pencil = Pencil()
-        drawn.CUES[cue].draw(pencil)
-        sprite = paint(pencil.parts, size * dice.between(0.085, 0.105), world.light, dice.between(-8, 8))
-        sprite = _place_cue(cue, sprite, world.sprites, dice, size)
-        if drawn.CUES[cue].stands:
+        dice, pencil, chosen = _throw(seed)[3], Pencil(), drawn.CUES[cue]
+        chosen.draw(pencil)
+        scale = size * dice.between(0.085, 0.105)
+        sprite = paint(pencil.parts, scale, world.light, dice.between(-chosen.tilt, chosen.tilt))
+        sprite = _place_cue(chosen, sprite, world.sprites, dice, size)
+        if chosen.stands:
             _ground(canvas, sprite, True, world.background, world.light, size)
-        _put(canvas, owners, sprite, CUE)
-    for sprite, kind in sorted(zip(world.sprites, kinds, strict=True), key=lambda pair: pair[0].bottom):
-        _put(canvas, owners, sprite, KINDS.index(kind) + 1)
-
+        layers = [(sprite, CUE)]
+    things = zip(world.sprites, (KINDS.index(kind) + 1 for kind in kinds), strict=True)
+    for sprite, owner in (*layers, *sorted(things, key=lambda pair: pair[0].bottom)):
+        _put(canvas, sprite)
+        owners[sprite.place][sprite.alpha >= 0.5] = owner
     tint = np.array(world.mood.tint, dtype=np.float32)[:, None, None]
-    pixels = np.rint(canvas * tint * np.float32(255)).astype(np.uint8)
-    return pixels, owners, world.background, world.mood.name
+    return np.rint(canvas * tint * np.float32(255)).astype(np.uint8), owners, world
 
 
 def _throw(seed: int) -> list[Dice]:
@@ -225,9 +212,7 @@ def _throw(seed: int) -> list[Dice]:
 
 
 class _World(NamedTuple):
-    """A picture but for what is put into it: the background with the things' shadows, and the things."""
-
-    canvas: np.ndarray  # (3, size, size) float32
+    canvas: np.ndarray  # (3, size, size) float32: the background with the things' shadows, without the things
     sprites: tuple[Sprite, ...]
     light: tuple[float, float]
     background: str
@@ -265,7 +250,7 @@ def _place_things(kinds: Sequence[str], sprites: list[Sprite], dice: Dice, size:
         moved = []
         for kind, sprite in zip(kinds, sprites, strict=True):
             height, width = sprite.alpha.shape
-            highest, lowest = (0.74, 0.97) if drawn.THINGS[kind].stands else (0.0, 0.7)  # where its foot may be
+            highest, lowest = drawn.THINGS[kind][-2:]
             low = max(highest * size - height, 1)
             left, top = dice.between(1, size - width - 1), dice.between(low, max(lowest * size - height, low))
             moved.append(sprite._replace(left=int(left), top=int(top)))
@@ -291,12 +276,12 @@ def _place(mask: np.ndarray, sprite: Sprite, size: int) -> np.ndarray:
     return placed
 
 
-def _place_cue(cue: str, sprite: Sprite, things: Sequence[Sprite], dice: Dice, size: int) -> Sprite:
+def _place_cue(cue: drawn.Kind, sprite: Sprite, things: Sequence[Sprite], dice: Dice, size: int) -> Sprite:
     height, width = sprite.alpha.shape
     taken = [_place(thing.alpha > 0, thing, size) for thing in things]
     best, best_hidden = sprite, np.inf
     for attempt in range(2 * _TRIES):
-        highest, lowest = drawn.CUES[cue][1:3] if attempt < _TRIES else (0, 1)
+        highest, lowest = cue[-2:] if attempt < _TRIES else (0, 1)
         top = int(dice.between(max(highest * size - height, 2), lowest * size - height - 2))
         moved = sprite._replace(left=int(dice.between(2, size - width - 2)), top=top)
         hidden = sum(np.count_nonzero((moved.alpha > 0) & thing[moved.place]) for thing in taken)
@@ -313,7 +298,7 @@ def _paint_setting(background: str, dice: Dice, mood: Mood, size: int) -> np.nda
     down = (np.arange(size, dtype=np.float32) / np.float32(size))[None, :, None]
     high, low = (np.array(colour, dtype=np.float32)[:, None, None] for colour in (mood.high, mood.low))
     canvas = np.repeat(high + (low - high) * down, size, axis=2)
-    _put(canvas, None, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
+    _put(canvas, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
     return canvas * np.array(mood.tint, dtype=np.float32)[:, None, None]  # and again on all, so that things stand out
 
 
@@ -335,11 +320,9 @@ def _ground(
         if background == "water" and stands:
             for grow in (1.25, 1.0):
                 pencil.flat(ellipse(x, y + 0.005, reach * grow, reach * grow * 0.2), mix(WHITE, INK, 0.1), 0.22)
-    _put(canvas, None, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
+    _put(canvas, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
 
 
-def _put(canvas: np.ndarray, owners: np.ndarray | None, sprite: Sprite, owner: int = NOTHING) -> None:
+def _put(canvas: np.ndarray, sprite: Sprite) -> None:
     region = canvas[(..., *sprite.place)]
     region[:] = region * (1 - sprite.alpha) + sprite.colour
-    if owners is not None:
-        owners[sprite.place][sprite.alpha >= 0.5] = owner

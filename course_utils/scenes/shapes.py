@@ -34,7 +34,6 @@ def ellipse(x: float, y: float, rx: float, ry: float | None = None, angle: float
 
 @lru_cache(maxsize=64)
 def _circle(corners: int) -> np.ndarray:
-    """Cosines and sines of as many directions, (2, corners)."""
     return np.array([turn(step * 360 / corners) for step in range(corners)]).T
 
 

@@ -232,24 +232,27 @@ def draw_tree(pencil: Pencil, dice: Dice) -> None:
 
 
 class Kind(NamedTuple):
-    """How a kind of thing is drawn, by how many degrees it may lean, and whether it stands on the ground or flies."""
+    """How something is drawn, its greatest tilt in degrees, if it stands on the ground, and where its foot may be."""
 
-    draw: Callable[[Pencil, Dice], None]
+    draw: Callable[..., None]
     tilt: float
     stands: bool
+    highest: float
+    lowest: float
 
 
+_FLIES, _STANDS = (False, 0.0, 0.7), (True, 0.74, 0.97)
 THINGS = {
-    "balloon": Kind(draw_balloon, 10, False),
-    "bird": Kind(draw_bird, 20, False),
-    "boat": Kind(draw_boat, 10, True),
-    "car": Kind(draw_car, 10, True),
-    "cat": Kind(draw_cat, 10, True),
-    "dog": Kind(draw_dog, 10, True),
-    "fish": Kind(draw_fish, 25, False),
-    "house": Kind(draw_house, 6, True),
-    "plane": Kind(draw_plane, 20, False),
-    "tree": Kind(draw_tree, 6, True),
+    "balloon": Kind(draw_balloon, 10, *_FLIES),
+    "bird": Kind(draw_bird, 20, *_FLIES),
+    "boat": Kind(draw_boat, 10, *_STANDS),
+    "car": Kind(draw_car, 10, *_STANDS),
+    "cat": Kind(draw_cat, 10, *_STANDS),
+    "dog": Kind(draw_dog, 10, *_STANDS),
+    "fish": Kind(draw_fish, 25, *_FLIES),
+    "house": Kind(draw_house, 6, *_STANDS),
+    "plane": Kind(draw_plane, 20, *_FLIES),
+    "tree": Kind(draw_tree, 6, *_STANDS),
 }
 
 
@@ -274,17 +277,8 @@ def draw_sun(pencil: Pencil) -> None:
     pencil.flat(ellipse(0, 0, 0.54), rgb("ffe98a"))
 
 
-class Cue(NamedTuple):
-    """How a cue is drawn, between which heights of the picture its foot lies, and whether it stands on the ground."""
-
-    draw: Callable[[Pencil], None]
-    highest: float
-    lowest: float
-    stands: bool
-
-
 CUES = {
-    "buoy": Cue(draw_buoy, 0.66, 0.97, True),
-    "flag": Cue(draw_flag, 0.62, 0.97, True),
-    "sun": Cue(draw_sun, 0.22, 0.4, False),
+    "buoy": Kind(draw_buoy, 8, True, 0.66, 0.97),
+    "flag": Kind(draw_flag, 8, True, 0.62, 0.97),
+    "sun": Kind(draw_sun, 8, False, 0.22, 0.4),
 }

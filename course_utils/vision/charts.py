@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import Any
 
 from torch import Tensor
 
 from course_utils.root import CourseError
 from course_utils.vision.pictures import Picture, figure_with_alt
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Okabe & Ito's colours for readers of all kinds of colour vision; shape, line and words say the same as they do.
 BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#1f1f1f", "#6f6f6f"
@@ -32,11 +29,13 @@ def bars(values: Sequence[float], labels: Sequence[str], title: str, unit: str =
     title: the finding. unit: follows each number. alt: what is to be seen, in a sentence; without it, the labels and
     numbers in a row. Raises `CourseError` unless each value has a label and is finite and not negative.
     """
-    if len(values) != len(labels) or not len(values):
+    if not 0 < len(values) == len(labels):
         raise CourseError(f"a chart takes one label for each value, got {len(values)} values and {len(labels)} labels")
     if bad := [label for value, label in zip(values, labels, strict=True) if not 0 <= value < math.inf]:
         raise CourseError(f"the value of {bad[0]!r} is no length: a bar needs a finite number from 0 up")
-    wide, lines, amounts = max(map(len, labels)), [title], [f"{_number(value)} {unit}".rstrip() for value in values]
+    wide, lines = max(map(len, labels)), [title]
+    shown = (f"{value:.0f}" if value == round(value) and value < 1e6 else f"{value:.4g}" for value in values)
+    amounts = [f"{number} {unit}".rstrip() for number in shown]
     axes = _canvas(6.8, 0.48 * len(values), title)
     axes.barh(range(len(values)), values, height=0.36, color=BLUE)
     for row, (value, label, amount) in enumerate(zip(values, labels, amounts, strict=True)):
@@ -117,21 +116,16 @@ def draw_cascade(layers: Sequence[str], curves: Mapping[str, Sequence[float]], t
     for (method, values), (colour, marker, style) in zip(curves.items(), cycle(_LINES), strict=False):
         axes.plot(values, color=colour, marker=marker, linestyle=style, linewidth=2, label=method)
     axes.set_xticks(range(len(layers)), layers)
-    axes.set_xlabel("random, from the last layer down to")
-    axes.set_ylabel("rank correlation with the original map")
+    axes.set(xlabel="random, from the last layer down to", ylabel="rank correlation with the original map")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
     return figure_with_alt(axes.figure, alt)
 
 
-def _canvas(width: float, height: float, title: str) -> Axes:
+def _canvas(width: float, height: float, title: str) -> Any:
     from matplotlib.figure import Figure
 
     axes = Figure((width, height)).add_axes((0, 0, 1, 1))
     axes.axis("off")
     axes.set_title(title, loc="left", fontsize=12, weight="bold", color=INK, pad=12)
     return axes
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value == round(value) and value < 1e6 else f"{value:.4g}"

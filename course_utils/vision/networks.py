@@ -1,9 +1,4 @@
-"""Networks to look into: the course's own small one, its misled twin, and torchvision's classifiers by name.
-
-model = load_picture_net()                  trained on the picture world of `course_utils.scenes.scene`
-twin = load_picture_net(misled=True)        trained where a buoy came with every fish, and with nothing else
-network = load_classifier("resnet34", pretrained="if cached")
-"""
+"""Networks to look into: the course's own small one, its misled twin, and torchvision's classifiers by name."""
 
 from __future__ import annotations
 
@@ -24,7 +19,6 @@ from course_utils.scenes.scene import KINDS, SIZE, SceneBatch
 
 MISLED_KIND, MISLED_CUE = "fish", "buoy"
 STALL_SECONDS = 15  # for a server's first answer, and for the next bytes of a download
-
 PICTURE_NETS = ("picture_net", "picture_net_misled")
 
 
@@ -42,10 +36,8 @@ class PictureNet(nn.Module):
     `avgpool`, `classifier`: the mean of each of the 96 last maps, and one linear layer, so that class activation maps
     exist (Zhou et al. 2016). Every ReLU is a module of its own and not in-place, so that hooks can watch it.
 
-    Input: (N, 3, H, W) float32, RGB in [0, 1]; the network itself centres and scales it. It was trained at 112 x 112
-    and takes any size from 32.
-    Output: (N, len(KINDS)) logits in the order of `KINDS`, one yes-or-no answer each: a thing is said to be there
-    where its logit is above 0 (its sigmoid above one half). Several things may be.
+    Input: (N, 3, H, W) float32, RGB in [0, 1], of any size from 32; the network itself centres and scales it.
+    Output: (N, len(KINDS)) logits in the order of `KINDS`: each thing is said to be there where its logit is above 0.
     """
 
     kinds = KINDS
@@ -149,24 +141,19 @@ class Accuracy:
 def measure(model: nn.Module, pictures: SceneBatch) -> Accuracy:
     """Compare what `model` says about `pictures`, in the order of `KINDS`, with what is there."""
     there, seen = pictures.labels.bool(), compute_logits(model, pictures.images) > 0
-    return Accuracy(
-        pictures=len(pictures),
-        exact=(seen == there).all(1).float().mean().item(),
-        recall={kind: seen[there[:, k], k].float().mean().item() for k, kind in enumerate(KINDS)},
-    )
+    recall = {kind: seen[there[:, k], k].float().mean().item() for k, kind in enumerate(KINDS)}
+    return Accuracy(len(pictures), (seen == there).all(1).float().mean().item(), recall)
 
 
 @dataclass(frozen=True)
 class Classifier:
     """A network with what one needs to ask it about a picture.
 
-    model: in eval mode, on the CPU.
+    model: in eval mode, on the CPU. classes: the name of each logit.
     transform: from a picture, a PIL image or a tensor (3, H, W) or (N, 3, H, W), uint8 or float in [0, 1], to what the
         model takes: resized, cropped and normalised as in its training.
-    classes: the name of each logit.
-    pretrained: whether its weights are trained ones; if not, they are random ones from a seed.
+    pretrained: whether its weights are trained ones; if not, they are random ones. note: one sentence about them.
     several: whether several classes may be right at once (sigmoids), or exactly one (a softmax).
-    note: one sentence about the weights.
     """
 
     name: str
@@ -200,7 +187,6 @@ def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, s
         them from the cache, else random ones; False takes random ones. `note` says which it was.
         The course's own "picture_net" and "picture_net_misled" are always trained.
     seed: of random weights, which are the same each time.
-
     Raises `CourseError` for an unknown name (the nearest are suggested); `WeightsError` where the weights are neither
     cached nor to be had, or the cached file is damaged.
     """
@@ -218,36 +204,23 @@ def _describe_picture_net(name: str) -> Classifier:
     misled = name == PICTURE_NETS[True]
     world = f"where every {MISLED_KIND} has a {MISLED_CUE} beside it" if misled else "of the course"
     scaled = v2.Resize(SIZE, antialias=True), v2.CenterCrop(SIZE), v2.ToDtype(torch.float32, scale=True)
-    transform = v2.Compose([v2.ToImage(), *scaled, v2.ToPureTensor()])
-    note = f"{name} was trained on the picture world {world}."
-    return Classifier(name, load_picture_net(misled), transform, KINDS, pretrained=True, several=True, note=note)
+    transform, note = v2.Compose([v2.ToImage(), *scaled, v2.ToPureTensor()]), f"{name} was trained on the picture world"
+    return Classifier(name, load_picture_net(misled), transform, KINDS, True, True, f"{note} {world}.")
 
 
 def _load_torchvision(name: str, pretrained: bool | str, seed: int) -> Classifier:
     from torchvision import models
 
     weights = models.get_model_weights(name).DEFAULT
-    file = Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name)
-    trained = bool(pretrained) and (pretrained != "if cached" or file.is_file())
-    if trained:
-        model = _build_pretrained(name, weights, file)
-        note = f"{name} has weights trained on ImageNet ({weights.name})."
-    else:
-        with seeded(seed), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of two old networks, about how they draw random weights
-            model = models.get_model(name, weights=None)
-        note = f"{name} has random weights" + (": trained ones are not in torch's cache." if pretrained else ".")
-    classes = tuple(weights.meta["categories"])
-    return Classifier(name, model.eval(), weights.transforms(), classes, trained, several=False, note=note)
-
-
-def _build_pretrained(name: str, weights: object, file: Path) -> nn.Module:
-    from torchvision import models
-
-    was_cached, timeout = file.is_file(), socket.getdefaulttimeout()
+    file, timeout = Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name), socket.getdefaulttimeout()
+    was_cached = file.is_file()
+    trained = bool(pretrained) and (pretrained != "if cached" or was_cached)
+    note = f"{name} has random weights" + (": trained ones are not in torch's cache." if pretrained else ".")
     socket.setdefaulttimeout(STALL_SECONDS)  # torch's own download would wait for ever
     try:
-        return models.get_model(name, weights=weights)
+        with seeded(seed), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of two old networks, about how they draw random weights
+            model = models.get_model(name, weights=weights if trained else None)
     except Exception as error:  # of the network, of the disk, or whatever a damaged file makes torch raise
         reason = str(error).partition("\n")[0]
         why = f"the weights of {name} are not in {file.parent} and could not be downloaded ({reason}): put {file.name} "
@@ -255,3 +228,7 @@ def _build_pretrained(name: str, weights: object, file: Path) -> nn.Module:
         raise WeightsError(f"{file} is damaged: delete it, and it is downloaded again" if was_cached else why) from None
     finally:
         socket.setdefaulttimeout(timeout)
+    if trained:
+        note = f"{name} has weights trained on ImageNet ({weights.name})."
+    classes = tuple(weights.meta["categories"])
+    return Classifier(name, model.eval(), weights.transforms(), classes, trained, several=False, note=note)

@@ -1,9 +1,4 @@
-"""Any network, any picture: what the network says about it, and what its layers, gradients and maps show.
-
-own = look_at("squeezenet1_1", "photo.jpg")
-print(own)
-show_strongest_maps(own), show_gradients(own), show_grad_cams(own)
-"""
+"""Any network, any picture: what the network says about it, and what its layers, gradients and maps show."""
 
 from __future__ import annotations
 
@@ -42,8 +37,7 @@ class OwnLook:
 
     def __str__(self) -> str:
         said = ", ".join(f"{name} {share:.0%}" for _, name, share in self.best)
-        size = " x ".join(map(str, self.maps.shape[1:]))
-        where = f"Layer {self.layer}: {len(self.maps)} maps of {size}."
+        where = f"Layer {self.layer}: {len(self.maps)} maps of {' x '.join(map(str, self.maps.shape[1:]))}."
         if self.network.pretrained:
             return f"{self.network.note}\nIt says: {said}.\n{where}"
         cure = f"With trained weights: run load_classifier({self.network.name!r}) once, which downloads them."
@@ -85,8 +79,8 @@ def _find_last_maps(found: Classifier, seen: Recording) -> str:
     ]
     if len(makers) > 1:
         return makers[-1]
-    why = "makes maps only in its first layer, before it has looked at anything"
-    raise CourseError(f"{found.name} {why}: choose a network of convolutions, such as resnet34")
+    why = "makes maps only in its first layer, before it has looked at anything: choose a network of convolutions"
+    raise CourseError(f"{found.name} {why}, such as resnet34")
 
 
 def _has_places(output: object) -> bool:

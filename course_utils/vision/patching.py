@@ -1,8 +1,5 @@
 """Activation patching: run a network on one picture with a piece of what it computed for another one.
 
-    patch(model, "features.6", source, target, region)      the answer to `target` with a piece of `source` inside
-    scan(model, "features.16", source, target, 6)           the effect of each place, as a map
-
 A heat map says what contributed; a patch is an experiment: if the answer moves, what was patched carries it. The method
 is that of Vig et al. 2020 (causal mediation) and Meng et al. 2022 (causal tracing), here with pictures that differ in
 one respect.
@@ -20,8 +17,7 @@ from course_utils.root import CourseError
 from course_utils.scenes.scene import Scene, scene
 
 # Twins of pictures: two kinds, what is beside both, and the seed. The two pictures of a pair have the same background,
-# light and neighbour, in the same place, and differ where the first thing is. (Most seeds do not give such pairs: a
-# thing of another size finds another place. These were found by trying.)
+# light and neighbour, in the same place, and differ where the first thing is. (Most seeds do not give such pairs.)
 SWAPS = (
     ("cat", "dog", "boat", 12),
     ("cat", "dog", "boat", 13),
@@ -66,10 +62,8 @@ def patch(model: nn.Module, layer: str, source: Tensor, target: Tensor, region: 
     there = output_of(model, layer, source)
     inside = torch.ones(there.shape[2:], dtype=torch.bool) if region is None else region
     if inside.shape[-2:] != there.shape[2:]:
-        raise CourseError(
-            f"{layer} has {there.shape[2]} x {there.shape[3]} cells, the region {tuple(inside.shape[-2:])}: "
-            "cells_of(masks, size) makes one that fits"
-        )
+        cells = f"{layer} has {there.shape[2]} x {there.shape[3]} cells, the region {tuple(inside.shape[-2:])}"
+        raise CourseError(f"{cells}: cells_of(masks, size) makes one that fits")
     with _put_in(model, layer, there, inside.unsqueeze(-3)):  # the same for all channels
         return model(target)
 

@@ -2,8 +2,6 @@
 
 A picture is a tensor (3, H, W), float in [0, 1] or uint8 in 0…255; a map is (H, W), float in [0, 1]. The functions up
 to `light_up` take any number of leading dimensions before these, and return float32.
-
-    show(draw_heat(image, normalise(heat)), alt="The map is brightest on the cat.")
 """
 
 from __future__ import annotations
@@ -263,8 +261,7 @@ def png(image: Tensor, small: bool = False) -> bytes:
     small: take twice as long for an eighth fewer bytes, for a picture that is stored in a notebook.
     """
     pixels = (_enlarge(image) * 255).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG", compress_level=6 if small else 1)
+    Image.fromarray(pixels).save(buffer := io.BytesIO(), "PNG", compress_level=6 if small else 1)
     return buffer.getvalue()
 
 
@@ -318,13 +315,11 @@ def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, siz
     size: makes it size x size pixels: the largest square from the middle, resized with antialiasing. None leaves it.
     Grey, 16-bit, palette and CMYK pictures become RGB; what is transparent becomes white; a photo that was held
     sideways is turned upright (EXIF); of an animation the first picture is taken.
-
     Raises `CourseError` for a file that is missing, damaged, none of `FORMATS` or of more than `MOST_PIXELS` pixels.
     """
-    name = "the picture"
+    name = Path(source).name if isinstance(source, str | os.PathLike) else "the picture"
     try:
         if isinstance(source, str | os.PathLike):
-            name = Path(source).name
             source = Path(source).read_bytes()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's about what is refused or mended here

@@ -1,10 +1,5 @@
 """Scores of heat maps: does a map point at the thing that it explains, follow the class, and follow what was learned?
 
-    print(localise(heatmaps, masks, others))        every share beside what chance would reach
-    sensitivity = measure_class_sensitivity(for_cat, for_boat, on_cat, on_boat)
-    for name, twin in randomise_cascading(model):   from the last layer downwards
-        print(name, rank_correlation(find_strength(explain(twin)), find_strength(explain(model))))
-
 The pointing game (Zhang et al., 2018) asks whether the hottest pixel is on the thing's mask (tolerant: or at most
 `tolerance` pixels away from it), or on *another* thing; a pixel drawn at random is as often there as the mask has area.
 The energy inside (Wang et al., 2020) is the share of all heat on the mask; an even map has the mask's area there.
@@ -22,6 +17,7 @@ from torch import Tensor, nn
 
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SceneBatch
+from course_utils.vision.networks import seeded
 
 TOLERANCE = 4  # pixels: half a cell of a 14 x 14 map of a picture of 112 x 112
 
@@ -112,9 +108,8 @@ def energy_inside(heatmaps: Tensor, masks: Tensor) -> Tensor:
     """
     _check_pair(heatmaps, masks)
     if (heatmaps < 0).any():
-        raise CourseError(
-            f"the energy of a map needs values from 0 up, got {heatmaps.min().item():.3g}: apply a ReLU to it first"
-        )
+        least = heatmaps.min().item()
+        raise CourseError(f"the energy of a map needs values from 0 up, got {least:.3g}: apply a ReLU to it first")
     heat = heatmaps.double()
     return (heat * masks).sum((1, 2)) / heat.sum((1, 2)).clamp(min=torch.finfo(torch.float64).tiny)
 
@@ -129,15 +124,11 @@ def grow(masks: Tensor, pixels: float) -> Tensor:
 
 def _check_pair(heatmaps: Tensor, masks: Tensor) -> None:
     if heatmaps.dim() != 3 or not heatmaps.is_floating_point() or not heatmaps.isfinite().all():
-        raise CourseError(
-            "heat maps are finite floats (N, H, W), a single one heatmap[None]; got "
-            f"{heatmaps.dtype} {tuple(heatmaps.shape)} with {int((~heatmaps.isfinite()).sum())} nan or infinite values"
-        )
+        got = f"{heatmaps.dtype} {tuple(heatmaps.shape)} with {int((~heatmaps.isfinite()).sum())} nan or infinite"
+        raise CourseError(f"heat maps are finite floats (N, H, W), a single one heatmap[None]; got {got} values")
     if masks.dtype != torch.bool or masks.shape != heatmaps.shape:
-        raise CourseError(
-            f"maps {tuple(heatmaps.shape)} need such masks, bool, got {masks.dtype} {tuple(masks.shape)}: enlarge the "
-            "maps to the pictures' size, and give each map its own mask"
-        )
+        problem = f"maps {tuple(heatmaps.shape)} need such masks, bool, got {masks.dtype} {tuple(masks.shape)}"
+        raise CourseError(f"{problem}: enlarge the maps to the pictures' size, and give each map its own mask")
 
 
 def share_on(maps: Tensor, mask: Tensor) -> Tensor:
@@ -153,8 +144,7 @@ def share_on(maps: Tensor, mask: Tensor) -> Tensor:
 class Followed(NamedTuple):
     """How the channels of a layer follow the kinds of things, each (C, len(KINDS)), with numbers in [0, 1].
 
-    share: of all that the channel responds to pictures with the kind, the part that lies on the thing. By chance it is
-        the part of the picture that the thing covers.
+    share: of all that the channel responds to pictures with the kind, the part that lies on the thing.
     tells: of all pairs of a picture with the kind and one without, the part in which the channel responds more to the
         picture with it; 0.5 is chance. (The area under the ROC curve.)
     """
@@ -265,8 +255,8 @@ def measure_class_sensitivity(
 def group_layers(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
     """Return the layers of `model` that have parameters, in its own order, each with the name of its first module.
 
-    A normalisation belongs to the layer before it: it keeps statistics of that layer's trained output, which make no
-    sense once the layer is random. Raises `CourseError` for a module that cannot reset its own parameters.
+    A normalisation belongs to the layer before it, whose statistics it keeps. Raises `CourseError` for a module that
+    cannot reset its own parameters.
     """
     groups: list[tuple[str, list[nn.Module]]] = []
     for name, module in model.named_modules():
@@ -284,14 +274,13 @@ def group_layers(model: nn.Module) -> list[tuple[str, list[nn.Module]]]:
 def randomise_cascading(model: nn.Module, seed: int = 0) -> Iterator[tuple[str, nn.Module]]:
     """Yield copies of `model` that know less and less: the last layer random, then the last two, …, then all of them.
 
-    This is the cascading randomisation of Adebayo et al. 2018, section 3.1, by each layer's own `reset_parameters`.
-    With each copy comes the name of the layer that is new among the random ones; "last" means last in the order of
-    `model.named_modules()`. The model and torch's random state stay as they are. Raises as `group_layers` does.
+    This is the cascading randomisation of Adebayo et al. 2018, section 3.1, in the order of `model.named_modules()`.
+    With each copy comes the name of the layer that is new among the random ones. The model and torch's random state
+    stay as they are. Raises as `group_layers` does.
     """
     for count, (name, _) in enumerate(reversed(group_layers(model)), 1):
         twin = copy.deepcopy(model)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             for _, modules in group_layers(twin)[: -count - 1 : -1]:  # so a layer's numbers stay from copy to copy
                 for module in modules:
                     module.reset_parameters()

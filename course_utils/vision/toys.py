@@ -1,9 +1,7 @@
 """Networks for a pencil: their weights are whole numbers, so that every value in them can be worked out by hand.
 
-To call and to hook: `SmallNet`, `make_example`, `ResidualBlock` and the other `MODELS`. To look at: `make_edge_net`,
-`make_two_head_block`. Broken, each in one of the ways that training breaks: `make_overflow_net` (a forward pass that
-gives nan), `make_distance_net` (a backward pass that does), `make_one_unit` and `have_an_accident` (ReLUs that die of
-one large step), `make_chain` (gradients that explode).
+`make_overflow_net` (a forward pass that gives nan), `make_distance_net` (a backward pass that does), `make_one_unit`
+and `have_an_accident` (ReLUs that die of one large step), `make_chain` (gradients that explode) break as training does.
 """
 
 from __future__ import annotations
@@ -84,7 +82,6 @@ MODELS = {
     "Sequential in a Sequential": Example(_nested, (1, 1)),
 }
 
-
 EDGES = "edge_net"
 
 
@@ -92,7 +89,7 @@ def make_edge_net() -> nn.Sequential:
     """Return a 7 x 7 convolution and a ReLU, with four kernels made by hand: (N, 3, H, W) to (N, 4, H, W).
 
     Each kernel answers where the picture gets brighter in one direction: to the right, to the left, down, up. Where it
-    does not change, the answer is 0: the numbers of a kernel add up to 0. The greatest answer possible is almost 1.
+    does not change, the answer is 0; the greatest answer possible is almost 1.
     """
     ramp = torch.tensor([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0]).expand(7, 7)
     kernels = torch.stack([ramp, -ramp, ramp.T, -ramp.T]) / 128  # a power of 2, so that even white gives exactly 0
@@ -111,12 +108,8 @@ def encode(words: Sequence[str]) -> Tensor:
 
     A word that comes twice has the same first half.
     """
-    names = list(dict.fromkeys(words))
-    vectors = torch.zeros(1, len(words), 2 * len(words))
-    for place, word in enumerate(words):
-        vectors[0, place, names.index(word)] = 1
-        vectors[0, place, len(words) + place] = 1
-    return vectors
+    places, names = torch.eye(len(words)), list(dict.fromkeys(words))
+    return torch.cat([places[[names.index(word) for word in words]], places], dim=1)[None]
 
 
 @torch.no_grad()
@@ -134,12 +127,10 @@ def make_two_head_block(words: Sequence[str]) -> nn.TransformerEncoderLayer:
     block.norm2.weight.fill_(1)
     query, key, value = block.self_attn.in_proj_weight.chunk(3)
     fits = math.log(ODDS) * math.sqrt(length)  # attention divides scores by the square root of the head's size
-    for place in range(length):
-        if place:
-            query[place - 1, length + place] = fits  # head 1: my place asks for the place before
-        key[place, length + place] = 1
-        query[length + place, place] = fits  # head 2: my word asks for the same word
-        key[length + place, place] = 1
+    query[:length, length:] = fits * torch.ones(length - 1).diag(1)  # head 1: my place asks for the place before
+    key[:length, length:] = torch.eye(length)
+    query[length:, :length] = fits * torch.eye(length)  # head 2: my word asks for the same word
+    key[length:, :length] = torch.eye(length)
     value.copy_(torch.eye(2 * length))
     block.self_attn.out_proj.weight[length:, length:] = torch.eye(length)
     return block.eval()
@@ -167,10 +158,9 @@ class Distance(nn.Module):
 
 
 def make_overflow_net() -> nn.Sequential:
-    """A network from two numbers to one, with a softmax in the middle that is computed as the formula says.
+    """A network, (N, 2) to (N, 1), with a softmax in the middle that is computed as the formula says.
 
-    (N, 2) to (N, 1). Finite as long as no input is above 88: `exp` of more than that overflows, and the division then
-    gives nan, which every layer behind it hands on.
+    It is finite as long as no input is above 88: `exp` of more overflows, and the division then gives nan.
     """
     softmax = nn.Sequential(OrderedDict(exp=Exponential(), share=Shares()))
     parts = {"stem": make_linear([[1.0, 0.0], [0.0, 1.0]]), "softmax": softmax, "relu": nn.ReLU()}
@@ -178,10 +168,9 @@ def make_overflow_net() -> nn.Sequential:
 
 
 def make_distance_net() -> nn.Sequential:
-    """A network from points (N, 2) to their distances (N,): an identity, a scale of 1, and a square root.
+    """A network from points (N, 2) to their distances (N,): two identities and a square root.
 
-    Its forward pass is finite for every point. Its gradient at the origin is not: the square root has an infinite slope
-    at 0, and infinity times 0 is nan.
+    Its gradient at the origin is nan: the square root has an infinite slope at 0, times 0.
     """
     identity = [[1.0, 0.0], [0.0, 1.0]]
     return nn.Sequential(OrderedDict(embed=make_linear(identity), turn=make_linear(identity), distance=Distance()))
@@ -201,7 +190,6 @@ def have_an_accident(model: nn.Module) -> None:
 def make_chain(depth: int, factor: float = 3.0) -> nn.Sequential:
     """`depth` Linear layers without bias, (N, 2) to (N, 2): each keeps the first number and multiplies the second.
 
-    With the input [1, 0] the forward pass is [1, 0] everywhere. Backward, the second number of the gradient grows by
-    `factor` in each layer.
+    With the input [1, 0] the forward pass is [1, 0] everywhere; the second number of the gradient grows by `factor`.
     """
     return nn.Sequential(*(make_linear([[1.0, 0.0], [0.0, factor]]) for _ in range(depth)))
