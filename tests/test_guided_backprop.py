@@ -12,7 +12,6 @@ from course_utils.explorers.guided_backprop import (
     draw_guided,
     find_unit,
     show_sign,
-    show_strength,
 )
 from course_utils.scenes.scene import KINDS, SIZE, scene
 from course_utils.vision.networks import load_picture_net
@@ -27,7 +26,7 @@ def test_normalisations_by_hand():
     assert signs[:, 0, 0].tolist() == [0.5, 0.5, 0.5]
     assert signs[0, 0, 1] > 0.5 > signs[1, 0, 1]
     assert torch.allclose(show_sign(10 * gradients), signs)
-    assert show_strength(gradients)[:, 0].T.tolist() == [[0, 0, 0], [1, 1, 1]]
+    assert guided_backprop.show_strength(gradients)[:, 0].T.tolist() == [[0, 0, 0], [1, 1, 1]]
 
 
 @pytest.mark.parametrize("show", NORMALISATIONS.values(), ids=list(NORMALISATIONS))

@@ -127,19 +127,16 @@ class ModuleRow(NamedTuple):
     gradient: list[str]
 
 
-@dataclass(frozen=True)
-class HookView(View):
-    """What the explorer shows, and the rows of its picture as text."""
-
-    rows: Sequence[ModuleRow] = ()
-
-
-def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookView:
+def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> View:
     """Run a model with hooks and without, and tell and draw what they see and change."""
     placements = read_placements(model, hooks)
     run, plain = run_with_hooks(model, placements), run_with_hooks(model)
-    rows, sentence = _tabulate(placements, run, plain), _tell(placements, run, plain)
-    return HookView(_draw(_make_title(placements, run, plain), sentence, rows), sentence, rows=rows)
+    rows, sentence, title = _tabulate(placements, run, plain), _tell(placements, run, plain), "The call raises an error"
+    if not run.error:
+        before = "" if run.output.equal(plain.output) else f" ({format_tensor(plain.output[0])} without hooks)"
+        registered = f"{_count(placements)}{' registered' if placements else ''}"
+        title = f"{registered}: output {format_tensor(run.output[0])}{before}"
+    return View(_draw(title, sentence, rows), sentence, facts=rows)
 
 
 def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> list[ModuleRow]:
@@ -154,7 +151,10 @@ def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun)
             lines = max(len(output), len(gradient))  # so that the next call begins on the same line in both columns
             outputs += output + [""] * (lines - len(output))
             gradients += gradient + [""] * (lines - len(gradient))
-        hooks = [_mark(i, hook, run.fired) for i, hook in enumerate(placements) if hook.module == name]
+        hooks = []
+        for number, (module, hook, effect) in enumerate(placements):
+            turns = ", ".join(str(turn) for turn, which in enumerate(run.fired, 1) if which == number) or "never"
+            hooks += [f"{turns}: {hook}, {'zero' if effect == ZERO else 'look'}"] if module == name else []
         shape, depth = str(tuple(plain.outputs[name][0].shape)), name.count(".") + (name != "")
         rows.append(ModuleRow(name.rpartition(".")[2] or "model", kind, shape, depth, hooks, outputs, gradients))
     return rows
@@ -164,18 +164,6 @@ def _compare(after: Tensor | None, before: Tensor, otherwise: str) -> list[str]:
     if after is None:
         return [otherwise]
     return [format_tensor(after[0]), *([] if after.equal(before) else [f"was {format_tensor(before[0])}"])]
-
-
-def _mark(number: int, placement: Placement, fired: Sequence[int]) -> str:
-    turns = [str(turn) for turn, which in enumerate(fired, 1) if which == number]
-    return f"{', '.join(turns) or 'never'}: {placement.kind}, {'zero' if placement.effect == ZERO else 'look'}"
-
-
-def _make_title(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> str:
-    if run.error:
-        return "The call raises an error"
-    before = "" if run.output.equal(plain.output) else f" ({format_tensor(plain.output[0])} without hooks)"
-    return f"{_count(placements)}{' registered' if placements else ''}: output {format_tensor(run.output[0])}{before}"
 
 
 def _count(placements: Sequence[Placement]) -> str:
@@ -295,6 +283,6 @@ class ModelHooks(Explorer):
         self.put("hooks", widgets.HBox(row, layout=WRAPPED))
         self.controls["clear"].disabled = not self._hooks
 
-    def look(self, model: str, **_: object) -> HookView:
+    def look(self, model: str, **_: object) -> View:
         """Tell the run of this model with the hooks that are registered."""
         return tell_hooks(model, self._hooks)
