@@ -209,17 +209,3 @@ def test_ones_own_picture_has_no_number_and_no_truth():
     control(explorer, "Back to the course's pictures").click()
     assert "your own picture" not in explorer.sentence
     assert not control(explorer, "Picture").disabled
-
-
-def test_a_network_runs_once_for_each_picture():
-    find_maps.cache_clear()
-    runs = []
-    with load_network("picture_net").model.register_forward_hook(lambda *_: runs.append(1)):
-        explorer = FeatureMaps(layer="features.13", picture=41)
-        for channel in (1, 2, 3):
-            control(explorer, "Channel").value = channel
-        control(explorer, "Layer").value = "features.2"
-        assert len(runs) == 1
-        control(explorer, "Picture").value = 42
-        control(explorer, "Picture").value = 41
-        assert len(runs) == 2

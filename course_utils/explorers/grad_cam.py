@@ -63,12 +63,6 @@ class CamLook:
     words: str
 
 
-def _look(network: str, image: Tensor, layer: str, kind: str, found: Scene | None) -> CamLook:
-    run, number = run_network(network, image, layer), KINDS.index(kind)
-    heat = scale_to_unit(upsample(relu(run.grad_cam(number)), (SIZE, SIZE)))[0]
-    return CamLook(network, run.logits[0, number].sigmoid().item(), heat, _say_where(heat, found))
-
-
 def _say_where(heat: Tensor, found: Scene | None) -> str:
     if not heat.any():
         return "finds nothing that speaks for it"
@@ -104,7 +98,11 @@ def draw_cams(
     """
     found = find_scene(CAM_PICTURES[number - 1], MISLED_CUE if buoy else None) if own is None else None
     image = found.image if found else own
-    looks = tuple(_look(network, image, layer, kind, found) for network in NETWORKS)
+    looks, target = [], KINDS.index(kind)
+    for network in NETWORKS:
+        run = run_network(network, image, layer)
+        heat = scale_to_unit(upsample(relu(run.grad_cam(target)), (SIZE, SIZE)))[0]
+        looks.append(CamLook(network, run.logits[0, target].sigmoid().item(), heat, _say_where(heat, found)))
     where = f"Picture {number}: {found}." if found else "Your own picture."
     mask = _masks_of(found).get(kind) if found else None
     if found and mask is None:

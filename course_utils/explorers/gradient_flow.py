@@ -71,12 +71,15 @@ class GradientFlow(Explorer):
 
     def fit(self, name: str) -> None:
         """Fit the hooks, the steps and the lists to the graph."""
+        own = self.controls["graph"].value == OWN
+        self._own.layout.display = None if own else "none"  # also when the lines cannot be read
         if name in ("graph", "lines", "draw"):
-            self._read_graph()
+            self._graph = parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
+            self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
+            self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
         if name in ("", "graph", "lines", "draw"):
             self.controls["node"].options = self._graph.hookable
             self.controls["node"].value = self._graph.hookable[0]
-            self._own.layout.display = None if self.controls["graph"].value == OWN else "none"
         if name == "add":
             self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
         if name == "clear":
@@ -91,14 +94,6 @@ class GradientFlow(Explorer):
         for switch in outdated:
             switch.close()
         self.controls["clear"].disabled = not self._switches
-
-    def _read_graph(self) -> None:
-        own = self.controls["graph"].value == OWN
-        if own:
-            self._own.layout.display = None  # also when they cannot be read
-        self._graph = parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
-        self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
-        self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
 
     def look(self, step: int, numbers: bool, **_: object) -> View:
         """Tell the chosen step of backward, with the hooks that are switched on."""

@@ -185,15 +185,11 @@ def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> 
         )
     same = run.output.equal(plain.output) and run.gradient.equal(plain.gradient)
     begin = "The output" if not (placements and same) else "Nothing changes: the output"
-    output, gradient = (
-        format_tensor(after[0]) + ("" if same else _without(after, before))
-        for after, before in ((run.output, plain.output), (run.gradient, plain.gradient))
-    )
-    return f"{told}{begin} is {output}, and the gradient of the input is {gradient}."
-
-
-def _without(after: Tensor, before: Tensor) -> str:
-    return " as without hooks" if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
+    words = []
+    for after, before in ((run.output, plain.output), (run.gradient, plain.gradient)):
+        was = " as without hooks" if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
+        words.append(format_tensor(after[0]) + ("" if same else was))
+    return f"{told}{begin} is {words[0]}, and the gradient of the input is {words[1]}."
 
 
 COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
