@@ -88,9 +88,7 @@ def read(element: Tag, look: dict, variables: dict[str, str], boxes: list[tuple]
     for child in element.children:
         if isinstance(child, Tag):
             style = dict(re.findall(r"([\w-]+)\s*:\s*([^;]+)", child.get("style", "")))
-            given = {
-                name: resolve(value, variables) for name, value in {**child.attrs, **style}.items() if name != "class"
-            }
+            given = {name: resolve(str(value), variables) for name, value in (child.attrs | style).items()}
             mine = look | {each: given[each] for each in ("color", "fill", "stroke") if each in given}
             if mine["color"] in ("inherit", "currentColor"):
                 mine["color"] = look["color"]
@@ -102,13 +100,10 @@ def read(element: Tag, look: dict, variables: dict[str, str], boxes: list[tuple]
                 mine["where"] = float(given.get("x", 0)), float(given.get("y", 0))
             mine["opacity"] *= float(given.get("opacity", 1))
             edge = given.get("border-left") or given.get("border")
-            ratios = (
-                [contrast(blend(parse(mine, edge.split(" ", 2)[-1]), mine["background"]), mine["background"])]
-                if edge
-                else []
-            )
-            if child.name in SHAPES:
-                ratios += measure_shape(child.name, given, mine, boxes)
+            ratios = measure_shape(child.name, given, mine, boxes) if child.name in SHAPES else []
+            if edge := given.get("border-left") or given.get("border"):
+                drawn = blend(parse(mine, edge.split(" ", 2)[-1]), mine["background"])
+                ratios.append(contrast(drawn, mine["background"]))
             if ratios and max(ratios) < 3:
                 found.append(f"{max(ratios):.2f} < 3: {child.name} {given}")
             read(child, mine, variables, boxes, found)
@@ -117,9 +112,8 @@ def read(element: Tag, look: dict, variables: dict[str, str], boxes: list[tuple]
             for left, top, right, bottom, colour in boxes:
                 if where and left <= where[0] + 1 <= right and top <= where[1] - 4 <= bottom:
                     background = blend(colour, background)
-            ratio = contrast(
-                blend(parse(look, look["fill"] if where else "inherit"), background, look["opacity"]), background
-            )
+            drawn = blend(parse(look, look["fill"] if where else "inherit"), background, look["opacity"])
+            ratio = contrast(drawn, background)
             if ratio < (3 if look["size"] >= 24 else 4.5):
                 found.append(f"{ratio:.2f}: text {child.strip()!r}")
 

@@ -307,20 +307,20 @@ def _draw_card(backward: Backward, name: str, card: _Box) -> str:
         y += LINE * len(card.lines[label])
     x = card.x + card.width - sum(map(_mark_width, backward.actions(name)))
     for action in backward.actions(name):  # the hooks sit on the upper edge, in the order in which they run
-        parts.append(_draw_mark(x, card.y - MARKS, action))
+        shape = (
+            f'x="{px(x)}" y="{px(card.y - MARKS)}" width="{px(_mark_width(action) - 6)}" height="{MARKS - 2}" rx="9"'
+        )
+        parts += [
+            f'<rect {shape} fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"/>',
+            draw_fish_hook(x + 12, card.y - MARKS + 3),
+            draw_text(x + 18, card.y - MARKS + 14, ACTIONS[action].mark, family=MONO, weight=600),
+        ]
         x += _mark_width(action)
     return "".join(parts)
 
 
 def _mark_width(action: str) -> float:
     return len(ACTIONS[action].mark) * CHARACTER + 30
-
-
-def _draw_mark(x: float, y: float, action: str) -> str:
-    shape = f'x="{px(x)}" y="{px(y)}" width="{px(_mark_width(action) - 6)}" height="{MARKS - 2}" rx="9"'
-    tag = f'<rect {shape} fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"/>'
-    words = draw_text(x + 18, y + 14, ACTIONS[action].mark, family=MONO, weight=600)
-    return tag + draw_fish_hook(x + 12, y + 3) + words
 
 
 def _draw_legend(width: float, y: float) -> str:
