@@ -29,17 +29,13 @@ def test_normalisations_by_hand():
     assert guided_backprop.show_strength(gradients)[:, 0].T.tolist() == [[0, 0, 0], [1, 1, 1]]
 
 
-@pytest.mark.parametrize("show", NORMALISATIONS.values(), ids=list(NORMALISATIONS))
-def test_a_gradient_of_zeros_is_a_picture(show):
-    found = show(torch.zeros(3, 4, 4))
-    assert (found.shape, len(found.unique())) == ((3, 4, 4), 1)
-
-
 @pytest.mark.parametrize("start", ["features.2", CLASS])
 def test_a_gradient_of_zeros_is_said(start, monkeypatch):
     monkeypatch.setattr(guided_backprop, "find_gradient", lambda *_: (torch.zeros(3, SIZE, SIZE), "from here"))
     view = draw_guided(1, "cat", start, "guided", "strength")
     assert view.sentence == "Guided from here: the gradient is 0 everywhere."
+    found = [show(torch.zeros(3, 4, 4)) for show in NORMALISATIONS.values()]
+    assert [(each.shape, len(each.unique())) for each in found] == [((3, 4, 4), 1)] * 4
 
 
 @pytest.mark.parametrize("start", STARTS)

@@ -144,8 +144,7 @@ def _seen_by(gradient: Tensor) -> Tensor:
 
 
 def _enlarge(image: Tensor) -> Tensor:
-    size = [SCALE * side for side in image.shape[-2:]]
-    return F.interpolate(image[None], size, mode="bilinear", align_corners=False)[0].clamp(0, 1)
+    return F.interpolate(image[None], scale_factor=SCALE, mode="bilinear", align_corners=False)[0].clamp(0, 1)
 
 
 class GuidedBackprop(Explorer):

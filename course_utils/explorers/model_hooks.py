@@ -198,14 +198,11 @@ LINE, PAD, HEAD, TOP = 19, 8, 26, 40
 
 def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
     body, y = [draw_text(x, TOP + 17, words, opacity=0.8) for words, x in COLUMNS.items()], TOP + HEAD
+    rule = f'<path d="M8 {{}} H{PAGE - 8}" stroke="currentColor" opacity="0.25"/>'
     for row in rows:
-        body += [_rule(y), _draw_row(row, y)]
+        body += [rule.format(y), _draw_row(row, y)]
         y += 2 * PAD + LINE * max(1, len(row.hooks), len(row.output), len(row.gradient))
-    return draw_picture(PAGE, y + 8, title, sentence, "".join([*body, _rule(y)]))
-
-
-def _rule(y: float) -> str:
-    return f'<path d="M8 {y} H{PAGE - 8}" stroke="currentColor" opacity="0.25"/>'
+    return draw_picture(PAGE, y + 8, title, sentence, "".join([*body, rule.format(y)]))
 
 
 def _draw_row(row: ModuleRow, y: int) -> str:
