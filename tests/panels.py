@@ -3,8 +3,6 @@
 import base64
 import datetime
 import io
-import re
-from urllib.parse import unquote
 
 import ipywidgets as widgets
 import numpy as np
@@ -28,12 +26,6 @@ def control(panel, description, kind=widgets.Widget):
 def shown(panel):
     """All that the panel says: picture, sentence, problem, table."""
     return "".join(widget.value for widget in controls(panel, widgets.HTML))
-
-
-def pixels_of(panel):
-    """The PNG on the panel as pixels (H, W, 3)."""
-    (found,) = re.findall(r'<img alt="[^"]+" src="data:image/png;base64,([^"]+)"', shown(panel))
-    return read_png(unquote(found))
 
 
 def read_png(data):

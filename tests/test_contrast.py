@@ -7,7 +7,6 @@ and for shapes that tell something (success criteria 1.4.3 and 1.4.11).
 
 import re
 import sys
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -68,90 +67,74 @@ def contrast(*pair: Colour) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-@dataclass(frozen=True)
-class Look:
-    """What an element hands down: colours as CSS text, the background as a colour, opacity multiplied up."""
-
-    color: str
-    background: Colour
-    fill: str = "black"
-    stroke: str = "none"
-    opacity: float = 1.0
-    size: float = 14.0
-    where: tuple[float, float] | None = None  # the beginning of an SVG text
-
-    def parse(self, name: str) -> Colour | None:
-        text = self.color if name in ("currentColor", "inherit") else name
-        return None if text in ("none", "transparent") else parse_colour(text)
-
-
-class Reader:
-    """Walk through HTML or SVG with a theme's colours, and collect its texts, its boxes and the contrast of shapes."""
-
-    def __init__(self, markup: str, variables: dict[str, str], even_row: bool) -> None:
-        self.variables, self.boxes, self.texts, self.shapes = variables, [], [], []
-        page = parse_colour(resolve("var(--jp-layout-color0)", variables))
-        if even_row:  # of a table: JupyterLab gives every other row a background of its own
-            page = blend(parse_colour(resolve("var(--jp-rendermime-table-row-background)", variables)), page)
-        self.walk(BeautifulSoup(markup, "html.parser"), Look(resolve("var(--jp-ui-font-color1)", variables), page))
-
-    def walk(self, element: Tag, look: Look) -> None:
-        for child in element.children:
-            if isinstance(child, Tag):
-                style = dict(re.findall(r"([\w-]+)\s*:\s*([^;]+)", child.get("style", "")))
-                self.visit(child, {**child.attrs, **style}, look)
-            elif child.strip() and element.name not in ("title", "desc", "style"):
-                self.texts.append((child.strip(), look))
-
-    def visit(self, element: Tag, given: dict[str, str], look: Look) -> None:
-        colours = {each: resolve(given[each], self.variables) for each in ("color", "fill", "stroke") if each in given}
-        if colours.get("color") in ("inherit", "currentColor"):
-            del colours["color"]
-        if (background := resolve(given.get("background", "none"), self.variables)) != "none":
-            look = replace(look, background=blend(parse_colour(background), look.background))
-        if font := re.search(r"([\d.]+)px", given.get("font", "") or given.get("font-size", "")):
-            look = replace(look, size=float(font.group(1)))
-        if element.name == "text":
-            look = replace(look, where=(float(given.get("x", 0)), float(given.get("y", 0))))
-        look = replace(look, **colours, opacity=look.opacity * float(given.get("opacity", 1)))
-        if element.name in SHAPES:
-            self.note_shape(element.name, given, look)
-        if edge := given.get("border-left") or given.get("border"):
-            drawn = blend(look.parse(resolve(edge, self.variables).split(" ", 2)[-1]), look.background)
-            self.shapes.append((f"edge {edge}", contrast(drawn, look.background)))
-        self.walk(element, look)
-
-    def note_shape(self, name: str, given: dict[str, str], look: Look) -> None:
-        straight = re.fullmatch(r"M[-\d. ]+[hHvV] ?[-\d.]+", given.get("d", ""))  # then there is nothing to fill
-        seen = []
-        for part, paint in (("fill", "none" if straight else look.fill), ("stroke", look.stroke)):
-            colour, share = look.parse(paint), look.opacity * float(given.get(f"{part}-opacity", 1))
-            if colour and name == "rect" and part == "fill" and "width" in given:
-                x, y, width, height = (float(given.get(each, 0)) for each in ("x", "y", "width", "height"))
-                self.boxes.append((x, y, x + width, y + height, (*colour[:3], colour[3] * share)))
-            if colour and share >= DECORATION:
-                seen.append(contrast(blend(colour, look.background, share), look.background))
-        if seen:
-            self.shapes.append((f"{name} {given}", max(seen)))
-
-    def find_faint(self) -> list[str]:
-        found = [f"{ratio:.2f} < 3: {what}" for what, ratio in self.shapes if ratio < 3]
-        for words, look in self.texts:
-            background, where = look.background, look.where
-            for left, top, right, bottom, colour in self.boxes:
-                if where and left <= where[0] + 1 <= right and top <= where[1] - 4 <= bottom:
-                    background = blend(colour, background)
-            colour = look.parse(look.fill if where else "currentColor")
-            ratio = contrast(blend(colour, background, look.opacity), background)
-            if ratio < (3 if look.size >= 24 else 4.5):
-                found.append(f"{ratio:.2f}: text {words!r}")
-        return found
-
-
 def find_faint(markup: str, theme_name: str) -> list[str]:
     """What has too little contrast in `markup` under a theme, on the page and in a table's shaded row."""
-    rows = (False, True) if "<td" in markup else (False,)
-    return [line for even in rows for line in Reader(markup, theme(theme_name), even).find_faint()]
+    variables, soup, found = theme(theme_name), BeautifulSoup(markup, "html.parser"), []
+    page = parse_colour(resolve("var(--jp-layout-color0)", variables))
+    shade = parse_colour(resolve("var(--jp-rendermime-table-row-background)", variables))
+    for background in (page, blend(shade, page)) if "<td" in markup else (page,):
+        look = {"color": resolve("var(--jp-ui-font-color1)", variables), "fill": "black", "stroke": "none"}
+        look |= {"background": background, "opacity": 1.0, "size": 14.0, "where": None}
+        read(soup, look, variables, [], found)
+    return found
+
+
+def read(element: Tag, look: dict, variables: dict[str, str], boxes: list[tuple], found: list[str]) -> None:
+    """Walk down from an element, whose `look` its children inherit, and note what is faint in `found`.
+
+    look: colours as CSS text, the background as a colour, opacity multiplied up, where an SVG text begins.
+    boxes: the rectangles drawn so far, (left, top, right, bottom, colour); a text lies on them.
+    """
+    for child in element.children:
+        if isinstance(child, Tag):
+            style = dict(re.findall(r"([\w-]+)\s*:\s*([^;]+)", child.get("style", "")))
+            given = {name: resolve(str(value), variables) for name, value in (child.attrs | style).items()}
+            mine = look | {each: given[each] for each in ("color", "fill", "stroke") if each in given}
+            if mine["color"] in ("inherit", "currentColor"):
+                mine["color"] = look["color"]
+            if background := parse(mine, given.get("background", "none")):
+                mine["background"] = blend(background, look["background"])
+            if font := re.search(r"([\d.]+)px", given.get("font", "") or given.get("font-size", "")):
+                mine["size"] = float(font.group(1))
+            if child.name == "text":
+                mine["where"] = float(given.get("x", 0)), float(given.get("y", 0))
+            mine["opacity"] *= float(given.get("opacity", 1))
+            edge = given.get("border-left") or given.get("border")
+            ratios = measure_shape(child.name, given, mine, boxes) if child.name in SHAPES else []
+            if edge := given.get("border-left") or given.get("border"):
+                drawn = blend(parse(mine, edge.split(" ", 2)[-1]), mine["background"])
+                ratios.append(contrast(drawn, mine["background"]))
+            if ratios and max(ratios) < 3:
+                found.append(f"{max(ratios):.2f} < 3: {child.name} {given}")
+            read(child, mine, variables, boxes, found)
+        elif child.strip() and element.name not in ("title", "desc", "style"):
+            background, where = look["background"], look["where"]
+            for left, top, right, bottom, colour in boxes:
+                if where and left <= where[0] + 1 <= right and top <= where[1] - 4 <= bottom:
+                    background = blend(colour, background)
+            drawn = blend(parse(look, look["fill"] if where else "inherit"), background, look["opacity"])
+            ratio = contrast(drawn, background)
+            if ratio < (3 if look["size"] >= 24 else 4.5):
+                found.append(f"{ratio:.2f}: text {child.strip()!r}")
+
+
+def parse(look: dict, name: str) -> Colour | None:
+    text = look["color"] if name in ("currentColor", "inherit") else name
+    return None if text in ("none", "transparent") else parse_colour(text)
+
+
+def measure_shape(name: str, given: dict[str, str], look: dict, boxes: list[tuple]) -> list[float]:
+    """The contrast of what is drawn of a shape, the higher one of fill and stroke; a rectangle is added to `boxes`."""
+    straight = re.fullmatch(r"M[-\d. ]+[hHvV] ?[-\d.]+", given.get("d", ""))  # then there is nothing to fill
+    ratios = []
+    for part, paint in (("fill", "none" if straight else look["fill"]), ("stroke", look["stroke"])):
+        colour, share = parse(look, paint), look["opacity"] * float(given.get(f"{part}-opacity", 1))
+        if colour and name == "rect" and part == "fill" and "width" in given:
+            x, y, width, height = (float(given.get(each, 0)) for each in ("x", "y", "width", "height"))
+            boxes.append((x, y, x + width, y + height, (*colour[:3], colour[3] * share)))
+        if colour and share >= DECORATION:
+            ratios.append(contrast(blend(colour, look["background"], share), look["background"]))
+    return [max(ratios)] if ratios else []
 
 
 def in_lesson(path: Path) -> list[str]:

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 import numpy as np
 import pytest
 import torch
-from panels import control, controls, pixels_of, read_png, shown, upload
+from panels import control, controls, read_png, shown, upload
 from PIL import Image
 from torch import nn
 from torch.utils.hooks import RemovableHandle
@@ -102,22 +102,14 @@ def test_faces_of_a_drawing_and_of_a_sheet():
     explorer = Powers(1, drawn=False)
     data, metadata = explorer._repr_mimebundle_()
     assert (set(data), metadata["image/png"]["alt"]) == ({"text/plain", "image/png", VIEW}, "a grey picture")
-    assert read_png(data["image/png"]).tolist() == np.full((4, 5, 3), 128).tolist() == pixels_of(explorer).tolist()
-
-
-def test_controls_are_as_wide_as_they_are_told():
-    toggles = [make_choice(widgets.ToggleButtons, "Rule", "ab", "b", width=width, indent=40) for width in (80, 0)]
-    assert [each.style.button_width for each in toggles] == ["80px", "auto"]
-    slider = make_slider("Opacity", 0, 100, 60, step=10, width=70, indent=30)
-    assert (slider.layout.width, slider.style.description_width, slider.step) == ("70px", "30px", 10)
+    assert read_png(data["image/png"]).tolist() == np.full((4, 5, 3), 128).tolist()
+    assert '<img alt="a grey picture" src="data:image/png;base64,' in shown(explorer)
 
 
 def test_words_are_escaped_and_no_problem_has_no_box():
     markup = make_paragraph("<b>x") + make_problem("<b>x") + make_table(["<b>x"], [["<b>x", "<b>x"]], "<b>x")
     assert (markup.count("<b>x"), markup.count("&lt;b&gt;x"), make_problem("")) == (0, 6, "")
 
-
-# --- a picture of one's own -------------------------------------------------------------------------------------------
 
 WHITE = "(3, 60, 60) 1.000"
 
@@ -226,9 +218,6 @@ def test_without_ipycanvas_drawing_is_a_sentence(monkeypatch):
     assert explorer.sentence == "none"
 
 
-# --- all seven --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", explorers.__all__)
 def test_each_control_has_words_and_does_its_work_and_no_hook_is_left(name, monkeypatch):
     """By mouse and keyboard in a browser: tests/browser."""
@@ -312,40 +301,25 @@ def faces_of(explorer):
     ("name", "options", "says"),
     [
         ("GradientFlow", {"graph": "two path"}, r"Graph: there is no 'two path' here; did you mean 'two paths'\?"),
-        ("GradientFlow", {"graph": "y = q * 2"}, "name 'q' is not defined"),
         ("GradientFlow", {"hooks": {"q": "print"}}, "no tensor with a gradient called 'q'; there is 'w', 'x', 'a'"),
         ("GradientFlow", {"hooks": {"a": "times 7"}}, r"There is no hook 'times 7'; .*Did you mean 'times [26]'\?"),
         ("GradientFlow", {"step": 6}, "There is no step 6: backward through this graph has the steps 0 to 5"),
-        ("LifeOfACall", {"model": "leaky"}, "no 'leaky' here; There are: plain, in place, raises an error"),
         ("LifeOfACall", {"model": nn.ReLU()}, "needs inputs"),
         ("LifeOfACall", {"model": nn.Sequential(*map(nn.ReLU, [False] * 8)), "inputs": 1}, "9 modules; at most 8"),
         ("LifeOfACall", {"hooks": [("hook", "fc1")]}, "no hook kind 'hook'"),
-        ("LifeOfACall", {"hooks": [("forward hook", "fc9")]}, "fc9"),
         ("LifeOfACall", {"step": 17}, "no step 17: this call has the steps 1 to 16"),
         ("LifeOfACall", {"step": 0}, "no step 0"),
-        ("ModelHooks", {"model": "small nett"}, r"there is no 'small nett' here; did you mean 'small net'\?"),
         ("ModelHooks", {"hooks": [("relu2", "forward hook")]}, r"no module 'relu2'; .* Did you mean 'relu'\?"),
         ("ModelHooks", {"hooks": [("relu", "backward hook")]}, "no kind of hook 'backward hook'; .* Did you"),
         ("ModelHooks", {"hooks": [("relu", "forward hook", "one")]}, "no effect 'one'; there is 'look', 'replace"),
         ("FeatureMaps", {"network": "alexnett"}, "Network: there is no 'alexnett' here; did you mean 'alexnet'"),
         ("FeatureMaps", {"layer": "features.99"}, "Layer: there is no 'features.99' here; did you mean 'features.8'"),
         ("FeatureMaps", {"layer": "features.2", "channel": 24}, "Channel is a whole number from 0 to 23, got 24"),
-        ("FeatureMaps", {"picture": -1}, "Picture is a whole number from 0 to 89, got -1"),
-        ("GradCam", {"picture": 11}, "Picture is a whole number from 1 to 10, got 11"),
         ("GradCam", {"picture": torch.zeros(3, 64, 64)}, r"\(3, 64, 64\): read_picture\(file, size=112\)"),
         ("GradCam", {"kind": "fisch"}, "Class: there is no 'fisch' here; did you mean 'fish'"),
-        ("GradCam", {"layer": "features.17"}, "Layer: there is no 'features.17' here; did you mean 'features.1"),
         ("GradCam", {"opacity": 60}, "from 0 .picture only. to 1 .map only., got 60"),
-        ("GuidedBackprop", {"picture": 1.5}, "Picture is a whole number from 1 to 8, got 1.5"),
-        ("GuidedBackprop", {"kind": "hause"}, "Class: there is no 'hause' here; did you mean 'house'"),
-        ("GuidedBackprop", {"start": "features.3"}, "Start at: there is no 'features.3' here; did you mean"),
         ("GuidedBackprop", {"rule": "xyz"}, "Rule: there is no 'xyz' here; There are: gradient, deconvnet, guided$"),
-        ("GuidedBackprop", {"normalisation": "none"}, "Shown as: there is no 'none' here"),
         ("Patching", {"pair": "1"}, "Pair is a whole number from 1 to 6, got '1'"),
-        ("Patching", {"network": "mislead"}, "did you mean 'misled'"),
-        ("Patching", {"layer": "classifier"}, "Layer: there is no 'classifier' here"),
-        ("Patching", {"row": 14}, "Row is a whole number from 0 to 13, got 14"),
-        ("Patching", {"column": -1}, "Column is a whole number from 0 to 13"),
         ("Patching", {"size": 0}, "Size is a whole number from 1 to 14"),
     ],
 )

@@ -5,7 +5,7 @@ import torch
 from panels import control
 
 from course_utils.explorers import GradCam
-from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, NETWORKS, draw_cams, run_network
+from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, draw_cams
 from course_utils.scenes.scene import KINDS, SIZE, scene
 from course_utils.vision.networks import load_picture_net
 from course_utils.vision.saliency import grad_cam, relu, scale_to_unit, upsample
@@ -32,27 +32,17 @@ def test_the_sentence_tells_the_story_of_the_twin():
 @pytest.mark.parametrize("layer", [LAYERS[0], LAYERS[-1]])
 def test_maps_are_those_of_saliency(layer):
     image, boat = scene("fish", "boat", seed=2, cue="buoy").image[None], KINDS.index("boat")
-    for look in draw_cams(2, "boat", layer, buoy=True).looks:
+    for look in draw_cams(2, "boat", layer, buoy=True).facts:
         model = load_picture_net(misled=look.network == "misled")
         heat = scale_to_unit(upsample(relu(grad_cam(model, image, layer, boat)), (SIZE, SIZE)))[0]
         assert torch.allclose(look.heat, heat, atol=1e-5)
         assert look.probability == pytest.approx(model(image)[0, boat].sigmoid().item(), abs=1e-5)
 
 
-def test_another_class_and_another_opacity_run_no_network():
-    draw_cams(**FISH)
-    before = run_network.cache_info().misses
-    for kind, opacity in (("cat", 60), ("boat", 60), ("fish", 0), ("fish", 100)):
-        draw_cams(**FISH | {"kind": kind, "opacity": opacity})
-    assert run_network.cache_info().misses == before
-    draw_cams(**FISH | {"layer": "features.2"})
-    assert run_network.cache_info().misses <= before + len(NETWORKS)
-
-
 @pytest.mark.parametrize("number", range(1, len(CAM_PICTURES) + 1))
 def test_the_honest_network_is_right_about_every_picture(number):
     for kind in CAM_PICTURES[number - 1][:2]:
-        honest, _ = draw_cams(number, kind, "features.16").looks
+        honest, _ = draw_cams(number, kind, "features.16").facts
         assert honest.probability > 0.5
         assert honest.words in (f"is hottest on the {kind}", f"is hottest beside the {kind}")
 
@@ -79,14 +69,14 @@ def test_where_a_map_of_ones_own_picture_is_hottest(monkeypatch, row, column, wo
     monkeypatch.setattr("course_utils.explorers.grad_cam.upsample", spot)
     view = draw_cams(1, "house", "features.16", own=scene("bird", "house", seed=40).image)
     assert view.sentence.startswith("Your own picture. The honest network answers house: yes")
-    assert all(look.words == f"is hottest {words}" for look in view.looks)
+    assert all(look.words == f"is hottest {words}" for look in view.facts)
     assert "By chance" not in view.sentence
     assert view.alt.startswith("Your own picture; beside it")
 
 
 def test_an_empty_map_is_said_to_be_empty():
     grey = torch.full((3, SIZE, SIZE), 0.5)
-    looks = [look for kind in KINDS for look in draw_cams(1, kind, "features.16", own=grey).looks]
+    looks = [look for kind in KINDS for look in draw_cams(1, kind, "features.16", own=grey).facts]
     assert {look.words for look in looks if not look.heat.any()} == {"finds nothing that speaks for it"}
 
 

@@ -9,16 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from course_utils.explorers.graph import (
-    ACTIONS,
-    EXAMPLES,
-    FUNCTIONS,
-    MAX_NODES,
-    format_number,
-    format_tensor,
-    parse,
-    run_backward,
-)
+from course_utils.explorers.graph import ACTIONS, EXAMPLES, FUNCTIONS, format_tensor, parse, run_backward
 from course_utils.explorers.graph_picture import Backward, draw, tabulate, tell
 from course_utils.root import CourseError
 
@@ -48,12 +39,9 @@ def grads(graph, hooks=()):
 @pytest.mark.parametrize(
     ("graph", "hooks", "expected"),
     [
-        (TWO, {"a": "print"}, {"w": 5, "x": 2}),
         (TWO, iter([("a", "times 6")]), {"w": 15, "x": 12}),
-        (TWO, {"w": "times 6"}, {"w": 30, "x": 2}),
         (TWO, {"w": ["times 2", "times 6"]}, {"w": 60, "x": 2}),
-        (TWO, {"w": "retain_grad"}, {"w": 5, "x": 2}),
-        (DOT, {"z": "times 2"}, {"w": [4, 6, 8, 10], "x": [2, 4, 6, 8], "y": [2, 4, 6, 8]}),
+        (DOT, {"z": ["retain_grad", "times 2"]}, {"w": [4, 6, 8, 10]} | {key: [2, 4, 6, 8] for key in "xyz"}),
         (SQUARE, {"y": "retain_grad", "z": "retain_grad"}, {"z": 1, "y": -4, "x": 0}),
         (SQUARE, {"z": "add 2", "y": "add 2"}, {"x": 2}),
         (GRAPHS["mean"], (), {"a": pytest.approx([0.4] * 5)}),
@@ -66,43 +54,11 @@ def test_gradients_of_the_lessons(graph, hooks, expected):
         assert grads(graph, hooks) == expected
 
 
-def test_gradients_arrive_in_parts_and_in_torchs_order():
-    assert steps(TWO, SIX)["w"].parts == [("b", 3), ("a", 12)]
-    run = steps(SQUARE, {"z": "add 2", "y": "add 2"})
-    assert [*run] == ["z", "t1", "y", "x"]
-    seen = [(step.arrived.item(), step.passed_on.item()) for step in run.values()]
-    assert seen == [(1, 3), (-12, -12), (-12, -10), (2, 2)]
-
-
-@pytest.mark.parametrize(
-    ("actions", "saw"),
-    [
-        (["print"], [1]),
-        (["times 2", "print"], [1, 2]),
-        (["print", "times 2"], [1, 1]),
-        (["retain_grad", "times 2", "times 6"], [1, 2]),
-        (["times 2", "times 6", "retain_grad"], [1, 2]),
-    ],
-)
-def test_hooks_run_in_the_order_of_registration_and_retain_grad_after_all(actions, saw):
-    run = steps(DOT, {"z": actions})
-    assert [(call.saw / torch.arange(1, 5)).tolist() for call in run["z"].calls] == [[each] * 4 for each in saw]
-    assert [call.action for call in run["z"].calls if call.returned is None] == ["print"] * actions.count("print")
-    assert run["z"].grad is None or run["z"].grad.tolist() == run["x"].grad.tolist() == [12, 24, 36, 48]
-
-
 def test_what_each_action_does():
     graph = parse("x = [1, 1]; v = [-1, 2]; h = x * 1; y = h @ v")
-    assert {action: grads(graph, {"h": action})["x"] for action in ACTIONS} == {
-        "print": [-1, 2],
-        "times 2": [-2, 4],
-        "times 6": [-6, 12],
-        "add 2": [1, 4],
-        "clamp at 0": [0, 2],
-        "zero": [0, 0],
-        "flip sign": [1, -2],
-        "retain_grad": [-1, 2],
-    }
+    expected = {"print": [-1, 2], "times 2": [-2, 4], "times 6": [-6, 12], "add 2": [1, 4], "clamp at 0": [0, 2]}
+    expected |= {"zero": [0, 0], "flip sign": [1, -2], "retain_grad": [-1, 2]}
+    assert {action: grads(graph, {"h": action})["x"] for action in ACTIONS} == expected
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -143,13 +99,10 @@ def test_lines_are_python_and_results_without_a_name_get_one():
     ("formula", "value", "gradient"),
     [
         ("+w - -w", 4, 2),
-        ("2 + w * 3", 8, 3),
         ("2 - w", 0, -1),
         ("2 ** w", 4, 2.7726),
         ("1 / w", 0.5, -0.25),
-        ("clamp(w, 0, 1)", 1, 0),
         ("clamp(w, min=0)", 2, 1),
-        ("w.clamp(max=5)", 2, 1),
         ("relu(-w)", 0, 0),
         ("dot(w * k, k)", 20, 10),
         ("(w * k).mean()", 4, 2),
@@ -169,7 +122,6 @@ def test_operators_and_functions(formula, value, gradient):
         ("val = w + 1\ny = vel * w", "Line 3 does not work:\n    y = vel * w\n.*. Did you mean: 'val'?"),
         ("y = w.summ()", "no attribute 'summ'. Did you mean: 'sum'?"),
         ("y = v * m", "RuntimeError: The size of tensor a (2) must match the size of tensor b (3)"),
-        ("y = 2j * w", "must be real number, not complex"),
         ("y = __import__('os')", "name '__import__' is not defined"),
         ("w = 3", "NameError: w already names a tensor: choose a new name"),
         ("y = v * 2", "The result y has shape (2,); backward starts from a single number: end with sum(y)"),
@@ -178,7 +130,6 @@ def test_operators_and_functions(formula, value, gradient):
         (" + ".join(["y = w"] + ["w"] * 12), "The graph has 13 tensors; at most 12 can be drawn"),
         ("a = [1, 2, 3, 4, 5, 6, 7, 8, 9]; y = sum(a)", "a has 9 elements: use between 1 and 8"),
         ("a = []; y = sum(a)", "a has 0 elements"),
-        ("y = " + "(" * 300 + "w" + ")" * 300, "too many nested parentheses"),
     ],
 )
 def test_mistakes_get_pythons_own_message(lines, says):
@@ -187,9 +138,8 @@ def test_mistakes_get_pythons_own_message(lines, says):
 
 
 def test_numbers_as_text():
-    numbers = (-0.0, 3.0, 999999, 1e6, 1 / 3, -1e-5)
-    assert [format_number(number) for number in numbers] == ["0", "3", "999999", "1e+06", "0.3333", "-1e-05"]
-    assert format_tensor(torch.tensor([[1.5, 2], [3, float("inf")]])) == "[[1.5, 2], [3, inf]]"
+    numbers = torch.tensor([[-0.0, 3, 1.5, 999999], [1e6, 1 / 3, -1e-5, float("inf")]])
+    assert format_tensor(numbers) == "[[0, 3, 1.5, 999999], [1e+06, 0.3333, -1e-05, inf]]"
     assert format_tensor(None) == "None"
 
 
@@ -203,6 +153,8 @@ ODD = "a division by 0, the log or root of 0 or less, or an overflow does this"
     [
         (TWO, SIX, 0, "Forward is done: y = 6. Backward has not begun, so no tensor has a gradient yet."),
         (TWO, SIX, 1, "Step 1 of 5: backward begins at y, with the gradient 1. y is not a leaf: y.grad stays None."),
+        (SQUARE, {"z": "add 2", "y": "add 2"}, 3, "Step 3 of 4: the gradient -12 flows from t1 back to y. Its hook "
+         "returns grad + 2, that is -10. y is not a leaf: y.grad stays None."),
         (TWO, SIX, 3, "Step 3 of 5: the gradient 2 flows from y back to a. Its hook returns grad * 6, that is 12. "
          "a is not a leaf: a.grad stays None."),
         (TWO, SIX, 4, "Step 4 of 5: 3 from b and 12 from a add up to 15, the gradient of w. "
@@ -287,7 +239,7 @@ def test_nothing_in_a_picture_overlaps_and_nothing_moves(name):
 @st.composite
 def random_lines(draw_from):
     names, lines = ["w", "x"], []
-    for number in range(draw_from(st.integers(1, MAX_NODES - 3))):
+    for number in range(draw_from(st.integers(1, 9))):
         left, right = draw_from(st.sampled_from(names)), draw_from(st.sampled_from(names))
         lines.append(f"n{number} = {left} {draw_from(st.sampled_from('+-*'))} {right}")
         names.append(f"n{number}")
@@ -317,9 +269,6 @@ def test_the_picture_says_what_it_shows():
     assert root.find("{*}desc").text == tell(Backward(TWO, SIX, 3))
     assert {"12 (was 2)", "a = w + x", "\N{MULTIPLICATION SIGN}6"} <= set(texts)
     assert texts.count("leaf") == 3  # w, x and the legend
-
-
-def test_long_values_continue_on_the_next_line():
     root = ET.fromstring(draw(Backward(GRAPHS["matrix"], {"d": "flip sign"})))
     texts = [text.text for text in root.findall(".//{*}text")]
     at = texts.index("[[1, 2, 3, 4],")

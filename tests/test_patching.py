@@ -121,11 +121,11 @@ ALL = {"row": 0, "column": 0, "size": 14}
 
 @pytest.mark.parametrize("number", range(1, len(PAIRS) + 1))
 def test_every_pair_has_an_answer_that_can_be_moved(number):
-    there, here, patched = draw_patch(number, "misled", "features.16", **ALL).logits
+    there, here, patched = draw_patch(number, "misled", "features.16", **ALL).facts
     assert there > 0 > here
     assert patched == pytest.approx(there, abs=1e-3)
     if number == 1:
-        assert max(draw_patch(number, "honest", "features.6", **ALL).logits) < 0, "unmoved by the buoy"
+        assert max(draw_patch(number, "honest", "features.6", **ALL).facts) < 0, "unmoved by the buoy"
 
 
 def test_the_sentence_says_what_the_numbers_are():
@@ -138,7 +138,7 @@ def test_the_sentence_says_what_the_numbers_are():
     with torch.no_grad():
         there, here = (network(True)(each)[0, fish] for each in (source, target))
     cue = scenes[0].cue_mask
-    assert view.logits == pytest.approx((there.item(), here.item(), patched.item()), abs=1e-3)
+    assert view.facts == pytest.approx((there.item(), here.item(), patched.item()), abs=1e-3)
     assert view.sentence == (
         f"Pair 1: {scenes[0]} (the source); {scenes[1]} (the target). The misled network answers fish: yes "
         f"({there.sigmoid():.0%}) for the source and no ({here.sigmoid():.0%}) for the target. With a block of "

@@ -124,14 +124,7 @@ def find_maps(network: str, number: int, own: Tensor | None = None) -> PictureMa
     return run_network(network, numbered_scene(number) if own is None else own)
 
 
-@dataclass(frozen=True)
-class ChannelView(View):
-    """What the explorer shows of one channel, and the channels that respond most here."""
-
-    strongest: tuple[int, ...] = ()
-
-
-def draw_channel(maps: PictureMaps, layer: str, channel: int) -> ChannelView:
+def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
     """Show one channel, from 0: the picture, the map, and the picture lit by the map; below, the strongest ones' maps.
 
     A map without negative numbers runs from dark (0) to bright; one with them from blue (negative) over white to red.
@@ -144,7 +137,7 @@ def draw_channel(maps: PictureMaps, layer: str, channel: int) -> ChannelView:
     for place, panel in ((1, _resize_nearest(colour_channel(one), PANEL)), (2, torch.where(lines == 0.5, lit, lines))):
         left = GAP + place * (PANEL + GAP)
         sheet[:, GAP : GAP + PANEL, left : left + PANEL] = panel
-    return ChannelView(sheet, _tell(maps, layer, channel, strongest), alt, strongest=strongest)
+    return View(sheet, _tell(maps, layer, channel, strongest), alt, facts=strongest)
 
 
 @functools.lru_cache(maxsize=8)
@@ -159,10 +152,8 @@ def _draw_frame(maps: PictureMaps, layer: str) -> tuple[Tensor, Tensor, Tensor]:
     strongest = find_strongest(maps.layers[layer])
     tiles = [_resize_nearest(colour_channel(maps.layers[layer][number]), THUMB) for number in strongest]
     thumbs = grid(tiles, columns=STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
-    paper = panels[:, :1, :1]
-    width = max(panels.shape[2], thumbs.shape[2])
-    rows = [torch.cat([row, paper.expand(-1, row.shape[1], width - row.shape[2])], 2) for row in (panels, thumbs)]
-    return image, lines, torch.cat(rows, 1)
+    paper = panels[:, :1, :1].expand(-1, thumbs.shape[1], panels.shape[2] - thumbs.shape[2])
+    return image, lines, torch.cat([panels, torch.cat([thumbs, paper], 2)], 1)
 
 
 def _resize_nearest(maps: Tensor, size: int) -> Tensor:
@@ -230,7 +221,7 @@ class FeatureMaps(Explorer):
         where = [("number", "own"), controls["own"].pad, ("layer", "channel")]
         super().__init__(controls, ["network", *where, "picture", words, _BUTTONS, "sentence"])
 
-    def look(self, network: str, number: int, own: Tensor | None, layer: str, channel: int) -> ChannelView:
+    def look(self, network: str, number: int, own: Tensor | None, layer: str, channel: int) -> View:
         return draw_channel(find_maps(network, number, own), layer, channel)
 
     def fit(self, name: str) -> None:
@@ -250,9 +241,9 @@ class FeatureMaps(Explorer):
                 self.put("layer", _choose_layer(maps, layer))
             self.put("channel", _choose_channel(maps, layer))
 
-    def show(self, view: ChannelView) -> None:
+    def show(self, view: View) -> None:
         super().show(view)
-        for name, channel in zip_longest(_BUTTONS, view.strongest):
+        for name, channel in zip_longest(_BUTTONS, view.facts):
             button = self.controls[name]
             button.layout.display = "none" if channel is None else None
             button.description, button.tooltip = str(channel), f"Show channel {channel}"

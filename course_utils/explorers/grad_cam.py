@@ -41,10 +41,10 @@ def load_network(name: str) -> PictureNet:
     return load_picture_net(misled=name == "misled")
 
 
-@functools.lru_cache(maxsize=2 * len(CAM_PICTURES))
-def _find_scene(number: int, buoy: bool) -> Scene:
-    *kinds, seed = CAM_PICTURES[number - 1]
-    return scene(*kinds, seed=seed, cue=MISLED_CUE if buoy else None)
+@functools.lru_cache(maxsize=32)
+def find_scene(things: tuple[str, str, int], cue: str | None = None) -> Scene:
+    """Draw two things with a seed, and perhaps a cue, once for the last few."""
+    return scene(*things[:2], seed=things[2], cue=cue)
 
 
 @functools.lru_cache(maxsize=16)  # each keeps what comes after its layer, one or two megabytes
@@ -61,12 +61,6 @@ class CamLook:
     probability: float
     heat: Tensor = field(repr=False)
     words: str
-
-
-def _look(network: str, image: Tensor, layer: str, kind: str, found: Scene | None) -> CamLook:
-    run, number = run_network(network, image, layer), KINDS.index(kind)
-    heat = scale_to_unit(upsample(relu(run.grad_cam(number)), (SIZE, SIZE)))[0]
-    return CamLook(network, run.logits[0, number].sigmoid().item(), heat, _say_where(heat, found))
 
 
 def _say_where(heat: Tensor, found: Scene | None) -> str:
@@ -88,13 +82,6 @@ def _masks_of(found: Scene) -> dict[str, Tensor]:
     return masks | ({found.cue: found.cue_mask} if found.cue else {})
 
 
-@dataclass(frozen=True)
-class CamView(View):
-    """What the explorer shows: the picture, the honest network's map, the misled one's; `looks` has both in numbers."""
-
-    looks: tuple[CamLook, ...] = ()
-
-
 def draw_cams(
     number: int,
     kind: str,
@@ -103,15 +90,19 @@ def draw_cams(
     buoy: bool = False,
     truth: bool = True,
     own: Tensor | None = None,
-) -> CamView:
+) -> View:
     """Return what the explorer shows for the choices of a `GradCam`.
 
     opacity: in per cent. truth: whether the thing is outlined where it is seen. own: a picture in the place of a
     numbered one, (3, SIZE, SIZE) float32 in [0, 1]: no buoy is painted into it, and its truth is not known.
     """
-    found = _find_scene(number, buoy) if own is None else None
+    found = find_scene(CAM_PICTURES[number - 1], MISLED_CUE if buoy else None) if own is None else None
     image = found.image if found else own
-    looks = tuple(_look(network, image, layer, kind, found) for network in NETWORKS)
+    looks, target = [], KINDS.index(kind)
+    for network in NETWORKS:
+        run = run_network(network, image, layer)
+        heat = scale_to_unit(upsample(relu(run.grad_cam(target)), (SIZE, SIZE)))[0]
+        looks.append(CamLook(network, run.logits[0, target].sigmoid().item(), heat, _say_where(heat, found)))
     where = f"Picture {number}: {found}." if found else "Your own picture."
     mask = _masks_of(found).get(kind) if found else None
     if found and mask is None:
@@ -126,7 +117,7 @@ def draw_cams(
     tiles = [draw_heat(image, None, outline)]
     tiles += [draw_heat(image, look.heat, outline, opacity=opacity / 100) for look in looks]
     labels = ["the picture", *(f"{look.network}: {kind} {look.probability:.0%}" for look in looks)]
-    return CamView(grid(tiles, columns=len(tiles), labels=labels), " ".join(sentences), alt, looks=looks)
+    return View(grid(tiles, columns=len(tiles), labels=labels), " ".join(sentences), alt, facts=looks)
 
 
 def _tell(look: CamLook, kind: str, mask: Tensor | None) -> str:

@@ -5,7 +5,7 @@ import ipywidgets as widgets
 from course_utils.explorers.graph import ACTIONS, EXAMPLES, TensorHooks, parse, read_hooks
 from course_utils.explorers.graph_picture import TABLE_HEADER, Backward, draw, tabulate, tell
 from course_utils.explorers.markup import make_table, wrap_words
-from course_utils.explorers.panel import WRAPPED, Explorer, View, label_width, make_choice, make_slider
+from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
 
 OWN = "my own"
 OWN_TEXT = "w = 2\nx = [1, 2, 3]\nh = w * x\ny = sum(h ** 2)"
@@ -27,7 +27,7 @@ class GradientFlow(Explorer):
 
     def __init__(self, graph: str = "two paths", *, hooks: TensorHooks = (), step: int = 0) -> None:
         own = "=" in graph
-        drop, button = widgets.Dropdown, {"layout": {"width": "100px"}}
+        drop, style, button = widgets.Dropdown, {"description_width": "60px"}, {"layout": {"width": "100px"}}
         choice = make_choice(drop, "Graph", [*EXAMPLES, OWN], OWN if own else graph, width=380)
         self._graph = parse(graph if own else EXAMPLES.get(graph, OWN_TEXT))
         self._switches = [self._make_switch(*hook) for hook in read_hooks(self._graph, hooks)]
@@ -37,11 +37,9 @@ class GradientFlow(Explorer):
         controls = {
             "graph": choice,
             "step": make_slider("Step", 0, stopped.last_step, stopped.step, width=380),
-            "lines": widgets.Textarea(
-                text, description="Lines", continuous_update=False, rows=5, style=label_width(60)
-            ),
+            "lines": widgets.Textarea(text, description="Lines", continuous_update=False, rows=5, style=style),
             "draw": widgets.Button(description="Draw this graph", tooltip="Draw the graph of these lines"),
-            "node": widgets.Dropdown(description="Hook on", style=label_width(60), layout={"width": "190px"}),
+            "node": widgets.Dropdown(description="Hook on", style=style, layout={"width": "190px"}),
             "action": make_choice(drop, "that does", does, "times 6", width=330, indent=70),
             "add": widgets.Button(description="Add hook", tooltip="Register this hook", **button),
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", **button),
@@ -73,12 +71,15 @@ class GradientFlow(Explorer):
 
     def fit(self, name: str) -> None:
         """Fit the hooks, the steps and the lists to the graph."""
+        own = self.controls["graph"].value == OWN
+        self._own.layout.display = None if own else "none"  # also when the lines cannot be read
         if name in ("graph", "lines", "draw"):
-            self._read_graph()
+            self._graph = parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
+            self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
+            self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
         if name in ("", "graph", "lines", "draw"):
             self.controls["node"].options = self._graph.hookable
             self.controls["node"].value = self._graph.hookable[0]
-            self._own.layout.display = None if self.controls["graph"].value == OWN else "none"
         if name == "add":
             self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
         if name == "clear":
@@ -93,14 +94,6 @@ class GradientFlow(Explorer):
         for switch in outdated:
             switch.close()
         self.controls["clear"].disabled = not self._switches
-
-    def _read_graph(self) -> None:
-        own = self.controls["graph"].value == OWN
-        if own:
-            self._own.layout.display = None  # also when they cannot be read
-        self._graph = parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
-        self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
-        self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
 
     def look(self, step: int, numbers: bool, **_: object) -> View:
         """Tell the chosen step of backward, with the hooks that are switched on."""

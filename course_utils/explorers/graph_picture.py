@@ -1,22 +1,20 @@
 """A backward pass through a small graph, stopped after some steps: in words, as a table and as a picture (SVG).
 
-    stopped = Backward(parse("w = 1; a = w + 2; y = a * a"), hooks={"a": "times 6"}, step=2)
-    tell(stopped), tabulate(stopped), draw(stopped)
-
-Columns go from left to right; a card shows a tensor with its value and gradient.
+stopped = Backward(parse("w = 1; a = w + 2; y = a * a"), hooks={"a": "times 6"}, step=2)
+tell(stopped), tabulate(stopped), draw(stopped)
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
 import networkx as nx
 
 from course_utils.explorers import graph as graphs
-from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, format_tensor, run_backward
+from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, Value, format_tensor, run_backward
 from course_utils.explorers.markup import BLUE, MONO, ORANGE, PAGE, draw_fish_hook, draw_picture, draw_text, px
 from course_utils.root import CourseError
 
@@ -67,8 +65,7 @@ def tell(backward: Backward) -> str:
     current = backward.current
     sentences = [f"{_make_title(backward)}. Backward has not begun, so no tensor has a gradient yet."]
     if current:
-        hooks = [_tell_hook(current, number) for number in range(len(current.calls))]
-        sentences = [_tell_arrival(backward, current), *hooks, _tell_grad(backward, current)]
+        sentences = [_tell_arrival(backward, current), *_tell_hooks(current), _tell_grad(backward, current)]
     if backward.step == backward.last_step:
         leaves = [name for name in backward.past if backward.graph.nodes[name].kind == "leaf"]
         sentences.append(
@@ -92,11 +89,13 @@ def _tell_arrival(backward: Backward, current: Step) -> str:
     return f"{start} {summands} add up to {arrived}, the gradient of {current.node}."
 
 
-def _tell_hook(step: Step, number: int) -> str:
-    call, who = step.calls[number], "Its hook" if len(step.calls) == 1 else f"Hook {number + 1}"
-    if call.returned is None:
-        return f"{who} prints {format_tensor(call.saw)} and returns nothing: the gradient stays as it is."
-    return f"{who} returns {ACTIONS[call.action].code}, that is {format_tensor(call.returned)}."
+def _tell_hooks(step: Step) -> Iterator[str]:
+    for number, (action, saw, returned) in enumerate(step.calls, 1):
+        who = "Its hook" if len(step.calls) == 1 else f"Hook {number}"
+        if returned is None:
+            yield f"{who} prints {format_tensor(saw)} and returns nothing: the gradient stays as it is."
+        else:
+            yield f"{who} returns {ACTIONS[action].code}, that is {format_tensor(returned)}."
 
 
 def _tell_grad(backward: Backward, step: Step) -> str:
@@ -155,23 +154,20 @@ class _Box:
 Chains = dict[tuple[str, str], list[_Box]]  # for each edge the boxes that it leads through
 
 
-def _make_card(backward: Backward, name: str) -> _Box:
-    """Return a card as large as its text is when backward is done, so that nothing moves."""
+def _make_card(backward: Backward, name: str) -> _Box:  # as large as its text is in the end, so that nothing moves
     lines = _break_lines(_make_row(backward, name, backward.steps.get(name)))
-    heading, kind = _head_card(backward.graph, name)
+    heading, kind = _head_card(backward.graph.nodes[name])
     body = LABELS + CHARACTER * max(len(line) for part in (*lines.values(), [NOTHING_YET]) for line in part)
     marks = sum(map(_mark_width, backward.actions(name)))
     width = max(len(heading) * CHARACTER * 15 / 13 + len(kind) * 7.4 + 12, body, marks) + 2 * PADDING
     return _Box(lines, width, HEADER + sum(map(len, lines.values())) * LINE + 8, MARKS if marks else 0)
 
 
-def _head_card(graph: Graph, name: str) -> tuple[str, str]:
-    value = graph.nodes[name]
-    return f"{name} = {value.formula}" if value.formula else name, "" if value.kind == "result" else value.kind
+def _head_card(value: Value) -> tuple[str, str]:
+    return f"{value.name} = {value.formula}" if value.formula else value.name, value.kind.replace("result", "")
 
 
 def _break_lines(row: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the lines of text beside each label of a card."""
     _, _, value, gradient, plain, grad = row
     was = _wrap(f"(was {plain})") if gradient != plain else []
     gradients = [f"{gradient} {was[0]}"] if was and "[" not in plain else _wrap(gradient) + was
@@ -294,7 +290,7 @@ def _draw_card(backward: Backward, name: str, card: _Box) -> str:
     edge = f'stroke="{ORANGE}" stroke-width="3"' if now else 'stroke="currentColor" stroke-width="1.3"'
     dashes = "" if tensor.requires_grad else ' stroke-dasharray="5 4"'
     left, right, y = card.x + PADDING, card.x + card.width - PADDING, card.y + HEADER
-    heading, kind = _head_card(backward.graph, name)
+    heading, kind = _head_card(backward.graph.nodes[name])
     parts = [
         f'<rect x="{px(card.x)}" y="{px(card.y)}" width="{px(card.width)}" height="{px(card.height)}" '
         f'rx="{14 if tensor.is_leaf else 3}" fill="currentColor" fill-opacity="0.05" {edge}{dashes}/>',
@@ -311,20 +307,20 @@ def _draw_card(backward: Backward, name: str, card: _Box) -> str:
         y += LINE * len(card.lines[label])
     x = card.x + card.width - sum(map(_mark_width, backward.actions(name)))
     for action in backward.actions(name):  # the hooks sit on the upper edge, in the order in which they run
-        parts.append(_draw_mark(x, card.y - MARKS, action))
+        shape = (
+            f'x="{px(x)}" y="{px(card.y - MARKS)}" width="{px(_mark_width(action) - 6)}" height="{MARKS - 2}" rx="9"'
+        )
+        parts += [
+            f'<rect {shape} fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"/>',
+            draw_fish_hook(x + 12, card.y - MARKS + 3),
+            draw_text(x + 18, card.y - MARKS + 14, ACTIONS[action].mark, family=MONO, weight=600),
+        ]
         x += _mark_width(action)
     return "".join(parts)
 
 
 def _mark_width(action: str) -> float:
     return len(ACTIONS[action].mark) * CHARACTER + 30
-
-
-def _draw_mark(x: float, y: float, action: str) -> str:
-    shape = f'x="{px(x)}" y="{px(y)}" width="{px(_mark_width(action) - 6)}" height="{MARKS - 2}" rx="9"'
-    tag = f'<rect {shape} fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"/>'
-    words = draw_text(x + 18, y + 14, ACTIONS[action].mark, family=MONO, weight=600)
-    return tag + draw_fish_hook(x + 12, y + 3) + words
 
 
 def _draw_legend(width: float, y: float) -> str:
@@ -345,7 +341,6 @@ def _draw_legend(width: float, y: float) -> str:
 
 
 def _draw_head(x: float, y: float, direction: int, colour: str, size: float, opacity: float = 1) -> str:
-    """Draw an arrowhead with its tip at (x, y); direction 1 points to the right, -1 to the left."""
     back = x - direction * size * 1.6
     points = f"{px(x)},{px(y)} {px(back)},{px(y - size)} {px(back)},{px(y + size)}"
     return f'<polygon points="{points}" fill="{colour}" opacity="{opacity}"/>'

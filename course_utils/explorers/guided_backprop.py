@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_utils.explorers.grad_cam import LAYERS, load_network
+from course_utils.explorers.grad_cam import LAYERS, find_scene, load_network
 from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.hooks.record import record
-from course_utils.scenes.scene import KINDS, Scene, scene
+from course_utils.scenes.scene import KINDS, Scene
 from course_utils.vision.pictures import grid, outline, show_fixed
 from course_utils.vision.saliency import ReluRule, explain, standardise
 
@@ -87,16 +87,14 @@ def find_unit(model: nn.Module, images: Tensor, layer: str, target: int) -> tupl
     return tuple(place.item() for place in torch.unravel_index(counts.argmax(), counts.shape))
 
 
-@functools.cache
-def _find_scene(number: int) -> Scene:
-    *kinds, seed = GUIDED_PICTURES[number - 1]
-    return scene(*kinds, seed=seed)
-
-
 @functools.lru_cache(maxsize=512)
 def find_gradient(number: int, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
     """The gradient (3, H, W) at the picture, and where it started, in words."""
-    model, images, target = load_network("honest"), _find_scene(number).image[None], KINDS.index(kind)
+    model, images, target = (
+        load_network("honest"),
+        find_scene(GUIDED_PICTURES[number - 1]).image[None],
+        KINDS.index(kind),
+    )
     if start != CLASS:
         channel, row, column = unit = find_unit(model, images, start, target)
         words = f"from channel {channel} of {start}, row {row}, column {column}, which counts most for the {kind}"
@@ -109,7 +107,7 @@ def find_gradient(number: int, kind: str, start: str, rule: str) -> tuple[Tensor
 
 def draw_guided(number: int, kind: str, start: str, rule: str, normalisation: str) -> View:
     """Return what the explorer shows for the choices of a `GuidedBackprop`: the picture, and beside it the gradient."""
-    shown = _find_scene(number)
+    shown = find_scene(GUIDED_PICTURES[number - 1])
     gradient, words = find_gradient(number, kind, start, rule)
     alt = f"{str(shown).capitalize()}; beside it, the {rule} map for the {kind}, from {start}."
     framed, label = None, f"the picture; there is no {kind} in it"
@@ -141,16 +139,12 @@ def _tell(shown: Scene, gradient: Tensor) -> str:
 def _seen_by(gradient: Tensor) -> Tensor:
     """(H, W) bool: the smallest box around all that is not 0."""
     strong = gradient.abs().sum(0) > 0
-    rows, columns = (strong.any(dim).nonzero() for dim in (1, 0))
-    box = torch.zeros_like(strong)
-    if len(rows):
-        box[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1] = True
-    return box
+    spans = [(line.cumsum(0) > 0) & (line.flip(0).cumsum(0).flip(0) > 0) for line in (strong.any(1), strong.any(0))]
+    return spans[0][:, None] & spans[1]
 
 
 def _enlarge(image: Tensor) -> Tensor:
-    size = [SCALE * side for side in image.shape[-2:]]
-    return F.interpolate(image[None], size, mode="bilinear", align_corners=False)[0].clamp(0, 1)
+    return F.interpolate(image[None], scale_factor=SCALE, mode="bilinear", align_corners=False)[0].clamp(0, 1)
 
 
 class GuidedBackprop(Explorer):

@@ -46,18 +46,6 @@ def choose_stops(moments: Sequence[Moment], skipped: bool = False) -> list[int]:
     return [place for place, moment in enumerate(moments) if skipped or moment.taken or moment.part is None]
 
 
-def guess_next_hook(moments: Sequence[Moment], place: int, said: str) -> tuple[str, int, str]:
-    """Compare `said` (a hook such as "fc1: forward hook", or "" for none) with what fires after `moments[place]`.
-
-    Returns what fired ("" for none), at which place of `moments`, and both in a sentence.
-    """
-    later = [i for i in range(place + 1, len(moments)) if moments[i].what == "hook"]
-    fired, actual = "", "no hook fires any more"
-    if later:
-        fired, actual = moments[later[0]].hook, f"the next to fire was {_name_hook(moments[later[0]])}"
-    return fired, [*later, len(moments) - 1][0], f"{'Right' if said == fired else 'Not this time'}: {actual}."
-
-
 def tell_moment(moments: Sequence[Moment], place: int, stops: Sequence[int]) -> str:
     """Return a sentence about `moments[place]`, one of the stops, with its key facts."""
     moment, where = moments[place], moments[place].module or MODEL
@@ -272,10 +260,10 @@ class LifeOfACall(Explorer):
             "relu": relu,
             "place": make_choice(buttons, "Hooks of", places, "", width=0, indent=75),
             **{kind: widgets.Checkbox(indent=False, layout={"width": "266px", "margin": "0"}) for kind in HOOK_KINDS},
-            "clear": _make_button("Remove all", "Remove all hooks", 100),
+            "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", layout={"width": "100px"}),
             "step": make_slider("Step", 1, last, step if step > 0 else step + last + 1, width=330),
-            "back": _make_button("Back", "One step back", 70),
-            "next": _make_button("Next", "One step on", 70),
+            "back": widgets.Button(description="Back", tooltip="One step back", layout={"width": "70px"}),
+            "next": widgets.Button(description="Next", tooltip="One step on", layout={"width": "70px"}),
             "skipped": widgets.Checkbox(description="Also stop at parts that are skipped", indent=False),
             "choices": widgets.HBox(),
             **{name: widgets.HTML() for name in ("registered", "reply", "guesses")},
@@ -335,12 +323,16 @@ class LifeOfACall(Explorer):
         self.put("choices", widgets.HBox(row, layout=WRAPPED))
 
     def _compare(self, said: str) -> None:
-        step = self.controls["step"]
-        stops = choose_stops(self._moments, self.controls["skipped"].value)
-        fired, place, sentence = guess_next_hook(self._moments, stops[step.value - 1], said.replace(NO_OTHER, ""))
-        actual = fired or NO_OTHER
+        step, moments = self.controls["step"], self._moments
+        stops = choose_stops(moments, self.controls["skipped"].value)
+        later = [i for i in range(stops[step.value - 1] + 1, len(moments)) if moments[i].what == "hook"]
+        actual, words, place = NO_OTHER, "no hook fires any more", len(moments) - 1
+        if later:
+            place = later[0]
+            actual, words = moments[place].hook, f"the next to fire was {_name_hook(moments[place])}"
         self._guesses.append((said, actual if said == actual else f"{actual} (not as predicted)"))
-        step.value, self._reply = sum(stop <= place for stop in stops), make_paragraph(sentence)
+        step.value = sum(stop <= place for stop in stops)
+        self._reply = make_paragraph(f"{'Right' if said == actual else 'Not this time'}: {words}.")
 
     def look(self, step: int, skipped: bool, **_: object) -> View:
         """Tell and draw one moment of the call, with its source and the predictions so far."""
@@ -359,7 +351,3 @@ class LifeOfACall(Explorer):
         }
         picture = CallPicture(self._moments, place, self._model, self._hooks).draw(sentence)
         return View(picture, sentence, more=more)
-
-
-def _make_button(words: str, tooltip: str, width: int) -> widgets.Button:
-    return widgets.Button(description=words, tooltip=tooltip, layout={"width": f"{width}px"})

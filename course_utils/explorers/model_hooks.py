@@ -127,19 +127,16 @@ class ModuleRow(NamedTuple):
     gradient: list[str]
 
 
-@dataclass(frozen=True)
-class HookView(View):
-    """What the explorer shows, and the rows of its picture as text."""
-
-    rows: Sequence[ModuleRow] = ()
-
-
-def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookView:
+def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> View:
     """Run a model with hooks and without, and tell and draw what they see and change."""
     placements = read_placements(model, hooks)
     run, plain = run_with_hooks(model, placements), run_with_hooks(model)
-    rows, sentence = _tabulate(placements, run, plain), _tell(placements, run, plain)
-    return HookView(_draw(_make_title(placements, run, plain), sentence, rows), sentence, rows=rows)
+    rows, sentence, title = _tabulate(placements, run, plain), _tell(placements, run, plain), "The call raises an error"
+    if not run.error:
+        before = "" if run.output.equal(plain.output) else f" ({format_tensor(plain.output[0])} without hooks)"
+        registered = f"{_count(placements)}{' registered' if placements else ''}"
+        title = f"{registered}: output {format_tensor(run.output[0])}{before}"
+    return View(_draw(title, sentence, rows), sentence, facts=rows)
 
 
 def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> list[ModuleRow]:
@@ -154,7 +151,10 @@ def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun)
             lines = max(len(output), len(gradient))  # so that the next call begins on the same line in both columns
             outputs += output + [""] * (lines - len(output))
             gradients += gradient + [""] * (lines - len(gradient))
-        hooks = [_mark(i, hook, run.fired) for i, hook in enumerate(placements) if hook.module == name]
+        hooks = []
+        for number, (module, hook, effect) in enumerate(placements):
+            turns = ", ".join(str(turn) for turn, which in enumerate(run.fired, 1) if which == number) or "never"
+            hooks += [f"{turns}: {hook}, {'zero' if effect == ZERO else 'look'}"] if module == name else []
         shape, depth = str(tuple(plain.outputs[name][0].shape)), name.count(".") + (name != "")
         rows.append(ModuleRow(name.rpartition(".")[2] or "model", kind, shape, depth, hooks, outputs, gradients))
     return rows
@@ -164,18 +164,6 @@ def _compare(after: Tensor | None, before: Tensor, otherwise: str) -> list[str]:
     if after is None:
         return [otherwise]
     return [format_tensor(after[0]), *([] if after.equal(before) else [f"was {format_tensor(before[0])}"])]
-
-
-def _mark(number: int, placement: Placement, fired: Sequence[int]) -> str:
-    turns = [str(turn) for turn, which in enumerate(fired, 1) if which == number]
-    return f"{', '.join(turns) or 'never'}: {placement.kind}, {'zero' if placement.effect == ZERO else 'look'}"
-
-
-def _make_title(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> str:
-    if run.error:
-        return "The call raises an error"
-    before = "" if run.output.equal(plain.output) else f" ({format_tensor(plain.output[0])} without hooks)"
-    return f"{_count(placements)}{' registered' if placements else ''}: output {format_tensor(run.output[0])}{before}"
 
 
 def _count(placements: Sequence[Placement]) -> str:
@@ -197,15 +185,11 @@ def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> 
         )
     same = run.output.equal(plain.output) and run.gradient.equal(plain.gradient)
     begin = "The output" if not (placements and same) else "Nothing changes: the output"
-    output, gradient = (
-        format_tensor(after[0]) + ("" if same else _without(after, before))
-        for after, before in ((run.output, plain.output), (run.gradient, plain.gradient))
-    )
-    return f"{told}{begin} is {output}, and the gradient of the input is {gradient}."
-
-
-def _without(after: Tensor, before: Tensor) -> str:
-    return " as without hooks" if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
+    words = []
+    for after, before in ((run.output, plain.output), (run.gradient, plain.gradient)):
+        was = " as without hooks" if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
+        words.append(format_tensor(after[0]) + ("" if same else was))
+    return f"{told}{begin} is {words[0]}, and the gradient of the input is {words[1]}."
 
 
 COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
@@ -214,14 +198,11 @@ LINE, PAD, HEAD, TOP = 19, 8, 26, 40
 
 def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
     body, y = [draw_text(x, TOP + 17, words, opacity=0.8) for words, x in COLUMNS.items()], TOP + HEAD
+    rule = f'<path d="M8 {{}} H{PAGE - 8}" stroke="currentColor" opacity="0.25"/>'
     for row in rows:
-        body += [_rule(y), _draw_row(row, y)]
+        body += [rule.format(y), _draw_row(row, y)]
         y += 2 * PAD + LINE * max(1, len(row.hooks), len(row.output), len(row.gradient))
-    return draw_picture(PAGE, y + 8, title, sentence, "".join([*body, _rule(y)]))
-
-
-def _rule(y: float) -> str:
-    return f'<path d="M8 {y} H{PAGE - 8}" stroke="currentColor" opacity="0.25"/>'
+    return draw_picture(PAGE, y + 8, title, sentence, "".join([*body, rule.format(y)]))
 
 
 def _draw_row(row: ModuleRow, y: int) -> str:
@@ -295,6 +276,6 @@ class ModelHooks(Explorer):
         self.put("hooks", widgets.HBox(row, layout=WRAPPED))
         self.controls["clear"].disabled = not self._hooks
 
-    def look(self, model: str, **_: object) -> HookView:
+    def look(self, model: str, **_: object) -> View:
         """Tell the run of this model with the hooks that are registered."""
         return tell_hooks(model, self._hooks)

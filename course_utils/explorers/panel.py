@@ -28,13 +28,14 @@ class View:
 
     picture: a sheet (3, H, W), float in [0, 1], or an SVG with an `aria-label`.
     sentence: what the picture shows, with its key numbers. alt: the same, shorter; only a sheet needs it.
-    more: HTML for further parts of the panel, by name.
+    more: HTML for further parts of the panel, by name. facts: values that the picture shows.
     """
 
     picture: Tensor | str = field(repr=False)
     sentence: str
     alt: str = ""
     more: Mapping[str, str] = field(default_factory=dict, repr=False)
+    facts: Sequence = ()
 
 
 class Explorer:
@@ -152,7 +153,7 @@ def make_slider(
     """Return a slider of whole numbers, its label `indent` pixels wide. Raises `CourseError` for a value outside."""
     if not isinstance(value, int) or not low <= value <= high:
         raise CourseError(f"{label} is a whole number from {low} to {high}, got {value!r}")
-    look = {"style": label_width(indent), "layout": {"width": f"{width}px"}}
+    look = {"style": {"description_width": f"{indent}px"}, "layout": {"width": f"{width}px"}}
     return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value, **look)
 
 
@@ -167,12 +168,7 @@ def make_choice(
     if value not in known:
         near = "".join(f"did you mean {each!r}? " for each in nearest(value, known, 1))
         raise CourseError(f"{label}: there is no {value!r} here; {near}There are: {', '.join(known)}")
-    look = {"style": label_width(indent), "layout": {}}
+    look = {"style": {"description_width": f"{indent}px"}, "layout": {}}
     part, key = ("style", "button_width") if kind is widgets.ToggleButtons else ("layout", "width")
     look[part][key] = f"{width}px" if width else "auto"
     return kind(description=label, options=options, value=value, **look)
-
-
-def label_width(pixels: int) -> dict[str, str]:
-    """Return the style of a control whose label is so wide."""
-    return {"description_width": f"{pixels}px"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ipywidgets as widgets
@@ -51,22 +52,9 @@ PAIRS = (
 )
 
 
-@dataclass(frozen=True)
-class PairRun:
-    """What a network makes of a pair, whatever the block.
-
-    scenes, logits: of the source and of the target. tiles: (3, 3, H, W), both pictures and Grad-CAM's map of the
-    source. cells: the layer's height and width.
-    """
-
-    scenes: tuple[Scene, Scene]
-    logits: tuple[float, float]
-    tiles: Tensor
-    cells: tuple[int, int]
-
-
 @functools.lru_cache(maxsize=len(NETWORKS) * len(PAIRS) * len(LAYERS))
-def _run_pair(number: int, network: str, layer: str) -> PairRun:
+def _run_pair(number: int, network: str, layer: str) -> tuple[tuple[Scene, Scene], list[float], Tensor, Sequence[int]]:
+    """Both scenes and their logits, the tiles (3, 3, H, W): them and Grad-CAM's map; the layer's height and width."""
     pair, model = PAIRS[number - 1], load_network(network)
     scenes, kind = pair.draw(), KINDS.index(pair.kind)
     images = torch.stack([each.image for each in scenes])
@@ -74,28 +62,20 @@ def _run_pair(number: int, network: str, layer: str) -> PairRun:
         logits = model(images)[:, kind].tolist()
     heat = scale_to_unit(upsample(relu(grad_cam(model, images[:1], LAYERS[-1], kind)), (SIZE, SIZE)))[0]
     tiles = torch.stack([*map(draw_heat, images), draw_heat(images[0], heat)])
-    return PairRun(scenes, tuple(logits), tiles, tuple(output_of(model, layer, images[:1]).shape[2:]))
+    return scenes, logits, tiles, tuple(output_of(model, layer, images[:1]).shape[2:])
 
 
-@dataclass(frozen=True)
-class PatchView(View):
-    """What the explorer shows. `logits`: of the watched class for source, target, and the target with the block."""
-
-    logits: tuple[float, ...] = ()
-
-
-def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size: int) -> PatchView:
+def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size: int) -> View:
     """Return what `Patching` shows: the source and the target with the block, Grad-CAM's map of the source."""
-    chosen, run = PAIRS[pair - 1], _run_pair(pair, network, layer)
-    source, target = run.scenes
+    chosen, ((source, target), ends, tiles, size_of_layer) = PAIRS[pair - 1], _run_pair(pair, network, layer)
     block = find_block(row, column, size)
-    cells = cells_of(block[None], run.cells)[0]
+    cells = cells_of(block[None], size_of_layer)[0]
     patched = patch(load_network(network), layer, source.image[None], target.image[None], cells)
     patched = patched[0, KINDS.index(chosen.kind)]
-    logits = (*run.logits, patched.item())
+    logits = (*ends, patched.item())
     answers = [f"{'yes' if logit > 0 else 'no'} ({torch.tensor(logit).sigmoid():.0%})" for logit in logits]
     differs = source.cue_mask if source.cue else source.masks[0]  # where the source shows what the target has not
-    share = recovered(patched, *torch.tensor(run.logits)).item()
+    share = recovered(patched, *torch.tensor(ends)).item()
     sentence = (
         f"Pair {pair}: {source} (the source); {target} (the target). The {network} network answers {chosen.kind}: "
         f"{answers[0]} for the source and {answers[1]} for the target. With a block of {layer} from the source, "
@@ -105,13 +85,13 @@ def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size:
     )
     alt = f"{source}; {target}, the block outlined in both; Grad-CAM's map of the first."
     large = block.repeat_interleave(2, 0).repeat_interleave(2, 1)
-    tiles = outline(run.tiles, large.expand(3, -1, -1), "cyan", width=2)
+    tiles = outline(tiles, large.expand(3, -1, -1), "cyan", width=2)
     labels = [
         f"source: {chosen.kind} {answers[0]}",
         f"target: {answers[1]}, patched: {answers[2]}",
         f"Grad-CAM of the source: {chosen.kind}",
     ]
-    return PatchView(grid(tiles, columns=3, labels=labels), sentence, alt[0].upper() + alt[1:], logits=logits)
+    return View(grid(tiles, columns=3, labels=labels), sentence, alt[0].upper() + alt[1:], facts=logits)
 
 
 def find_block(row: int, column: int, size: int) -> Tensor:
