@@ -18,28 +18,23 @@ BLOCK_PIXELS = 16
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
-def picture_difference(reference: str | bytes, found: str | bytes) -> str | None:
-    """How two encoded pictures (bytes, or base64 text) differ, in words; None if they show the same."""
-    one, other = _pixels(reference), _pixels(found)
-    if np.abs(np.subtract(one.shape, other.shape)).max() > SIZE_PIXELS:
-        return f"the size is {other.shape[1]} x {other.shape[0]} pixels instead of {one.shape[1]} x {one.shape[0]}"
-    height, width = np.minimum(one.shape, other.shape)[:2]
-    difference = one[:height, :width] - other[:height, :width]
-    rows, columns = -(-height // BLOCK_PIXELS), -(-width // BLOCK_PIXELS)
-    filled = ((0, rows * BLOCK_PIXELS - height), (0, columns * BLOCK_PIXELS - width), (0, 0))
-    blocks = np.pad(difference, filled, mode="edge").reshape(rows, BLOCK_PIXELS, columns, BLOCK_PIXELS, 3)
-    mean, block = float(np.abs(difference).mean()), float(np.abs(blocks.mean(axis=(1, 3))).max())
+def picture_difference(reference: str, found: str) -> str | None:
+    """How two pictures (base64 text) differ, in words; None if they show the same."""
+    one, other = _on_white(reference), _on_white(found)
+    if np.abs(np.subtract(one.size, other.size)).max() > SIZE_PIXELS:
+        return f"the size is {other.width} x {other.height} pixels instead of {one.width} x {one.height}"
+    one, other = (each.crop((0, 0, *map(min, one.size, other.size))) for each in (one, other))
+    small = (each.reduce(BLOCK_PIXELS) for each in (one, other))
+    mean = np.abs(np.subtract(one, other, dtype=float)).mean() / 255
+    block = np.abs(np.subtract(*small, dtype=float)).max() / 255
     if mean <= MEAN_DIFFERENCE and block <= BLOCK_DIFFERENCE:
         return None
     return f"the pixels differ by {mean:.3f} in the mean and by {block:.3f} in one block of {BLOCK_PIXELS} pixels"
 
 
-def _pixels(picture: str | bytes) -> np.ndarray:
-    """The picture on white, `(height, width, 3)` floats in [0, 1]."""
-    data = base64.b64decode(picture) if isinstance(picture, str) else picture
-    image = Image.open(io.BytesIO(data)).convert("RGBA")
-    white = Image.new("RGBA", image.size, "white")
-    return np.asarray(Image.alpha_composite(white, image).convert("RGB"), dtype=float) / 255
+def _on_white(picture: str) -> Image.Image:
+    image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
 
 
 def find_picture_differences(found: list, reference: list) -> list[str]:

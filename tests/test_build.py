@@ -23,11 +23,10 @@ seed = 3
 # %% tags=["setup"]
 import os
 import ipywidgets as widgets
-from IPython.display import Image, display
 
 # %% tags=["explore"]
-slider = widgets.IntSlider(seed, 0, 10, description="width")
-widgets.VBox([slider, widgets.HTML("<b>a bar, 3 wide</b>")])
+slider = widgets.IntSlider(seed)
+slider
 
 # %% the slider again
 display(slider)
@@ -56,11 +55,8 @@ def example(tmp_path_factory):
 
 def test_a_built_notebook_has_its_sources_cells_and_nothing_of_the_run(example):
     path, notebook = example
-    given = source.learner(path)
-    assert (
-        notebook.metadata == given.metadata == {"kernelspec": source.KERNELSPEC, "language_info": source.LANGUAGE_INFO}
-    )
-    for cell, wanted in zip(notebook.cells, given.cells, strict=True):
+    assert notebook.metadata == {"kernelspec": source.KERNELSPEC, "language_info": source.LANGUAGE_INFO}
+    for cell, wanted in zip(notebook.cells, source.learner(path).cells, strict=True):
         assert (cell.id, cell.source, cell.metadata) == (wanted.id, wanted.source, wanted.metadata)
     assert [cell.get("execution_count") for cell in notebook.cells] == [None, 1, 2, 3, 4, 5]
     last = notebook.cells[-1].outputs
@@ -86,13 +82,12 @@ def test_a_second_build_gives_the_same_bytes_and_parameters_a_cell_of_their_own(
 
 
 def test_streams_merge_in_one_order():
-    def stream(name, text):
-        return nbformat.v4.new_output("stream", name=name, text=text)
-
-    one = [stream("stderr", "1\n"), stream("stdout", "a"), stream("stdout", "b\n"), stream("stderr", "2\n")]
-    other = [stream("stdout", "a"), stream("stderr", "1\n2\n"), stream("stdout", "b\n")]
-    expected = [stream("stdout", "ab\n"), stream("stderr", "1\n2\n")]
-    assert build.merge_streams(one) == build.merge_streams(other) == expected
+    out, err = (
+        [nbformat.v4.new_output("stream", name=f"std{name}", text=text) for text in "ab"] for name in ("out", "err")
+    )
+    one, other = [err[0], out[0], out[1], err[1]], [out[0], *err, out[1]]
+    merged = [("stdout", "ab"), ("stderr", "ab")]
+    assert [[(each.name, each.text) for each in build.merge_streams(some)] for some in (one, other)] == [merged] * 2
 
 
 @pytest.mark.slow
@@ -127,10 +122,8 @@ ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceba
         ("run on 2026-03-01 09:10", "a date or a time of day: 2026-03-01 09:10"),
         ('<img src="x.png">', "a picture without words"),
         ('<svg width="3" height="2"><path/></svg>', "a picture without words"),
-        ("x.grad = 12   colour 0xff, tensor([1., 2.]) at 3:2, https://pytorch.org/docs/stable/autograd.html", None),
-        ("<b>grad</b>/<i>x</i> and torch/nn/modules/module.py, 3/4/5", None),
-        ('M 0 0 L 10/2 5 <svg role="img" aria-label="A graph"><path/></svg>', None),
-        ('<img alt="A cat" src="cat.png"> <svg aria-hidden="true"></svg>', None),
+        ("colour 0xff, tensor([1., 2.]) at 3:2, https://pytorch.org/docs/stable/x.html, torch/nn/x.py, 3/4/5", None),
+        ('<b>x</b>/<i>y</i> <svg aria-label="A graph"/> <img alt="A cat" src="c.png"> <svg aria-hidden="true"/>', None),
         (ERROR, "raised ValueError: no"),
         (display({"image/png": "iVBORw0K"}), "without alt text"),
         (display({}, widget=True), "without a sentence as text/plain"),
@@ -155,7 +148,6 @@ def test_what_would_be_different_tomorrow_or_has_no_words_is_a_problem(shown, co
     [
         (lambda nb: None, None),
         (lambda nb: nb.cells[0].update(source="# Another"), "its source is '# Another'"),
-        (lambda nb: nb.cells[1].update(id="other"), "its id is 'other'"),
         (lambda nb: nb.cells[1].metadata.update(tags=[]), "its metadata is"),
         (lambda nb: nb.cells.pop(), "has 5 cells, the source has 6"),
         (lambda nb: nb.cells[-1].update(execution_count=7), "execution count 7; in a clean run it is 5"),
@@ -170,12 +162,8 @@ def test_differences_between_source_and_notebook_are_found(example, tmp_path, ed
     build.write(changed, built)
     found = build.find_differences(path, built)
     assert re.search(difference, found[0]) if difference else found == []
-
-
-def test_a_missing_or_broken_notebook_is_a_difference(example, tmp_path):
-    assert "was not built yet" in build.find_differences(example[0], tmp_path / "no.ipynb")[0]
-    (tmp_path / "half.ipynb").write_text('{"cells": [')
-    assert "is not a notebook" in build.find_differences(example[0], tmp_path / "half.ipynb")[0]
+    built.write_text(built.read_text()[:-20])
+    assert "is not a notebook" in build.find_differences(path, built)[0]
 
 
 HEAD = "# %% [markdown]\n# # Lesson {}\n#\n# **Time:** about 5 minutes.\n#\n# | {} | [x](x.ipynb) | to look | 5 |\n\n"
@@ -200,7 +188,6 @@ def test_the_command_builds_what_is_out_of_date_and_keeps_what_cannot_be_built(w
     assert run(check=True) == (0, current)
     assert "| 01 | [Lesson 1](notebooks/01_two.ipynb) | to look | 0 | 5 |" in front.read_text()
     before = (tmp_path / "01_two.ipynb").read_text()
-    assert before.endswith('"nbformat_minor": 5\n}\n')
     write_source(HEAD.format(1, "01") + "# %%\n1 / 0\n", "01_two")
     status, said = run()
     assert (status, (tmp_path / "01_two.ipynb").read_text()) == (1, before)

@@ -11,6 +11,7 @@ import pytest
 from course_utils.exercises.saved_progress import MARKER
 from course_utils.lab import doctor as module
 from course_utils.lab.doctor import Diagnosis, Finding, doctor, examine
+from course_utils.root import write_whole
 
 FINE = """\
 ok    Python is new enough
@@ -24,9 +25,7 @@ ok    Files can be saved in this folder
 All is well: the lessons can start."""
 
 
-def installed(**versions):
-    """What lets the installed versions of these distributions be others; an empty one means "not installed"."""
-
+def installed(**versions):  # an empty one means "not installed"
     def distributions(real=module.installed.distributions, **query):
         version = versions.get(query["name"])
         return real(**query) if version is None else [SimpleNamespace(version=version)] * bool(version)
@@ -53,7 +52,6 @@ NO_LOAD = r"^{} does not load: RuntimeError: operator torchvision::nms does not 
     [
         ((module, "sys", OLD), "fail", r"^Python is too old: Python 3\.9\.18 at python3\.$", "PYTHON=python3.12"),
         (installed(torch="0.1.0+cpu"), "fail", r"torch 0\.1\.0\+cpu \(needed: >=2", "`make setup`"),
-        (installed(torchvision=""), "fail", r"torchvision is missing \(needed: >=0", "`make setup`"),
         (installed(numpy="1.0", tqdm=""), "fail", r"^Missing or too old: numpy 1\.0 .*tqdm is missing", "`make setup`"),
         (installed(jupyterlab_widgets="1.1.0"), "fail", r"jupyterlab_widgets 1\.1\.0 \(needed: >=3\)", "`make setup`"),
         (installed(comm=""), "fail", r"comm is missing \(needed: any version\)", "`make setup`"),
@@ -78,13 +76,11 @@ def test_what_it_says_of_a_healthy_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("COURSE_PROGRESS", "off")
     assert str(doctor()) == FINE
     monkeypatch.delenv("COURSE_PROGRESS")
-    text = str(doctor())
-    assert "warn  This is not your copy of the lessons" in text
-    assert text.endswith("8 of 9 checks are fine; the lines above say how to mend the rest.")
+    end = "8 of 9 checks are fine; the lines above say how to mend the rest."
+    assert re.search(rf"warn  This is not your copy of the lessons[\s\S]*\n{end}$", str(doctor()))
     (tmp_path / MARKER).touch()
     assert repr(doctor()) == FINE
-    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "hub" / "checkpoints" / "alexnet-owt-7be5be79.pth").touch()
+    write_whole(tmp_path / "hub" / "checkpoints" / "alexnet-owt-7be5be79.pth", b"")
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     text = str(doctor(details=True))
     assert re.search(rf"at {sys.executable}\n(.*\n)*.*ipywidgets 8\.\d", text)
@@ -97,12 +93,10 @@ def test_the_html_face_says_everything_in_words_and_escapes_it():
     page = Diagnosis((Finding("ok", "Fine"), bad), details=True)._repr_html_()
     assert '<span aria-hidden="true">✗</span> fail</strong> <div>The name is &lt;b&gt;wrong&lt;/b&gt;.' in page
     assert "<div>at &lt;here&gt;</div><div>To mend it: run <code>make setup</code>.</div>" in page
-    assert "1 of 2 checks are fine" in page
 
 
 def test_the_command_prints_details_and_fails_only_for_a_failure(capsys, monkeypatch):
     assert module.main() == 0
-    assert f"environment {sys.prefix}" in capsys.readouterr().out
     monkeypatch.setattr(*installed(tqdm=""))
     assert module.main() == 1
-    assert "tqdm is missing" in capsys.readouterr().out
+    assert re.search(rf"environment {sys.prefix}[\s\S]*tqdm is missing", capsys.readouterr().out)

@@ -33,7 +33,6 @@ def course(tmp_path):
 
 
 def test_lessons_are_copied_and_an_updated_copy_is_trusted_if_the_learners_was(course):
-    """Pictures that an edition brings show at once; what came from elsewhere stays untrusted."""
     home, work, notebooks = course
 
     def trusted() -> list[bool]:
@@ -41,8 +40,7 @@ def test_lessons_are_copied_and_an_updated_copy_is_trusted_if_the_learners_was(c
         return [notary.check_signature(nbformat.read(path, as_version=4)) for path in sorted(work.glob("*.ipynb"))]
 
     assert jupyter.prepare(*course) == []
-    assert (work / MARKER).exists()
-    assert trusted() == [True, True]
+    assert ((work / MARKER).exists(), trusted()) == (True, [True, True])
     add_cell(work / "01_one.ipynb", "from elsewhere")
     for path in notebooks.iterdir():
         add_cell(path, "2 + 2")
@@ -95,7 +93,6 @@ def test_the_keys_of_the_installed_jupyterlab_are_free_in_widgets_only(tmp_path)
 
 @pytest.mark.slow
 def test_jupyterlab_opens_on_the_first_lesson_without_a_question(course, tmp_path):
-    """The real JupyterLab: the printed address works as it is, and the page is told to ask for nothing."""
     jupyter.prepare(*course)
     written = (tmp_path / "home" / "config" / "labconfig" / "default_setting_overrides.json").read_text()
     assert json.loads(written) == jupyter.SETTINGS | jupyter.free_keys_for_widgets()

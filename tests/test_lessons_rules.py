@@ -15,7 +15,6 @@ CODE_LINES = 18
 SECTIONS = ("What you will be able to do", "What old tutorials say", "Summary", "Go further")
 LEAST = {"predict": 3, "answer": 5, "explore": 1}  # cells with this tag; `00_start_here` needs an answer only
 LOST = {"Output", "clear_output", "interact", "interactive"}  # what they show is not in a saved notebook
-PICTURE = re.compile(r"!\[\s*\]\([^)]*\)|<(?:img|svg)\b(?![^>]*(?:alt|aria-label)=[\"'][^\"'])[^>]*>")
 UNCOMPARED = re.compile(r"nbval-\S+|raises-exception|^\s*#\s*(?:NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$", re.M)
 REASON = re.compile(r"^\s*# Not compared: \S+ \S+ \S+", re.M)
 
@@ -60,10 +59,7 @@ def first_code(cells):
 
 
 def cell_problems(cells):
-    for cell in cells:
-        if cell.cell_type == "markdown":
-            yield from (f"a picture without words: {picture}" for picture in PICTURE.findall(cell.source))
-            continue
+    for cell in [cell for cell in cells if cell.cell_type == "code"]:
         if "answer" not in tags_of(cell) and (lines := len(re.findall(r"^.*\S", cell.source, re.M))) > CODE_LINES:
             yield f"{cell.id} has {lines} lines of code; at most {CODE_LINES}"
         calls = [node.func for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
@@ -115,7 +111,7 @@ EXERCISES = {name: text.replace("...", "return now") for name, text in SKELETONS
 EXERCISES["Recorder"] += "\n    def help(self): ...\n"
 CELLS = ["[markdown]\n# # A lesson\n#\n# ## What you will be able to do\n# - see\n# - do\n# - say"]
 CELLS += ['find the course tags=["setup"]\n' + first_code(read_source(LESSONS[0]).cells)[1]]
-CELLS += ["[markdown]\n# ![A graph](graph.svg)", 'tags=["explore"]\nexplore()']
+CELLS += ['tags=["explore"]\nexplore()']
 CELLS += [f'tags=["predict"]\npredict("p{n}", options=[1, 2])' for n in range(3)]
 for _name, _text in SKELETONS.items():
     CELLS += [f'tags=["answer"]\n{_text}', f'tags=["check"]\ncheck({_name})']
@@ -135,13 +131,10 @@ CHECK = '# %% tags=["check"]\ncheck(f3)'
         ("# ## Summary", "# ## Summary\n# # Two", ["there are 2"]),
         ("# %% [markdown]\n# # A", "# %%\n1\n\n# %% [markdown]\n# # A", ["first cell", "of 00_start_here"]),
         ("find the course", "see the course", ["of 00_start_here"]),
-        ("    import course_utils\n", "    import course\n", ["of 00_start_here"]),
         ("# ## Summary", "# ## In short", [r"each once, .*tutorials say', 'Go"]),
         ("# ## Go further", "# ## Go further\n# ## Summary again", [r"here .*'Go further', 'Summary'"]),
         ("# - say\n", "", ["3 to 5 things; here 2"]),
         ("# - say\n", "# - say\n# - a\n# 2. b\n# - c\n", ["here 6"]),
-        ("![A graph]", "![]", [r"without words: !\[\]"]),
-        ("![A graph](graph.svg)", '<img src="a.png">', ["without words: <img"]),
         ('["explore"]', '["setup"]', ["1 cells are tagged `explore`; here 0"]),
         ('# %% tags=["predict"]\npredict("p0"', '# %%\npredict("p0"', ["`predict`; here 2", "p0 is not shown"]),
         ('"p0"', '"q"', ["p0 is not shown", "q is shown and not declared"]),
@@ -149,19 +142,15 @@ CHECK = '# %% tags=["check"]\ncheck(f3)'
         ("explore()", "widgets.Output()", ["calls Output"]),
         ("explore()", "interact(f, x=3)", ["calls interact"]),
         ('["explore"]', '["explore", "nbval-skip"]', ["is not compared, and"]),
-        ('["explore"]', '["explore", "raises-exception"]', ["is not compared, and"]),
         ("explore()", "# NBVAL_IGNORE_OUTPUT\nexplore()", ["is not compared, and"]),
         ("explore()", "# NBVAL_IGNORE_OUTPUT\n# Not compared: it shows the version\nexplore()", []),
         (ANSWER, ANSWER[21:], ["`answer`; here 4", "f3 is not shown"]),
         (CHECK, CHECK.replace("f3", "f33"), [r"check\(f3\) below"]),
         (CHECK, CHECK.replace(' tags=["check"]', ""), [r"check\(f3\) below"]),
-        (CHECK, f"# %%\n7\n\n{CHECK}", [r"check\(f3\) below"]),
         ("def f2(tensor, factor=2)", "def f2(tensor, factor=3)", [r"f2: .* has 'def f2\(tensor, factor=3\):'"]),
-        ("def f2(tensor, factor=2)", "def f2(tensor, factor=2) -> int", ["f2: the skeleton has 'def f2.* -> int"]),
         (TASK.format("f2"), TASK.format("f2").replace("By", "Of"), ["f2: the skeleton has 'the task"]),
         (SKELETONS["f2"], SKELETONS["f2"].replace("...", "7"), ["f2: the skeleton does something"]),
         ("(Base)", "", ["Recorder: the skeleton has 'class Recorder:'"]),
-        ("now", "then", [r"Recorder: the skeleton has 'def stop\(self, then\)"]),
         ("def stop", "def halt", [r"Recorder: the skeleton has 'def halt"]),
         ('"""Stop."""\n        ...', '"""Stop."""\n        return 3', ["Recorder: the skeleton does something"]),
     ],
@@ -177,10 +166,8 @@ def test_a_lesson_that_breaks_a_rule_is_found(tmp_path, old, new, complaints):
 
 def test_the_start_needs_one_answer_only(tmp_path):
     path = tmp_path / "00_start.py"
-    path.write_text("".join(f"# %% {cell}\n\n" for cell in [CELLS[0], CELLS[1], *CELLS[7:9]]), encoding="utf-8")
+    path.write_text("".join(f"# %% {cell}\n\n" for cell in [CELLS[0], CELLS[1], *CELLS[6:8]]), encoding="utf-8")
     assert find_problems(path, {"f0": EXERCISES["f0"]}, []) == []
-    path.write_text("".join(f"# %% {cell}\n\n" for cell in CELLS[:2]), encoding="utf-8")
-    assert find_problems(path, {}, []) == ["at least 1 cells are tagged `answer`; here 0"]
 
 
 def test_the_first_cell_says_how_to_get_the_course_where_it_is_missing(monkeypatch):

@@ -77,20 +77,16 @@ def test_all_lessons_are_reached_from_the_readme_and_from_the_first_lesson():
     [
         ("[a](01_one.ipynb) [b](01_one.ipynb#What-it-does) [c](o.md#why-and-how) [d](o.md#here)", False, ""),
         ("![words](a%20picture.png) <img src='a%20picture.png' alt='words'>", False, ""),
-        ("# My own\n[a](#my-own)", False, ""),
         ("[a](https://pytorch.org/docs/stable/x.html#y) <https://arxiv.org/abs/1>", False, ""),
         ("`[a](no.md)`\n\n```\n[a](no.md)\n```", False, ""),
         ("[a](no.md)", False, "no such file"),
-        ("<img src='no.png'>", False, "no such file"),
         ("| a |\n|---|\n| [a][b] |\n\n[b]: no.md", False, "no such file"),
         ("[a](o.md#why)", False, "no such heading"),
         ("[a](01_one.ipynb#what-it-does)", False, "no such heading"),
         ("# Mine\n[a](#mine)", True, "no such heading"),
         ("[a](http://pytorch.org)", False, "https"),
         ("[a](https://pytorch)", False, "https"),
-        ("[a](https:///docs)", False, "https"),
         ("[a](../README.md)", True, "only lessons"),
-        ("![a](a%20picture.png)", True, "only lessons"),
     ],
 )
 def test_broken_links_are_found_and_good_ones_are_fine(tmp_path, text, lesson, reason):
@@ -102,5 +98,4 @@ def test_broken_links_are_found_and_good_ones_are_fine(tmp_path, text, lesson, r
     (folder / "a picture.png").touch()
     (tmp_path / "README.md").touch()
     found = list(find_broken(text, folder, lesson=lesson))
-    assert len(found) == bool(reason), found
-    assert reason in "".join(found)
+    assert (len(found), reason in "".join(found)) == (bool(reason), True), found

@@ -20,16 +20,13 @@ def shown(start: str) -> list[str]:
     return sorted({" ".join(line.split()) for line in LINES if re.match(start, line)})
 
 
-def test_the_map_is_what_the_lessons_say():
-    assert readme.renew(write=False), "run `make notebooks`: it renews the map of the lessons in the README"
-
-
 SOURCE = "# %% [markdown]\n# # {}\n#\n# **Time:** about {} minutes.\n\n{}"
 TABLE = "# %% [markdown]\n# | 01 | [Old name](01_first.ipynb) | to look | 5 |\n"
 ANSWER = '# %% tags=["answer"]\ndef look():\n    ...\n'
 
 
 def test_only_the_map_of_the_readme_changes_and_what_is_lacking_is_named(tmp_path):
+    assert readme.renew(write=False), "run `make notebooks`: it renews the map of the lessons in the README"
     file, folder = tmp_path / "README.md", tmp_path / "source"
     folder.mkdir()
     (folder / "00_start_here.py").write_text(SOURCE.format("Start", 10, TABLE))
@@ -56,13 +53,9 @@ def test_every_make_command_is_a_target_with_its_variables(line):
     assert {variable.partition("=")[0] for variable in variables} <= known
 
 
-@pytest.mark.parametrize("line", shown(rf"{PYTHON} -m course_utils [a-z]"))
-def test_every_python_command_exists_and_takes_its_options(line):
-    _, values = parse(line.split()[3:])
-    assert not values.get("arguments")
-
-
-def test_every_extra_that_is_named_exists():
+def test_every_python_command_and_extra_that_is_named_exists():
+    for line in shown(rf"{PYTHON} -m course_utils [a-z]"):
+        assert not parse(line.split()[3:])[1].get("arguments"), line
     extras = {name for line in shown(r".*pip install ") for name in re.findall(r"[a-z]+", line.partition("[")[2])}
     known = re.findall(r"^([a-z-]+) = \[$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert {"dev", "instructor"} <= extras <= set(known)

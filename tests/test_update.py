@@ -1,6 +1,5 @@
 """An update keeps what is the learner's: answers, cells of their own, edits and outputs. So is the file as it was."""
 
-import copy
 import hashlib
 import json
 import re
@@ -42,8 +41,7 @@ def sources(cells: list[dict]) -> list[str]:
     return [one["source"] for one in cells]
 
 
-def said(answers: str, cells: str) -> str:
-    return f"with your {answers} and {cells} of your own."
+said = "with your {} and {} of your own.".format
 
 
 NONE = said("0 answers", "0 cells")
@@ -57,8 +55,7 @@ CASES = {  # the old edition, the learner's copy, the new edition; what becomes 
     "cells of one's own stay behind the cell they followed": (
         OLD, (FIRST, TITLE, NOTE, SETUP, F, EXAMPLE, OWN, G, END), (TITLE, NEW, SETUP, EXAMPLE, F, G, END),
         (FIRST, TITLE, NOTE, NEW, SETUP, EXAMPLE, OWN, F, G, END), said("0 answers", "3 cells")),
-    "the learner changed it": (["x: a = 1"], ["x: a = 2"], ["x: a = 1"], ["x: a = 2"], NONE),
-    "the course changed it": (["x: a = 1"], ["x: a = 1"], ["x: a = 3"], ["x: a = 3"], NONE),
+    "one changed, the other changed": (["x: 1", "y: 1"], ["x: 2", "y: 1"], ["x: 1", "y: 2"], ["x: 2", "y: 2"], NONE),
     "both changed the same": (["x: a = 1"], ["x: a = 2"], ["x: a = 2"], ["x: a = 2"], NONE),
     "both, other lines": (["x: a\nb\nc"], ["x: A\nb\nc"], ["x: a\nb\nC"], ["x: A\nb\nC"], NONE),
     "both, one line": (["x: a = 1"], ["x: a = 2"], ["x: a = 3"], ["x: a = 3", f"?: {CHANGED}", "?: a = 2"], BOTH),
@@ -155,13 +152,10 @@ def test_whatever_the_learner_did_an_update_loses_nothing(data):
     assert set(own) <= set(sources(merged(made, new, base)[0])), "one that was interrupted goes on"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("0[1-8]*.ipynb")), ids=lambda path: path.stem)
-def test_a_real_lesson_keeps_answers_notes_and_outputs(path):
-    new = nbformat.read(path, as_version=4)
-    base = copy.deepcopy(new)
-    del base.cells[3:5]  # as the edition before had them
-    mine = copy.deepcopy(base)
+def test_a_real_lesson_keeps_answers_notes_and_outputs():
+    lesson = ROOT / "notebooks" / "01_tensor_hooks.ipynb"
+    new, base, mine = (nbformat.read(lesson, as_version=4) for _ in range(3))
+    del base.cells[3:5], mine.cells[3:5]  # as the edition before had them
     answers = {cell.id: cell for cell in mine.cells if cell.id.startswith("answer-")}
     for cell in answers.values():
         cell.source = cell.source.replace("...", "return 'my answer'")
@@ -190,8 +184,7 @@ def test_an_untouched_copy_is_replaced_and_nothing_is_done_while_the_edition_is_
     assert list(update_lessons([lesson], mine.parent)) == [("01_one.ipynb: a new edition.", mine, None)]
     assert mine.read_bytes() == lesson.read_bytes()
     mine.write_text("whatever")
-    assert list(update_lessons([lesson], mine.parent)) == []
-    assert mine.read_text() == "whatever"
+    assert (list(update_lessons([lesson], mine.parent)), mine.read_text()) == ([], "whatever")
     assert {path.name for path in mine.parent.iterdir()} == {BASE, mine.name}, "no backup was needed"
 
 
@@ -206,7 +199,6 @@ def test_a_copy_with_answers_is_renewed_and_no_backup_is_overwritten(course, mon
         words = f"{said('1 answer', '1 cell')} The file as it was: {place}."
         assert found == (f"01_one.ipynb: a new edition, {words}", mine, mine.parent / place)
         assert found.backup.read_bytes() == before
-    assert len(list((mine.parent / BACKUPS).iterdir())) == 3
 
 
 @pytest.mark.parametrize("content", [b"", json.dumps(notebook(*OLD)).encode()[:-20], b"\xff", b"[1]", None])
@@ -229,10 +221,8 @@ def test_interrupted_at_any_write_nothing_is_lost_and_the_next_run_goes_on(cours
     before = write(mine, TITLE, MY_F, "note-1: mine", "code-1: edited()").read_bytes()
     write(lesson, "text-2: # Edition 2", F, G)
     results = [*[DEFAULT] * step, KeyboardInterrupt]
-    with (
-        patch.object(update, "write_whole", wraps=update.write_whole, side_effect=results),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    writing = patch.object(update, "write_whole", wraps=update.write_whole, side_effect=results)
+    with writing, pytest.raises(KeyboardInterrupt):
         list(update_lessons([lesson], mine.parent))
     list(update_lessons([lesson], mine.parent))
     found = sources(nbformat.read(mine, as_version=4).cells)

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -111,10 +112,7 @@ def run(
 
 
 def kernel_environment(folder: Path) -> dict[str, str]:
-    """The environment in which lessons are built and tested: no progress is kept, no setting of the user's counts.
-
-    IPython's profile (start-up files, history) is a new one in `folder`.
-    """
+    """The environment in which lessons are built and tested: no progress is kept, IPython's profile is in `folder`."""
     environment = {key: value for key, value in os.environ.items() if key not in _UNSET}
     environment |= {"COURSE_PROGRESS": "off", "IPYTHONDIR": str(folder / "ipython")}
     return environment | {"JUPYTER_PREFER_ENV_PATH": "1"}  # this environment's kernel, not one in the home folder
@@ -140,29 +138,19 @@ def tidy(executed: NotebookNode, source: NotebookNode) -> NotebookNode:
 
 
 def merge_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
-    """The outputs with each run of stream outputs made one for stdout and one for stderr, in this order.
-
-    How the kernel cuts a stream into messages, and which of the two streams comes first, is chance.
-    """
+    """The outputs with each run of stream outputs made one for stdout and one for stderr, whose order is chance."""
     merged: list[NotebookNode] = []
     for is_stream, group in groupby(outputs, key=lambda output: output.output_type == "stream"):
-        found = list(group)
-        texts = {
-            name: "".join(each.text for each in found if each.name == name)
-            for name in ("stdout", "stderr")
-            if is_stream
-        }
-        streams = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in texts.items() if text]
-        merged += streams if is_stream else found
+        if not is_stream:
+            merged += group
+            continue
+        for name, parts in groupby(sorted(group, key=attrgetter("name"), reverse=True), key=attrgetter("name")):
+            merged.append(nbformat.v4.new_output("stream", name=name, text="".join(each.text for each in parts)))
     return merged
 
 
 def find_problems(notebook: NotebookNode) -> list[str]:
-    """What makes an executed `notebook` unfit to be committed, one sentence each.
-
-    Errors, cells not run in order, metadata of a machine or a run, outputs that would be different elsewhere or
-    tomorrow, widgets and pictures without words.
-    """
+    """What makes an executed `notebook` unfit to be committed: one sentence each."""
     problems = []
     if notebook.metadata != {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}:
         problems.append(f"the notebook has metadata of a run or a machine: {dict(notebook.metadata)}")

@@ -50,11 +50,8 @@ def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instruct
 
     Raises `CourseError` for a lesson that is not there, or where a cell fails.
     """
-
-    def make(path: Path) -> str:
-        return nbformat.writes(build.run(compose(path), path.stem))
-
-    return write_each(lesson, folder / "NAME.ipynb", make, "the lesson with answers and notes for the teacher")
+    target, what = folder / "NAME.ipynb", "the lesson with answers and notes for the teacher"
+    return write_each(lesson, target, lambda path: nbformat.writes(build.run(compose(path), path.stem)), what)
 
 
 def compose(path: Path) -> NotebookNode:
@@ -64,17 +61,16 @@ def compose(path: Path) -> NotebookNode:
     for cell in notebook.cells:
         if "instructor" in tags_of(cell):
             cell.source = f"---\n**For the teacher**\n\n{cell.source}\n\n---"
-    appendix = nbformat.v4.new_markdown_cell(write_appendix(number_of(path)), id="appendix-for-the-teacher")
-    appendix.metadata["tags"] = ["instructor"]
-    notebook.cells.append(appendix)
+    text, metadata = write_appendix(number_of(path)), {"tags": ["instructor"]}
+    notebook.cells.append(nbformat.v4.new_markdown_cell(text, id="appendix-for-the-teacher", metadata=metadata))
     return notebook
 
 
 def write_appendix(number: int) -> str:
     """Markdown: all predictions of lesson `number` with their answers, all exercises with the mistakes to expect."""
-    parts = [
-        "## For the teacher: what your students will answer",
-        "Made from the lesson's predictions and exercises. The words are those with which `why` and `check` answer.",
+    parts = ["## For the teacher: what your students will answer"]
+    parts += [
+        "Made from the lesson's predictions and exercises. The words are those with which `why` and `check` answer."
     ]
     if predictions := predictions_of(number):
         parts += ["### The predictions", *map(describe_answers, predictions)]
@@ -97,8 +93,7 @@ def describe_mistakes(exercise: Exercise) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line of Markdown in which nothing is taken for a formula."""
-    return " ".join(text.split()).replace("$", r"\$")
+    return " ".join(text.split()).replace("$", r"\$")  # one line in which nothing is taken for a formula
 
 
 def write_handout(
@@ -141,10 +136,7 @@ def _takes_parameters(path: Path) -> bool:
 
 
 def _look_first(network: str, image: str, layer: str) -> list[str]:
-    """Look once, which takes seconds, before the lesson is run, which takes a minute; returns where weights are from.
-
-    Trained weights are downloaded into torch's cache if they can be had.
-    """
+    """Look once, in seconds, before the lesson is run, which takes a minute; returns where weights are from."""
     from course_utils.scenes.scene import scene
     from course_utils.vision.networks import load_classifier
     from course_utils.vision.own import look_at

@@ -35,10 +35,7 @@ outcome"""
 
 
 def export(folder: Path) -> list[Path]:
-    """Write an nbgrader course into `folder`; returns what it consists of.
-
-    Notebooks of these names are replaced; a configuration that is there is kept.
-    """
+    """Write an nbgrader course into `folder`, and keep a configuration that is there; returns what it consists of."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "nbgrader_config.py"]
     if not written[0].exists():
@@ -62,7 +59,7 @@ def make_assignment(source: Path, exercises: Iterable[Exercise]) -> NotebookNode
         answer.source = mark_solution(answer.source, exercise.source)
         check.source = TEST.format(name=exercise.name)
         for cell, test in ((answer, False), (check, True)):
-            name = f"{exercise.name}-check" if test else exercise.name
+            name = exercise.name + "-check" * test
             flags = {"solution": not test, "grade": test, "locked": test, "task": False}
             cell.metadata["nbgrader"] = {"schema_version": 3, "grade_id": name, **flags}
         check.metadata["nbgrader"]["points"] = exercise.points
@@ -84,7 +81,6 @@ def mark_solution(skeleton: str, answer: str) -> str:
 
 
 def _solution_spans(node: ast.FunctionDef | ast.ClassDef, methods: set[str]) -> Iterator[tuple[int, int]]:
-    """The runs of lines (from 0, the last not included) of a definition that are its solution."""
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
     for part in [body] if isinstance(node, ast.FunctionDef) else [[each] for each in body]:
         if isinstance(node, ast.ClassDef) and getattr(part[0], "name", "") in methods:

@@ -62,7 +62,6 @@ def show_prediction(prediction: Prediction) -> str:
 
 
 def _inline(text: str) -> str:
-    """A sentence as HTML: what stands between backticks is code, between stars it is emphasised."""
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(str(text), quote=False))
     return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", text)
 
@@ -88,8 +87,6 @@ def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] =
 
 
 class _Renderer(IPythonRenderer):
-    """Markdown to HTML, formulas as MathML."""
-
     def block_math(self, body: str) -> str:
         return f"<p>{_mathml(body, 'block')}</p>"
 

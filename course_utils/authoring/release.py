@@ -75,18 +75,13 @@ def collect_files(root: Path) -> dict[str, bytes]:
         read_built(source, root / "notebooks")
         name = f"notebooks/{source.stem}.ipynb"
         files[name] = (root / name).read_bytes()
-        text = student_source(source.read_text(encoding="utf-8"))
-        files[f"notebooks/source/{source.name}"] = text.encode()
+        cells = re.split(r"^(?=# %%)", source.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        kept = [cell for cell in cells if not re.match(r"# %%.*tags=\[.*\"instructor\"", cell)]
+        files[f"notebooks/source/{source.name}"] = "".join(kept).encode()
     for name in files:
         if re.fullmatch(r"course_utils/lessons/lesson_\d\d\.py", name):
             files[name] = student_module(files[name].decode()).encode()
     return files
-
-
-def student_source(text: str) -> str:
-    """A lesson's source (py:percent) without the cells tagged `instructor`."""
-    cells = re.split(r"^(?=# %%)", text, flags=re.MULTILINE)
-    return "".join(cell for cell in cells if not re.match(r"# %%.*tags=\[.*\"instructor\"", cell))
 
 
 def student_readme(text: str) -> str:
@@ -115,8 +110,8 @@ def student_module(source: str) -> str:
             node.names = [each for each in node.names if (each.asname or each.name).partition(".")[0] in used]
         for option in getattr(decorators(node).get("exercise"), "keywords", []):
             if option.arg == "hints":
-                hints = [each for each in option.value.elts if not gives_away(ast.literal_eval(each), find(node.name))]
-                option.value.elts = hints
+                exercise, hints = find(node.name), option.value.elts
+                option.value.elts = [each for each in hints if not gives_away(ast.literal_eval(each), exercise)]
     tree.body = [node for node in tree.body if getattr(node, "names", True)]
     return f"{ast.unparse(tree)}\n"
 
@@ -127,7 +122,7 @@ def gives_away(hint: str, exercise: Exercise) -> bool:
     for span in re.findall(r"`([^`]+)`", hint):
         with contextlib.suppress(SyntaxError):
             said |= _say(ast.parse(span).body)
-    return bool(said) and any(said >= _say(_body(answer)[1]) for answer in (exercise.reference, *exercise.accepted))
+    return bool(said) and any(said >= _say(body_of(answer)[1]) for answer in (exercise.reference, *exercise.accepted))
 
 
 def _say(statements: Sequence[ast.stmt]) -> set[str]:
@@ -149,23 +144,14 @@ def record_results() -> dict[str, bytes]:
 
 def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> list[str]:
     """Where the text of an answer to one of `exercises`, right or wrong, stands in one of `files`: a sentence each."""
-    texts = {name: content.decode("utf-8", errors="ignore") for name, content in files.items()}
-    texts = {
-        name: _squeeze(_strings(json.loads(text)) if name.endswith((".ipynb", ".json")) else text)
-        for name, text in texts.items()
-    }
-    found = []
+    texts, found = {name: content.decode("utf-8", errors="ignore") for name, content in files.items()}, []
+    for name, text in texts.items():
+        texts[name] = " ".join((_strings(json.loads(text)) if name.endswith((".ipynb", ".json")) else text).split())
     for exercise in exercises:
         for function in (exercise.reference, *exercise.accepted, *(each.function for each in exercise.mistakes)):
-            text = answer_text(function)
-            if len(text) >= SHORTEST:
+            if len(text := body_of(function)[0]) >= SHORTEST:
                 found += [f"{name}: an answer to {exercise.name}" for name in texts if text in texts[name]]
     return found
-
-
-def answer_text(function: object) -> str:
-    """The text of a function or class below its signature and docstring, every run of blanks as one blank."""
-    return _squeeze(_body(function)[0])
 
 
 def _strings(value: object) -> str:
@@ -175,17 +161,13 @@ def _strings(value: object) -> str:
 
 
 @cache
-def _body(function: object) -> tuple[str, list[ast.stmt]]:
-    """What a function or class has below its signature and docstring, as text and as statements."""
+def body_of(function: object) -> tuple[str, list[ast.stmt]]:
+    """What a function or class has below its signature and docstring: with each run of blanks as one; statements."""
     source = source_of(inspect.unwrap(function))
     node = ast.parse(source).body[0]
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
     first, *rest = source.splitlines()[body[0].lineno - 1 :]
-    return "\n".join([first[body[0].col_offset :], *rest]), body
-
-
-def _squeeze(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()
+    return " ".join(" ".join([first[body[0].col_offset :], *rest]).split()), body
 
 
 def zip_of(files: Mapping[str, bytes]) -> bytes:
@@ -196,6 +178,5 @@ def zip_of(files: Mapping[str, bytes]) -> bytes:
             entry = zipfile.ZipInfo(f"{FOLDER}/{name}", DATE)
             entry.create_system = 3  # Unix, so that the rights count
             entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, files[name], compresslevel=9)
+            archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED, 9)
     return packed.getvalue()

@@ -30,32 +30,21 @@ def write_slides(lesson: str | None = None, folder: Path = BUILD / "slides") -> 
 
     Raises `CourseError` where reveal.js is not installed, or a lesson's notebook is out of date.
     """
-    reveal = read_reveal()
+    found = util.find_spec("pyreveal")  # found, not imported: only its files are used
+    if found is None:
+        raise CourseError(page.explain_missing("pyreveal, which carries reveal.js,"))
+    dist = Path(found.submodule_search_locations[0]) / "revealjs" / "dist"
+    reveal = tuple((dist / name).read_text(encoding="utf-8") for name in ("reveal.css", "reveal.js", "plugin/notes.js"))
 
     def make(path: Path) -> str:
-        whole = with_notes(path, read_built(path))
-        return page.export(cut(page.flatten_outputs(whole)), reveal=reveal)
+        return page.export(cut(page.flatten_outputs(with_notes(path, read_built(path)))), reveal=reveal)
 
     return write_each(lesson, folder / "NAME.slides.html", make, "the slides; S opens the speaker view with the notes")
 
 
-def read_reveal() -> tuple[str, ...]:
-    """The texts of reveal.js: its style, its script and its plugin for notes, as the package pyreveal carries them.
-
-    Raises `CourseError` where that is not installed.
-    """
-    found = util.find_spec("pyreveal")  # found, not imported: only its files are used
-    if found is None:
-        raise CourseError(page.explain_missing("pyreveal, which carries reveal.js,"))
-    folder = Path(found.submodule_search_locations[0]) / "revealjs" / "dist"
-    names = ("reveal.css", "reveal.js", "plugin/notes.js")
-    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
-
-
 def with_notes(path: Path, built: NotebookNode) -> NotebookNode:
     """The cells of `built` with the notes for instructors between them, where the source `path` has them."""
-    ran = {cell.id: cell for cell in built.cells}
-    whole = read_source(path)
+    ran, whole = {cell.id: cell for cell in built.cells}, read_source(path)
     whole.cells = [cell if "instructor" in tags_of(cell) else ran[cell.id] for cell in whole.cells]
     return whole
 
@@ -101,15 +90,13 @@ def cut(notebook: NotebookNode) -> NotebookNode:
                 add_text("Everybody commits before the next slide.", "notes")
                 add_text(describe_answers(find_prediction(called_with(cell.source, "predict"))), "notes")
             elif "answer" in tags:
-                exercise = find(defined_name(cell.source))
+                exercise, expected = find(defined_name(cell.source)), "Mistakes to expect, in the words of the check"
                 add_text(f"**The answer**\n\n```python\n{exercise.source.strip()}\n```", "notes")
-                mistakes = "**Mistakes to expect, in the words of the check**"
-                add_text(f"{mistakes}\n\n{describe_mistakes(exercise)}", "notes")
+                add_text(f"**{expected}**\n\n{describe_mistakes(exercise)}", "notes")
     return nbformat.v4.new_notebook(cells=cells)
 
 
 def _split_at_headings(text: str) -> list[tuple[int, str, str]]:
-    """(level, heading, text) of each part of a Markdown text; what stands before the first heading has level 0."""
     parts, fenced = [""], False
     for line in text.splitlines(keepends=True):
         fenced ^= line.startswith("```")
@@ -121,7 +108,6 @@ def _split_at_headings(text: str) -> list[tuple[int, str, str]]:
 
 
 def _only_prepares(source: str, setup: bool) -> bool:
-    """Whether the code has nothing to look at: it only imports; or it is for set-up, imports, and defines nothing."""
     tree, kinds = ast.parse(source), (ast.Import, ast.ImportFrom)
     if setup and any(isinstance(node, kinds) for node in ast.walk(tree)):
         return not any(isinstance(each, ast.FunctionDef | ast.ClassDef) for each in tree.body)

@@ -20,14 +20,8 @@ from course_utils.root import ROOT, CourseError, nearest
 
 FOLDER = ROOT / "notebooks"
 CELL_METADATA = ("jupyter", "slideshow", "tags")  # what a source may set; a cell's title becomes its id
-LANGUAGE_INFO = {
-    "codemirror_mode": {"name": "ipython", "version": 3},
-    "file_extension": ".py",
-    "mimetype": "text/x-python",
-    "name": "python",
-    "nbconvert_exporter": "python",
-    "pygments_lexer": "ipython3",
-}
+LANGUAGE_INFO = {"codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "name": "python"}
+LANGUAGE_INFO |= {"mimetype": "text/x-python", "nbconvert_exporter": "python", "pygments_lexer": "ipython3"}
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
@@ -92,10 +86,9 @@ def answered(path: Path, answers: Mapping[str, str], *, instructor: bool = False
 def put_answers(notebook: NotebookNode, answers: Mapping[str, str]) -> NotebookNode:
     """A copy of `notebook` with the source text `answers[name]` in the answer cell of each exercise named.
 
-    Cells without an answer stay as they are. Raises `KeyError` for a name that no answer cell has.
+    Raises `KeyError` for a name that no answer cell has.
     """
-    notebook = copy.deepcopy(notebook)
-    cells = answer_cells(notebook)
+    cells = answer_cells(notebook := copy.deepcopy(notebook))
     for name, source in answers.items():
         cells[name].update(source=source.rstrip("\n"), outputs=[], execution_count=None)
     return notebook
