@@ -10,8 +10,6 @@ from html.parser import HTMLParser
 
 from grading_samples import EXERCISES, LESSONS
 
-from course_utils.exercises.declaration import read_declarations
-from course_utils.exercises.engine import exercises_of
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading import report as reports
 from course_utils.grading.report import COLUMNS, Score, file_names, marks, score, table, write_pages, write_scores
@@ -174,11 +172,3 @@ def test_the_template_for_marks():
     assert marks(rows, weights={"a": 3})["ann"] == 75.0
     assert marks(rows, days_late={("ann", "01"): 2}, loss_per_day=0.25)["ann"] == 25.0
     assert marks(rows, days_late={("ann", "01"): 20})["ann"] == 0.0
-
-
-def test_a_card_says_what_the_exercise_says():
-    """The grader reads declarations as text, so that it need not import torch; nothing of them is lost."""
-    said = [(card.name, card.lesson, card.points, card.hints, card.source) for card in read_declarations()]
-    assert said == [(each.name, each.lesson, each.points, each.hints, each.source) for each in exercises_of()]
-    advice = "there is nothing."
-    assert read_declarations(0)[0].not_attempted(advice) == exercises_of(0)[0].not_attempted(advice)

@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from course_utils.exercises.declaration import LESSONS
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.sandbox import linux, walls
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
@@ -193,32 +192,6 @@ def test_what_is_missing_is_said():
     assert less.words.endswith("MISSING: namespaces (Operation not permitted)")
     assert "network" not in less.words
     assert "MISSING" in KernelEngine().isolation
-
-
-def test_without_namespaces_landlock_hides_the_answers(outside):
-    """What the kernel engine and a platform without namespaces rely on; in a process that cannot undo it."""
-    if not linux.landlock_version():
-        pytest.skip("this kernel has no Landlock")
-    scratch = outside / "scratch"
-    scratch.mkdir()
-    code = """
-import sys
-from pathlib import Path
-from course_utils.grading.sandbox import linux, walls
-scratch, *places = map(Path, sys.argv[1:])
-hidden = [scratch.parent / "report"]
-walls.confine(walls.Isolation(landlock=linux.landlock_version()), walls.Limits(), str(scratch), hidden)
-for path in places:
-    try:
-        path.open("w" if path.name in ("new", "mine") else "r").close()
-        print(path.name)
-    except OSError:
-        pass
-import colorsys  # of the standard library: readable
-"""
-    places = [LESSONS / "lesson_01.py", outside / "report" / "run.json", outside / "new", scratch / "mine"]
-    ran = subprocess.run([sys.executable, "-c", code, scratch, *places], capture_output=True, text=True, check=False)
-    assert (ran.stdout.split(), ran.stderr) == (["mine"], "")
 
 
 def test_a_course_in_the_folder_for_temporary_files_is_seen_from_inside(monkeypatch):
