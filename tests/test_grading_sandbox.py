@@ -75,11 +75,6 @@ def engine(request, outside):
             yield made
 
 
-def is_whole(engine):
-    """Whether the engine has namespaces; the report's line says so."""
-    return "its own processes" in engine.isolation
-
-
 TRY = """
 found = []
 def attempt(what, *arguments, **options):
@@ -133,7 +128,7 @@ def known(outside):
 
 @pytest.mark.parametrize("name", ESCAPES)
 def test_no_answer(name, engine, known):
-    assert run_inside(engine, ESCAPES[name], **known, whole=is_whole(engine)) == []
+    assert run_inside(engine, ESCAPES[name], **known, whole="its own processes" in engine.isolation) == []
 
 
 def test_the_scratch_folder_is_new_for_each_answer_and_has_a_size(engine, outside):
@@ -146,7 +141,7 @@ def test_the_scratch_folder_is_new_for_each_answer_and_has_a_size(engine, outsid
         attempt(lambda: open("file" + str(number), "wb").write(bytes(1_000_000)))
     return sum(map(int, found))
     """
-    if is_whole(engine):
+    if "its own processes" in engine.isolation:
         assert 1_000_000 <= run_inside(engine, fill) <= LIMITS.disk
 
 

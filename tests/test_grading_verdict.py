@@ -47,9 +47,7 @@ GOOD = through_json({"exercise": EXERCISE.name, "blank": False, "raised": None, 
 GOOD["cases"] = through_json(EXERCISE.observe(EXERCISE.reference, SEED))
 TENSOR = {"type": "tensor", "dtype": "float32", "shape": [1], "values": [1.0]}
 RAISED = {"type": "E", "message": "", "during": "call", "line": None, "text": ""}
-NESTED = {"type": "None"}
-for _ in range(9):
-    NESTED = {"type": "list", "items": [NESTED]}
+NESTED = json.loads('{"type": "list", "items": [' * 9 + '{"type": "None"}' + "]}" * 9)
 
 
 def spoil(record, path, value):
