@@ -6,12 +6,14 @@ import ast
 import functools
 import inspect
 import json
+import random
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import nbformat
+from hypothesis import strategies as st
 
 from course_utils.authoring import source
 from course_utils.exercises.engine import find
@@ -118,8 +120,49 @@ def hand_in(folder: Path, student: str, lesson: Lesson, notebook: nbformat.Noteb
     put(folder, f"{student}/{lesson.name}.ipynb", text=nbformat.writes(notebook))
 
 
+def give(folder: Path, **answers: str) -> None:
+    """Hand in a notebook with this answer to `largest` for each student."""
+    for student, text in answers.items():
+        hand_in(folder, student, START, notebook_with(START, {"largest": text}))
+
+
 def raw_notebook(*cells: str | dict) -> bytes:
     """The bytes of a small notebook; a text is a code cell."""
     empty = {"cell_type": "code", "metadata": {}, "outputs": []}
     made = [cell if not isinstance(cell, str) else empty | {"source": cell} for cell in cells]
     return json.dumps({"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": made}).encode()
+
+
+NOISE = """\
+%matplotlib inline | !ls | %%time\nx = 1 | %%bash\nls | display(1) | print('hello') | # only a comment | | 1 / 0 |
+this is not Python | raise SystemExit | torch.set_default_dtype(torch.float64) | import torch\ntorch.manual_seed(3)
+"""
+
+
+@st.composite
+def variations(draw):
+    """One of an exercise's right answers, in a notebook in which it is written in a roundabout way."""
+    exercise = draw(st.sampled_from(EXERCISES))
+    function = draw(st.sampled_from([exercise.reference, *exercise.accepted]))
+    helpers = helpers_of(function)
+    above = draw(st.sampled_from(["", "%time", "# look", "display(2)", '"""Text."""']))
+    source = f"{above}\n\n# mine\n{source_under_name(function, exercise.name)}\n# done\n"
+    place = draw(st.sampled_from(["same cell", "cell before", "end of notebook", "one cell each"]))
+    if place == "same cell":
+        source = f"{helpers}\n\n{source}"
+    own_cell = draw(st.booleans())
+    notebook = notebook_with(lesson_of(exercise.name), {} if own_cell else {exercise.name: source})
+    if place == "one cell each":
+        notebook.cells += [nbformat.v4.new_code_cell(ast.unparse(node)) for node in ast.parse(helpers).body]
+    elif place != "same cell":
+        add_cell(notebook, helpers, at=2 if place == "cell before" else len(notebook.cells))
+    if own_cell:
+        add_cell(notebook, source, at=len(notebook.cells))
+    shuffle = random.Random(draw(st.integers(0, 1000)))
+    for text in draw(st.lists(st.sampled_from(NOISE.strip("\n").split(" | ")), max_size=4)):
+        add_cell(notebook, text, at=shuffle.randrange(len(notebook.cells) + 1))
+    if draw(st.booleans()):
+        for cell in notebook.cells:
+            cell.metadata = {}
+            cell.pop("id", None)
+    return answer_in(notebook, exercise.name)

@@ -9,22 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from unittest.mock import DEFAULT, MagicMock
 
 import nbformat
 import pytest
-from grading_samples import (
-    EXERCISES,
-    LESSONS,
-    SEED,
-    START,
-    TENSOR_HOOKS,
-    answer_to,
-    hand_in,
-    key_of,
-    notebook_with,
-    put,
-    through_json,
-)
+from grading_samples import EXERCISES, LESSONS, SEED, START, TENSOR_HOOKS, answer_to, give, hand_in, key_of, put
 
 from course_utils.authoring import source
 from course_utils.exercises.engine import find
@@ -39,82 +28,48 @@ from course_utils.grading.resume import FOLDER, GradingMemory
 from course_utils.grading.sandbox import driver, kernel
 from course_utils.grading.sandbox.crew import LocalCrew, choose_engine
 from course_utils.grading.sandbox.kernel import KernelEngine, make_notebook
-from course_utils.grading.sandbox.tasks import Limits, Ran
+from course_utils.grading.sandbox.tasks import Ran
 from course_utils.grading.submissions import NOT_HANDED_IN, NOT_ON_ROSTER, Submission, find_submissions
-from course_utils.grading.verdict import Comparer, Item, compare, judge_answer
+from course_utils.grading.verdict import Item, compare, judge_answer
 
 RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
 WRONG = "def largest(tensor):\n    return tensor.max()\n"
 
 
-def final(*pairs):
-    """The final verdicts on pairs of evidence and key."""
-    observed = [(Observed(answer_to("largest", ""), tuple(evidence)), key) for evidence, key in pairs]
-    return compare([Item("ann", START.name, judge_answer(*one)) for one in observed])
-
-
-@pytest.mark.slow
-def test_many_items_are_compared_in_parts_and_stay_in_order(monkeypatch):
-    started, start = [], Comparer.start
-
-    def noting(self, notebook):
-        started.append(len(nbformat.reads(notebook, as_version=4).cells) - 1)  # without the heading
-        start(self, notebook)
-
-    monkeypatch.setattr("course_utils.grading.verdict.WORTH_A_PROCESS", 2)
-    monkeypatch.setattr("joblib.cpu_count", lambda: 3)
-    monkeypatch.setattr(Comparer, "start", noting)
-    key = key_of("largest", SEED)
-    verdicts = final(*[(key.evidence if right else key.mistakes[0][1], key) for right in (1, 0, 0, 1, 1, 0, 1)])
-    assert [verdict.outcome.passed for verdict in verdicts] == [True, False, False, True, True, False, True]
-    assert not any(verdict.by_hand for verdict in verdicts)
-    assert started == [2, 2, 3]
-
-
-class Unable:
-    """Stands for a process that compares: what it answers is given, and it may be unable to start."""
-
-    answers, problem = iter(()), None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def start(self, notebook):
-        if self.problem:
-            raise self.problem
-
-    def finish(self, count):
-        return next(self.answers)
+def final(key, *evidence):
+    """The final verdicts on answers to `largest`."""
+    observed = [Observed(answer_to("largest", ""), tuple(one)) for one in evidence]
+    return compare([Item("ann", START.name, judge_answer(one, key)) for one in observed])
 
 
 @pytest.mark.parametrize(
     ("answers", "problem", "words"),
     [
-        ([([None], "no pytest"), ([False], "")], None, ["nbval gave no verdict: no pytest", ""]),
+        ([([None], "no pytest"), ([False, True], "")], None, ["nbval gave no verdict: no pytest", "", ""]),
         (
-            [([False], ""), ([True], "")],
+            [([False], ""), ([True, True], "")],
             None,
             [
                 "nbval finds evidence and key different, the comparison in words finds them equal",
                 "nbval finds evidence and key equal, the comparison in words finds them different",
+                "",
             ],
         ),
-        ([], KeyboardInterrupt(), ["the grading was stopped"] * 2),
-        ([], OSError(errno.ENOSPC, "No space left on device"), ["No space left"] * 2),
+        ([], KeyboardInterrupt(), ["the grading was stopped"] * 3),
+        ([], OSError(errno.ENOSPC, "No space left on device"), ["No space left"] * 3),
     ],
 )
 def test_nbval_and_the_words_must_agree_or_a_person_looks(answers, problem, words, monkeypatch):
+    """Three items, compared in two parts by processes that answer what is given, or cannot start."""
+    process = MagicMock()
+    process.__enter__.return_value = process
+    process.start.side_effect, process.finish.side_effect = problem, answers
     monkeypatch.setattr("course_utils.grading.verdict.WORTH_A_PROCESS", 1)
     monkeypatch.setattr("joblib.cpu_count", lambda: 2)
-    monkeypatch.setattr("course_utils.grading.verdict.Comparer", Unable)
-    monkeypatch.setattr(Unable, "answers", iter(answers))
-    monkeypatch.setattr(Unable, "problem", problem)
+    monkeypatch.setattr("course_utils.grading.verdict.Comparer", lambda: process)
     key = key_of("largest", SEED)
-    verdicts = final((key.evidence, key), (key.mistakes[0][1], key))
-    assert [verdict.outcome.passed for verdict in verdicts] == [True, False]
+    verdicts = final(key, key.evidence, key.mistakes[0][1], key.evidence)
+    assert [verdict.outcome.passed for verdict in verdicts] == [True, False, True]
     assert [verdict.by_hand for verdict in verdicts] == [bool(word) for word in words]
     assert all(word in verdict.reason for word, verdict in zip(words, verdicts, strict=True))
 
@@ -122,7 +77,7 @@ def test_nbval_and_the_words_must_agree_or_a_person_looks(answers, problem, word
 def test_without_a_judge_nothing_passes(monkeypatch):
     key = key_of("largest", SEED)
     monkeypatch.setattr("course_utils.exercises.judging.judge", lambda *_: {}["unheard of"])
-    (verdict,) = final((key.evidence, key))
+    (verdict,) = final(key, key.evidence)
     assert (verdict.outcome, verdict.by_hand) == (None, True)
     assert "could not be judged: KeyError: 'unheard of'" in verdict.reason
 
@@ -130,37 +85,30 @@ def test_without_a_judge_nothing_passes(monkeypatch):
 @pytest.mark.slow
 def test_every_exercise_has_a_key(monkeypatch):
     """The answered editions, run as submissions are, do what the declared reference answers do in this process."""
-    executed, execute = [], kernel.execute
-
-    def noting(notebook, seeds, *arguments):
-        executed.append(len(seeds))
-        return execute(notebook, seeds, *arguments)
-
-    monkeypatch.setattr(kernel, "execute", noting)
+    execute = MagicMock(wraps=kernel.execute)
+    monkeypatch.setattr(kernel, "execute", execute)
     wanted = [(lesson, {exercise.name for exercise in lesson.exercises}) for lesson in LESSONS.values()]
     with LocalCrew(choose_engine(), jobs=1, key=True) as crew:
         found = make_keys(wanted, SEED, seat=crew.seat)
     with LocalCrew(choose_engine(), jobs=1, key=True) as crew:
         crew.seat.close()
         again = make_keys([(START, {"largest"})], SEED, seat=crew.seat)
-    assert executed == [len(EXERCISES), 1, 1], (
-        "one kernel for all; where the seat is gone, an ordinary one makes the key"
-    )
+    executed = [len(call.args[1]) for call in execute.call_args_list]
+    assert executed == [len(EXERCISES), 1, 1], "one kernel for all; an ordinary one where the seat is gone"
     assert again["largest"] == found["largest"]
     assert len(found) == len(EXERCISES)
     for exercise in EXERCISES:
         key, evidence = found[exercise.name], exercise.key(seed_for(exercise.name, SEED))[0]
         assert not key.reason, exercise.name
-        assert first_difference(key.evidence, through_json(evidence), exercise.name) is None
+        assert first_difference(key.evidence, json.loads(json.dumps(evidence)), exercise.name) is None
         assert [message for message, _ in key.mistakes] == [mistake.message for mistake in exercise.mistakes]
 
 
 def test_the_run_notebook_of_an_answer_holds_no_key():
     task = make_task(answer_to("largest", "def largest(t): return 1"), SEED)
     text = nbformat.writes(make_notebook([task], setup=""))
-    assert not [
-        secret for secret in ("show_mistakes", find("largest").mistakes[0].message, str(task.seed)) if secret in text
-    ]
+    for secret in ("show_mistakes", find("largest").mistakes[0].message, str(task.seed)):
+        assert secret not in text
 
 
 def test_a_kernel_that_does_not_start_is_nobodys_fault(monkeypatch):
@@ -171,8 +119,6 @@ def test_a_kernel_that_does_not_start_is_nobodys_fault(monkeypatch):
     assert "NoSuchKernel" in ran.ended
     keys = make_keys([(START, {"largest"})], SEED)
     assert "the course's own answer to largest did not work here: it showed nothing" in keys["largest"].reason
-    (late,) = KernelEngine().run([make_task(answer, SEED)], Limits(submission=0))
-    assert "used up" in late.ended
 
 
 class Crew:
@@ -190,24 +136,17 @@ class Crew:
 def no_processes(monkeypatch):
     """Keys are made in this process, nbval is not asked, and the commands run answers here."""
 
-    def make(wanted, secret, **_):
-        return {name: key_of(name, secret) for _, names in wanted for name in names}
-
-    def agree(items, _):
-        return [(item.verdict.got == item.verdict.expected, "") for item in items]
-
     monkeypatch.setattr(Crew, "given", [])
-    monkeypatch.setattr("course_utils.grading.batch.make_keys", make)
-    monkeypatch.setattr("course_utils.grading.verdict._compare_in_parts", agree)
-    monkeypatch.setattr("course_utils.grading.grade._make_crew", lambda *_: contextlib.nullcontext(Crew()))
-    monkeypatch.setattr("course_utils.grading.batch.LocalCrew", lambda *_, **__: contextlib.nullcontext(Crew()))
-    monkeypatch.setattr("course_utils.grading.verdict.Comparer", contextlib.nullcontext)
-
-
-def give(folder, **answers):
-    """Hand in a notebook with this answer to `largest` for each student."""
-    for student, text in answers.items():
-        hand_in(folder, student, START, notebook_with(START, {"largest": text}))
+    for place, stand_in in {
+        "batch.make_keys": lambda wanted, secret, **_: {
+            name: key_of(name, secret) for _, all in wanted for name in all
+        },
+        "verdict._compare_in_parts": lambda items, _: [(one.verdict.got == one.verdict.expected, "") for one in items],
+        "grade._make_crew": lambda *_: contextlib.nullcontext(Crew()),
+        "batch.LocalCrew": lambda *_, **__: contextlib.nullcontext(Crew()),
+        "verdict.Comparer": contextlib.nullcontext,
+    }.items():
+        monkeypatch.setattr(f"course_utils.grading.{place}", stand_in)
 
 
 def grade_folder(folder, **options):
@@ -219,14 +158,8 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
         hand_in(tmp_path, student, TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
     give(tmp_path, cy=RIGHT, di="def largest(tensor):\n    return None\n")
     put(tmp_path, f"ed/{START.name}.ipynb", text="x")
-    first, read = iter([OSError("the disk is full")]), batch.read_cells
-
-    def fail_first(data):
-        for error in first:
-            raise error
-        return read(data)
-
-    monkeypatch.setattr(batch, "read_cells", fail_first)
+    failing = MagicMock(wraps=batch.read_cells, side_effect=[OSError("the disk is full"), *[DEFAULT] * 4])
+    monkeypatch.setattr(batch, "read_cells", failing)
     result = grade_folder(tmp_path, record=tmp_path / "no folder" / "verdicts.ipynb")
     assert len(result.scores) == 2 * len(TENSOR_HOOKS.exercises) + 3
     found = {}
@@ -255,17 +188,14 @@ def test_without_keys_a_person_looks_and_a_lesson_without_exercises_has_a_row(tm
     assert (row.reason, row.look_by_hand) == ("this lesson has no exercises", False)
 
 
-def test_ctrl_c_keeps_what_is_done(tmp_path, no_processes):
+def test_ctrl_c_keeps_what_is_done(tmp_path, monkeypatch, no_processes):
     for student in ("ann", "bo", "cy"):
         hand_in(tmp_path, student, TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
     found = find_submissions(tmp_path, LESSONS)
 
-    class Interrupted(list):
-        def __iter__(self):
-            yield found[0]
-            raise KeyboardInterrupt
-
-    result = grade(Interrupted(found), crew=Crew())
+    interrupted = MagicMock(wraps=batch.read_cells, side_effect=[DEFAULT, KeyboardInterrupt])
+    monkeypatch.setattr(batch, "read_cells", interrupted)
+    result = grade(found, crew=Crew())
     assert result.stopped
     assert {row.student: row.reason for row in result.scores} == {"ann": "", "bo": STOPPED, "cy": STOPPED}
     assert len(result.scores) == 3 * len(TENSOR_HOOKS.exercises)
@@ -308,12 +238,9 @@ def test_what_was_graded_is_not_run_again_unless_the_file_or_the_course_changed(
 
 
 def test_what_cannot_be_kept_costs_no_score(tmp_path, monkeypatch, no_processes):
-    def refuse(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     give(tmp_path, ann=RIGHT)
-    memory = GradingMemory(tmp_path)
-    monkeypatch.setattr("course_utils.grading.resume.write_whole", refuse)
+    memory, full = GradingMemory(tmp_path), OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("course_utils.grading.resume.write_whole", MagicMock(side_effect=full))
     result = grade_folder(tmp_path, memory=memory)
     assert [row.points for row in result.scores] == [1]
     assert result.problem == "what was graded cannot be kept for a second run: No space left on device"
@@ -334,13 +261,11 @@ def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path):
     assert process.returncode == 1, err
     assert "the same command goes on from here" in out
     assert "Traceback" not in err
-    points = [row["points"] for row in read_scores(report)]
-    assert len(points) == 12
-    assert 2 <= sum(points) < 12
+    assert 2 <= sum(row["points"] for row in read_scores(report)) < 12
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "were graded before" in done.stdout
-    assert all(row["points"] == 1 for row in read_scores(report))
+    assert [row["points"] for row in read_scores(report)] == [1] * 12
 
 
 @pytest.mark.parametrize(
@@ -366,11 +291,8 @@ def test_what_cannot_be_run_gets_one_sentence(arguments, sentence, tmp_path, mon
     put(tmp_path, "taken", "class.zip", "full/students", text="PK")
     (tmp_path / "empty").mkdir()
     if "stopped" in arguments:
-
-        def interrupted(*_, **__):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr("course_utils.grading.submissions.find_submissions", interrupted)
+        stop = MagicMock(side_effect=KeyboardInterrupt)
+        monkeypatch.setattr("course_utils.grading.submissions.find_submissions", stop)
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert sentence in printed.err.splitlines()[-1]
@@ -402,18 +324,20 @@ def test_a_class_is_graded_and_every_name_on_the_roster_has_rows(tmp_path, monke
 
 
 def test_a_learners_own_score_by_the_same_rule(tmp_path, capsys, no_processes):
-    nbformat.write(notebook_with(START, {"largest": WRONG}), tmp_path / f"{START.name}.ipynb")
+    give(tmp_path, mine=WRONG)
     before = sorted(tmp_path.rglob("*"))
-    assert check_work(tmp_path) == 0
+    assert check_work(tmp_path / "mine") == 0
     printed = capsys.readouterr().out
     assert "largest: not yet (wrong type or structure)" in printed
     assert find("largest").mistakes[0].message in printed
     assert "total: 0 of 1" in printed
     assert "seed" not in printed
-    put(tmp_path, f"{TENSOR_HOOKS.name}.ipynb", text="x")
-    assert check_work(tmp_path, "01") == 1
+    put(tmp_path, f"mine/{TENSOR_HOOKS.name}.ipynb", text="x")
+    assert check_work(tmp_path / "mine", "01") == 1
     assert "scale_gradient: no score\n    the file could not be read" in capsys.readouterr().out
-    assert [*before, tmp_path / f"{TENSOR_HOOKS.name}.ipynb"] == sorted(tmp_path.rglob("*")), "nothing else is written"
+    assert [*before, tmp_path / f"mine/{TENSOR_HOOKS.name}.ipynb"] == sorted(tmp_path.rglob("*")), (
+        "nothing else is written"
+    )
 
 
 @pytest.mark.slow

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import random
 import sys
 import tempfile
 import time
@@ -13,31 +11,15 @@ from dataclasses import asdict
 import nbformat
 import psutil
 import pytest
-from grading_samples import (
-    EXERCISES,
-    LESSONS,
-    SEED,
-    START,
-    add_cell,
-    answer_in,
-    answer_to,
-    hand_in,
-    helpers_of,
-    key_of,
-    lesson_of,
-    notebook_with,
-    source_under_name,
-    submitted,
-)
-from hostile.classroom import ATTACKS, EXERCISE, HONEST, LESSON, SHORT, write_class
+from grading_samples import EXERCISES, LESSONS, SEED, answer_to, key_of, submitted, variations
+from hostile.classroom import ATTACKS, EXERCISE, HONEST, LESSON, constants_for_the_visible_seed, write_class
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import find
 from course_utils.grading.batch import grade
 from course_utils.grading.evidence import make_task, read_ran
-from course_utils.grading.report import NOT_GRADED, Score, write_pages, write_scores
+from course_utils.grading.report import Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import LocalCrew
 from course_utils.grading.sandbox.fork import ForkEngine
@@ -69,40 +51,17 @@ def others():
     return {(one["pid"], one["create_time"], one["name"]) for one in ours}
 
 
-PATCHES = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\ndef judge(*_): return 'passed'\n"
 PASSED = {
     one.name: asdict(Score("", LESSON.name, one.name, one.points, one.points, "passed", look_by_hand=False, seconds=0))
     for one in LESSON.exercises
 }
-ROUGH = {
-    "record_gradient": "def record_gradient(tensor:\n",
-    EXERCISE: f"\n\ndef {EXERCISE}(tensor, factor):\n    raise RuntimeError('not today')\n",
-    "keep_positive": "import os\n\ndef keep_positive(tensor):\n    os._exit(1)\n",
-    "hook_once": "%time\nfrom collections import OrderedDict\n" + HONEST["hook_once"],
-}
-
-
-def constants_for_the_visible_seed():
-    """An answer to `largest` that knows the inputs everyone sees and what belongs to them."""
-    cases = find("largest").observe(find("largest").reference, VISIBLE_SEED)
-    known = {str(case["inputs"]["tensor"]["value"]["values"]): case["returned"]["value"] for case in cases}
-    return f"def largest(tensor):\n    return {known!r}.get(str(tensor.reshape(-1).tolist()), 0.0)\n"
 
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
     """The class, graded once; what it found, and what it has left."""
     folder, report, temporary = (tmp_path_factory.mktemp(name) for name in ("class", "report", "temporary"))
-    reasons = write_class(folder)
-    mistaken = {one.name: source_under_name(one.mistakes[0].function, one.name) for one in LESSON.exercises}
-    hand_in(folder, "mistaken", LESSON, notebook_with(LESSON, mistaken))
-    hand_in(folder, "rough", LESSON, notebook_with(LESSON, HONEST | ROUGH))
-    hand_in(folder, "constants", START, notebook_with(START, {"largest": constants_for_the_visible_seed()}))
-    patched = notebook_with(START, {"largest": "def largest(tensor):\n    return 0.5\n"})
-    add_cell(patched, PATCHES, at=0)
-    for cell in patched.cells:
-        cell.metadata.tags = [*cell.metadata.get("tags", []), "raises-exception", "nbval-skip"]
-    hand_in(folder, "patches", START, patched)
+    honest = write_class(folder)
     before, running = contents(folder), others()
     temporary.chmod(0o755)
     memory, rows = GradingMemory(None), {}
@@ -123,7 +82,7 @@ def graded(tmp_path_factory):
     assert contents(folder) == before
     for row in found.scores:
         rows.setdefault(row.student, {})[row.exercise] = {**asdict(row), "seconds": 0, "student": ""}
-    return {"rows": rows, "files": reasons, "report": report}
+    return {"rows": rows, "honest": honest, "report": report}
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.name)
@@ -136,37 +95,17 @@ def test_an_attack_gets_its_fair_score_and_the_attackers_other_answers_count(att
     assert graded["rows"][attack.name] | {EXERCISE: 0} == PASSED | {EXERCISE: 0}
 
 
-def test_honest_students_and_odd_files_get_what_is_fair(graded):
-    neighbours = [rows for student, rows in graded["rows"].items() if student.startswith("honest")]
-    assert len(neighbours) >= 3
-    assert neighbours == [PASSED] * len(neighbours)
-    for student, reason in graded["files"].items():
-        rows = graded["rows"][student]
-        if reason:
-            assert all(row["stage"] == NOT_GRADED and row["look_by_hand"] for row in rows.values()), student
-            assert all(reason in row["reason"] for row in rows.values()), (student, rows)
-        else:
-            assert rows == PASSED, student
-
-
-def test_mistakes_get_the_words_of_check_and_one_bad_answer_does_not_cost_the_others(graded):
-    for exercise in LESSON.exercises:
-        row = graded["rows"]["mistaken"][exercise.name]
-        assert (row["points"], row["possible"], row["cause"]) == (0, exercise.points, exercise.mistakes[0].message)
-    rows = graded["rows"]["rough"]
-    assert "your line 1, `def record_gradient(tensor:`, is not Python" in rows["record_gradient"]["sentence"]
-    assert "your line 4, `raise RuntimeError('not today')`, raised" in rows[EXERCISE]["sentence"]
-    assert SHORT["ENDED"] in rows["keep_positive"]["sentence"]
-    assert {name for name in rows if rows[name] == PASSED[name]} == HONEST.keys() - ROUGH.keys() | {"hook_once"}
+def test_honest_students_get_what_is_fair_and_odd_cells_cost_nothing(graded):
+    assert len(graded["honest"]) >= 6
+    assert [graded["rows"][student] for student in graded["honest"]] == [PASSED] * len(graded["honest"])
 
 
 def test_known_inputs_and_patches_in_other_cells_gain_nothing(graded):
     namespace = {}
     exec(constants_for_the_visible_seed(), namespace)
     assert find("largest").check(namespace["largest"], VISIBLE_SEED).passed
-    for student in ("constants", "patches"):
-        row = graded["rows"][student]["largest"]
-        assert (row["points"], row["stage"], row["look_by_hand"]) == (0, "wrong value", False)
+    row = graded["rows"]["sly"]["largest"]
+    assert (row["points"], row["stage"], row["look_by_hand"]) == (0, "wrong value", False)
 
 
 def test_the_report_takes_hostile_text_as_text_and_the_record_holds_evidence_only(graded):
@@ -179,7 +118,7 @@ def test_the_report_takes_hostile_text_as_text_and_the_record_holds_evidence_onl
     record = nbformat.read(graded["report"] / "verdicts.ipynb", as_version=4)
     nbformat.validate(record)
     judged = {(cell.metadata.student, cell.metadata.exercise) for cell in record.cells if cell.cell_type == "code"}
-    assert ("mistaken", EXERCISE) in judged
+    assert ("honest 0", EXERCISE) in judged
     assert ("not Python", EXERCISE) not in judged
     text = (graded["report"] / "verdicts.ipynb").read_text()
     assert str(SEED) not in text
@@ -251,41 +190,6 @@ def test_the_sandbox_says_what_check_says(fork_engine):
     for (name, _, cause), verdict in zip(wanted, verdicts, strict=True):
         assert verdict.outcome, (name, verdict.reason)
         assert (verdict.outcome.passed, verdict.outcome.cause) == (not cause, cause), name
-
-
-NOISE = """\
-%matplotlib inline | !ls | %%time\nx = 1 | %%bash\nls | display(1) | print('hello') | # only a comment | | 1 / 0 |
-this is not Python | raise SystemExit | torch.set_default_dtype(torch.float64) | import torch\ntorch.manual_seed(3)
-"""
-
-
-@st.composite
-def variations(draw):
-    """One of an exercise's right answers, in a notebook in which it is written in a roundabout way."""
-    exercise = draw(st.sampled_from(EXERCISES))
-    function = draw(st.sampled_from([exercise.reference, *exercise.accepted]))
-    helpers = helpers_of(function)
-    above = draw(st.sampled_from(["", "%time", "# look", "display(2)", '"""Text."""']))
-    source = f"{above}\n\n# mine\n{source_under_name(function, exercise.name)}\n# done\n"
-    place = draw(st.sampled_from(["same cell", "cell before", "end of notebook", "one cell each"]))
-    if place == "same cell":
-        source = f"{helpers}\n\n{source}"
-    own_cell = draw(st.booleans())
-    notebook = notebook_with(lesson_of(exercise.name), {} if own_cell else {exercise.name: source})
-    if place == "one cell each":
-        notebook.cells += [nbformat.v4.new_code_cell(ast.unparse(node)) for node in ast.parse(helpers).body]
-    elif place != "same cell":
-        add_cell(notebook, helpers, at=2 if place == "cell before" else len(notebook.cells))
-    if own_cell:
-        add_cell(notebook, source, at=len(notebook.cells))
-    shuffle = random.Random(draw(st.integers(0, 1000)))
-    for text in draw(st.lists(st.sampled_from(NOISE.strip("\n").split(" | ")), max_size=4)):
-        add_cell(notebook, text, at=shuffle.randrange(len(notebook.cells) + 1))
-    if draw(st.booleans()):
-        for cell in notebook.cells:
-            cell.metadata = {}
-            cell.pop("id", None)
-    return answer_in(notebook, exercise.name)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

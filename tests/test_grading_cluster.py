@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
-from grading_samples import START, hand_in, notebook_with
+from grading_samples import START, give
 
 from course_utils.grading.batch import grade
 from course_utils.grading.grade import run
@@ -30,30 +31,24 @@ def cluster():
 
 
 def write_class(folder, students):
-    for number in range(students):
-        hand_in(folder, f"s{number:02}", START, notebook_with(START, {"largest": SLOW}))
+    give(folder, **{f"s{number:02}": SLOW for number in range(students)})
     return find_submissions(folder, {START.name: START})
 
 
 def test_a_lost_workers_submissions_run_again(cluster, tmp_path):
-    hosts = []
+    hosts, bar = [], MagicMock()
 
-    class Bar:
-        """Kills a worker when the first results are there."""
+    def kill_a_worker():
+        if bar.update.call_count == 3:
+            worker = psutil.Process(next(iter(cluster.workers.values())).pid)
+            below = worker.children(recursive=True)
+            hosts.extend(one for one in below if "course_utils.grading.sandbox.host" in one.cmdline())
+            worker.kill()
 
-        done = 0
-
-        def update(self):
-            self.done += 1
-            if self.done == 3:
-                worker = psutil.Process(next(iter(cluster.workers.values())).pid)
-                below = worker.children(recursive=True)
-                hosts.extend(one for one in below if "course_utils.grading.sandbox.host" in one.cmdline())
-                worker.kill()
-
+    bar.update.side_effect = kill_a_worker
     found = write_class(tmp_path, 16)
     with DaskCrew(cluster.scheduler_address, "fork") as crew:
-        graded = grade(found, crew=crew, progress=lambda total: contextlib.nullcontext(Bar()))
+        graded = grade(found, crew=crew, progress=lambda total: contextlib.nullcontext(bar))
     rows = [(row.student, row.points, row.look_by_hand) for row in graded.scores]
     assert rows == [(f"s{number:02}", 1, False) for number in range(16)]
     assert any("isolation: a process for each exercise" in line for line in graded.isolation)

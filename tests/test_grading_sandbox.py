@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from course_utils.exercises.declaration import LESSONS
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.sandbox import linux, walls
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
@@ -76,11 +75,6 @@ def engine(request, outside):
             yield made
 
 
-def is_whole(engine):
-    """Whether the engine has namespaces; the report's line says so."""
-    return "its own processes" in engine.isolation
-
-
 TRY = """
 found = []
 def attempt(what, *arguments, **options):
@@ -134,7 +128,7 @@ def known(outside):
 
 @pytest.mark.parametrize("name", ESCAPES)
 def test_no_answer(name, engine, known):
-    assert run_inside(engine, ESCAPES[name], **known, whole=is_whole(engine)) == []
+    assert run_inside(engine, ESCAPES[name], **known, whole="its own processes" in engine.isolation) == []
 
 
 def test_the_scratch_folder_is_new_for_each_answer_and_has_a_size(engine, outside):
@@ -147,7 +141,7 @@ def test_the_scratch_folder_is_new_for_each_answer_and_has_a_size(engine, outsid
         attempt(lambda: open("file" + str(number), "wb").write(bytes(1_000_000)))
     return sum(map(int, found))
     """
-    if is_whole(engine):
+    if "its own processes" in engine.isolation:
         assert 1_000_000 <= run_inside(engine, fill) <= LIMITS.disk
 
 
@@ -193,32 +187,6 @@ def test_what_is_missing_is_said():
     assert less.words.endswith("MISSING: namespaces (Operation not permitted)")
     assert "network" not in less.words
     assert "MISSING" in KernelEngine().isolation
-
-
-def test_without_namespaces_landlock_hides_the_answers(outside):
-    """What the kernel engine and a platform without namespaces rely on; in a process that cannot undo it."""
-    if not linux.landlock_version():
-        pytest.skip("this kernel has no Landlock")
-    scratch = outside / "scratch"
-    scratch.mkdir()
-    code = """
-import sys
-from pathlib import Path
-from course_utils.grading.sandbox import linux, walls
-scratch, *places = map(Path, sys.argv[1:])
-hidden = [scratch.parent / "report"]
-walls.confine(walls.Isolation(landlock=linux.landlock_version()), walls.Limits(), str(scratch), hidden)
-for path in places:
-    try:
-        path.open("w" if path.name in ("new", "mine") else "r").close()
-        print(path.name)
-    except OSError:
-        pass
-import colorsys  # of the standard library: readable
-"""
-    places = [LESSONS / "lesson_01.py", outside / "report" / "run.json", outside / "new", scratch / "mine"]
-    ran = subprocess.run([sys.executable, "-c", code, scratch, *places], capture_output=True, text=True, check=False)
-    assert (ran.stdout.split(), ran.stderr) == (["mine"], "")
 
 
 def test_a_course_in_the_folder_for_temporary_files_is_seen_from_inside(monkeypatch):

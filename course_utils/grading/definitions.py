@@ -155,8 +155,9 @@ def _bound(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return set().union(*map(_imported, node.names))
     if isinstance(node, ast.Assign):
-        targets = [part for target in node.targets for part in _parts(target)]
-        return {part.id for part in targets} if all(isinstance(part, ast.Name) for part in targets) else set()
+        parts = [part for target in node.targets for part in ast.walk(target)]
+        names = {part.id for part in parts if isinstance(part, ast.Name)}
+        return set() if any(isinstance(part, ast.Attribute | ast.Subscript) for part in parts) else names
     if isinstance(node, ast.AnnAssign) and node.value and isinstance(node.target, ast.Name):
         return {node.target.id}
     if isinstance(node, ast.If | ast.Try):
@@ -165,16 +166,6 @@ def _bound(node: ast.stmt) -> set[str]:
         found = [_bound(one) for one in inner if not isinstance(one, ast.Pass)]
         return set().union(*found) if all(found) else set()
     return set()
-
-
-def _parts(target: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(target, ast.Tuple | ast.List):
-        for element in target.elts:
-            yield from _parts(element)
-    elif isinstance(target, ast.Starred):
-        yield from _parts(target.value)
-    else:
-        yield target
 
 
 def used_names(source: str) -> set[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from grading_samples import TENSOR_HOOKS, hand_in, notebook_with, put, source_under_name
-from nbformat import NotebookNode
+from grading_samples import START, TENSOR_HOOKS, add_cell, hand_in, notebook_with, put, source_under_name
+
+from course_utils.exercises.classroom import VISIBLE_SEED
+from course_utils.exercises.engine import find
 
 EXERCISE = "scale_gradient"
 LESSON = TENSOR_HOOKS
@@ -26,6 +26,9 @@ SHORT = {
 IMPORTS = (
     "import builtins, ctypes, gc, json, os, shutil, signal, socket, subprocess, sys, threading, time\nimport torch\n"
 )
+
+
+EMPTY = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
 
 
 class Attack(NamedTuple):
@@ -69,49 +72,35 @@ ATTACKS = [
 ]
 
 
-def write_class(folder: Path) -> dict[str, str]:
-    """Write a notebook for every attack, honest ones between them, and odd files.
+PATCHES = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\ndef judge(*_): return 'passed'\n"
 
-    Returns for each odd file's student what the reason must say; "" where all answers count in full.
-    """
+
+def constants_for_the_visible_seed():
+    """An answer to `largest` that knows the inputs everyone sees and what belongs to them."""
+    cases = find("largest").observe(find("largest").reference, VISIBLE_SEED)
+    known = {str(case["inputs"]["tensor"]["value"]["values"]): case["returned"]["value"] for case in cases}
+    return f"def largest(tensor):\n    return {known!r}.get(str(tensor.reshape(-1).tolist()), 0.0)\n"
+
+
+def write_class(folder: Path) -> list[str]:
+    """Write a notebook for every attack, honest ones between them, and odd ones; returns whose all answers count."""
     honest = notebook_with(LESSON, HONEST)
     for number, each in enumerate(ATTACKS):
         text = json.dumps(notebook_with(LESSON, HONEST | {EXERCISE: each.source}))
         put(folder, f"{each.name}/{LESSON.name}.ipynb", text=text)
         if number % 20 == 0:
             hand_in(folder, f"honest {number}", LESSON, honest)
-    return _write_files(folder, honest)
-
-
-def _write_files(folder: Path, notebook: NotebookNode) -> dict[str, str]:
-
-    def other(**parts: object) -> bytes:
-        return json.dumps({**notebook, **parts}).encode()
-
-    def more(*sources: str) -> bytes:
-        empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
-        cells = [{**empty, "source": text, "id": f"more-{number}"} for number, text in enumerate(sources)]
-        return other(cells=[*notebook["cells"], *cells])
-
-    spec = {"name": "ir", "display_name": "R", "language": "R"}
+    sly = notebook_with(START, {"largest": constants_for_the_visible_seed()})
+    add_cell(sly, PATCHES, at=0)
+    for cell in sly.cells:
+        cell.metadata.tags = [*cell.metadata.get("tags", []), "raises-exception", "nbval-skip"]
+    hand_in(folder, "sly", START, sly)
     chain = "x0 = 1\n" + "".join(f"x{number} = x{number - 1}\n" for number in range(1, 9000)) + "def f(): return x8999"
-    odd: dict[str, tuple[bytes | Callable[[Path], object], str]] = {
-        "f-deep-code": (more("x = " + "-" * 100_000 + "1"), ""),
-        "f-deep-json": (b"[" * 5_000_000, "nested too deeply"),
-        "f-directory": (Path.mkdir, "is a folder"),
-        "f-many-cells": (more(*[""] * 20_000), ""),
-        "f-many-names": (more(chain), ""),
-        "f-other-language": (other(metadata={"kernelspec": spec, "language_info": {"name": "R"}}), ""),
-        "f-pipe": (os.mkfifo, "not a regular file"),
-        "f-symlink": (lambda path: path.symlink_to("/etc/passwd"), "links are not followed"),
-        "f-two-gigabytes": (lambda path: (path.touch(), os.truncate(path, 2 * 1024**3)), "larger than"),
-    }
-    for student, (content, _) in odd.items():
-        path = folder / student / f"{LESSON.name}.ipynb"
-        path.parent.mkdir()
-        path.write_bytes(content) if isinstance(content, bytes) else content(path)
-    for name in ("f-line\nbreak", "f-up..down", "f-nothing"):
-        (folder / name).mkdir()
-    (folder / "f-link").symlink_to(folder.parent)
-    named = {"f-line\\nbreak": "should have", "f-up..down": "should have", "f-nothing": "no notebook", "f-link": "link"}
-    return {student: reason for student, (_, reason) in odd.items()} | named
+    for name, sources in {
+        "f-deep-code": ["x = " + "-" * 100_000 + "1"],
+        "f-many-cells": [""] * 20_000,
+        "f-many-names": [chain],
+    }.items():
+        more = [{**EMPTY, "source": text, "id": f"more-{number}"} for number, text in enumerate(sources)]
+        put(folder, f"{name}/{LESSON.name}.ipynb", text=json.dumps({**honest, "cells": [*honest["cells"], *more]}))
+    return [place.name for place in folder.iterdir() if place.name.startswith(("honest", "f-"))]
