@@ -54,12 +54,8 @@ def forget(name: str) -> None:
 
 def _without_unused(nodes: list[ast.stmt]) -> list[ast.stmt]:
     while True:
-        used = {
-            part.id
-            for node in nodes
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and part.id != getattr(node, "name", None)
-        }
+        names = ((node, part) for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name))
+        used = {part.id for node, part in names if part.id != getattr(node, "name", None)}
         kept = [node for node in nodes if not _is_private_helper(node) or node.name in used]
         if len(kept) == len(nodes):
             return nodes
