@@ -19,6 +19,7 @@ ABSOLUTE = 1e-6
 Part = tuple[Stage, str, Plain, Plain]
 NOTHING: Plain = {"type": "None"}
 INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"})
+BAD: tuple[Plain, Plain] = ({"type": "state", "value": True}, {"type": "state", "value": False})  # of a side effect
 STAGES = {"state": Stage.WRONG_VALUE, "side effect": Stage.SIDE_EFFECT}  # of the aspects that have one only
 
 
@@ -44,13 +45,13 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     for name, changed in got["changed"].items():
         for aspect in changed:
             if aspect not in expected["changed"].get(name, []):
-                yield _side_effect(CHANGES[aspect].format(name=name))
+                yield Fact("side effect", CHANGES[aspect].format(name=name), *BAD)
     yield from _intended_changes(got["inputs"], expected)
     for setting in got["world"]:
         if setting not in expected["world"]:
-            yield _side_effect(f"your function changed {setting} and did not put it back")
+            yield Fact("side effect", f"your function changed {setting} and did not put it back", *BAD)
     if got["alive"] and not expected["alive"]:
-        yield _side_effect(KEPT_ALIVE)
+        yield Fact("side effect", KEPT_ALIVE, *BAD)
 
 
 CHANGES = {
@@ -67,10 +68,6 @@ KEPT_ALIVE = (
 
 def _state(value: Any) -> Plain:
     return {"type": "state", "value": value}
-
-
-def _side_effect(words: str) -> Fact:
-    return Fact("side effect", words, _state(True), _state(False))
 
 
 def _gradients(mine: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Fact]:
