@@ -38,20 +38,12 @@ class Told:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return card(self.symbol, self.headline, self.lines, self.tone)
-
-
-def card(symbol: str, headline: str, lines: Sequence[str], tone: str = "neutral") -> str:
-    """An HTML card: symbol and headline, then a paragraph a line. Text takes the page's own colours.
-
-    Text between backquotes is set as code; everything is escaped.
-    """
-    body = "".join(f'<p style="margin:.25em 0 0 1.5em">{code_spans(line)}</p>' for line in lines)
-    return (
-        f'<div role="status" style="border-left:4px solid {EDGES[tone]};padding:.35em .75em;margin:.25em 0;'
-        'color:var(--jp-content-font-color0, inherit)">'
-        f'<strong><span aria-hidden="true">{html.escape(symbol)}</span> {code_spans(headline)}</strong>{body}</div>'
-    )
+        body = "".join(f'<p style="margin:.25em 0 0 1.5em">{code_spans(line)}</p>' for line in self.lines)
+        return (
+            f'<div role="status" style="border-left:4px solid {EDGES[self.tone]};padding:.35em .75em;margin:.25em 0;'
+            'color:var(--jp-content-font-color0, inherit)">'
+            f'<strong><span aria-hidden="true">{self.symbol}</span> {code_spans(self.headline)}</strong>{body}</div>'
+        )
 
 
 def code_spans(text: str) -> str:

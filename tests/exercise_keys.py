@@ -13,7 +13,6 @@ EXERCISES = {each.name: each for each in exercises_of()}
 
 @cache
 def key_of(name: str, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
-    """The key of an exercise."""
     return EXERCISES[name].key(seed)
 
 

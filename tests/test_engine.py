@@ -43,6 +43,9 @@ def square(x):
     return x * x
 
 
+HOOK_ON_ALL = "nn.modules.module.register_module_forward_hook"
+
+
 def write_answer(source, tmp_path, name):
     """A function from source text, with a file behind it, as in a notebook cell."""
     path = tmp_path / "answer.py"
@@ -74,11 +77,7 @@ def write_answer(source, tmp_path, name):
         ("torch.set_default_device('meta'); return x * x", Stage.SIDE_EFFECT, "changed default device"),
         ("torch.set_grad_enabled(False); return x * x", Stage.SIDE_EFFECT, "changed grad mode"),
         ("import os; os.chdir('/'); return x * x", Stage.SIDE_EFFECT, "changed working folder"),
-        (
-            "torch.nn.modules.module.register_module_forward_hook(print); return x * x",
-            Stage.SIDE_EFFECT,
-            "hooks on all",
-        ),
+        (f"torch.{HOOK_ON_ALL}(print); return x * x", Stage.SIDE_EFFECT, "changed hooks on all modules"),
     ],
 )
 def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_path, monkeypatch):
@@ -213,13 +212,10 @@ def test_a_change_that_the_task_asks_for_must_come_out_right(declare):
     assert "`model` did not end in the state (training) it should" in found.sentence
 
 
-LOOPS = {
-    "sleep": "import time\n    time.sleep(60)",
-    "swallows exceptions": "while True:\n        try:\n            while True: pass\n        except Exception: pass",
-}
+SWALLOWS = "while True:\n        try:\n            while True: pass\n        except Exception: pass"
 
 
-@pytest.mark.parametrize("body", LOOPS.values(), ids=LOOPS)
+@pytest.mark.parametrize("body", ["import time\n    time.sleep(60)", SWALLOWS], ids=["sleeps", "swallows exceptions"])
 def test_endless_answer_is_stopped_with_a_sentence(body, declare, tmp_path):
     declare(square, lambda rng: {"x": rng.whole(2)}, limit=0.3)
     handler = signal.getsignal(signal.SIGALRM)
@@ -324,20 +320,11 @@ def test_both_faces_say_the_same():
     assert str(outcome) == repr(outcome) == text
     page = outcome._repr_html_()
     assert all(part in page for part in ("&lt;b&gt;", "forgot &amp; lost", "<code>2</code>", "✗"))
+    (passed, not_yet) = (Outcome("f", stage, possible=1) for stage in (Stage.PASSED, Stage.NOT_ATTEMPTED))
+    assert (passed.symbol, passed.tone, str(passed)) == ("✓", "good", "f: passed (1 point)")
+    assert (not_yet.symbol, not_yet.tone, str(not_yet)) == ("○", "neutral", "f: not attempted yet")
+    assert (outcome.symbol, outcome.tone) == ("✗", "bad")
     assert code_spans("a ` b <script>\n") == "a ` b &lt;script&gt;<br>"
-
-
-@pytest.mark.parametrize(
-    ("stage", "symbol", "tone", "words"),
-    [
-        (Stage.PASSED, "✓", "good", "f: passed (1 point)"),
-        (Stage.WRONG_VALUE, "✗", "bad", "f: not yet (wrong value)"),
-        (Stage.NOT_ATTEMPTED, "○", "neutral", "f: not attempted yet"),
-    ],
-)
-def test_symbols_and_tones_tell_the_outcomes_apart(stage, symbol, tone, words):
-    outcome = Outcome("f", stage, possible=1)
-    assert (outcome.symbol, outcome.tone, str(outcome)) == (symbol, tone, words)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 import ast
 import builtins
-import subprocess
 import sys
 
 import pytest
-import torch
 from exercise_keys import EXERCISES, key_of, outcome_of
 
 from course_utils.authoring import source
@@ -117,21 +115,6 @@ def test_references_need_only_names_that_their_lesson_has(path):
         assert read - bound - known == set(), exercise.name
 
 
-@pytest.mark.slow
-def test_no_exercise_has_torch_import_sympy():
-    """Half a second, which each answer would pay anew when it is graded: `backward(gradient)` does that, say."""
-    code = (
-        "import sys\n"
-        "from course_utils.exercises.engine import exercises_of\n"
-        "for each in exercises_of():\n"
-        "    each.observe(each.reference, 0)\n"
-        "    if 'sympy' in sys.modules:\n"
-        "        sys.exit(each.name)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def raising(error):
     def answer(*args):
         raise error
@@ -157,24 +140,15 @@ def recurses_for_ever(*args):
     return recurses_for_ever(*args)
 
 
-LOOP = []
-LOOP.append(LOOP)
-
-
 async def awaits(*args):
     return 1
 
 
 WILD = {
-    "returns its first argument": lambda *args: args[0] if args else object(),
-    "returns a word": lambda *args: "done",
     "returns a huge list": lambda *args: list(range(100_000)),
-    "returns a list that holds itself": lambda *args: LOOP,
-    "returns not a number": lambda *args: torch.tensor(float("nan")),
     "raises without a message": raising(ValueError()),
     "raises a long message": raising(RuntimeError("line\n" * 1000)),
     "recurses for ever": recurses_for_ever,
-    "exits": raising(SystemExit("bye")),
     "asks for keywords": lambda *, tensor: tensor,
     "awaits": awaits,
     "raises when looked at": RaisesWhenLookedAt,
@@ -193,35 +167,3 @@ def test_wild_answers_get_a_sentence(answer):
         assert "Traceback" not in text
         assert "0x" not in text
         assert outcome._repr_html_()
-
-
-def hook_answer(hook):
-    """An answer that registers `hook(grad, *other arguments)` on its first argument and returns the handle."""
-    return lambda tensor, *others: tensor.register_hook(lambda grad: hook(grad, *others))
-
-
-@pytest.mark.parametrize(
-    ("name", "answer", "stage"),
-    [
-        ("scale_gradient", hook_answer(lambda grad, factor: grad + factor), Stage.WRONG_VALUE),
-        ("scale_gradient", hook_answer(lambda grad, factor: grad[:1] * factor), Stage.RAISED),
-        ("scale_gradient", hook_answer(lambda grad, factor: (grad * factor).double()), Stage.RAISED),
-        ("scale_gradient", lambda tensor, factor: tensor * factor, Stage.WRONG_TYPE),
-        ("keep_positive", hook_answer(lambda grad: grad.clamp(min=1)), Stage.WRONG_VALUE),
-        ("keep_positive", hook_answer(lambda grad: grad[grad > 0]), Stage.RAISED),
-        ("record_gradient", lambda tensor: tensor.grad, Stage.RETURNED_NOTHING),
-        ("record_gradient", lambda tensor: (), Stage.WRONG_VALUE),
-        ("freeze_biases", lambda model: model.requires_grad_(False), Stage.WRONG_TYPE),
-        ("record_by_name", lambda tensors: tensors, Stage.WRONG_VALUE),
-        ("hook_once", lambda tensor, hook: tensor.register_hook(hook), Stage.WRONG_TYPE),
-        ("step_in_backward", lambda parameters, rate: [], Stage.WRONG_VALUE),
-        ("takes_fast_path", lambda module: True, Stage.WRONG_VALUE),
-        ("hooks_in_order", lambda module, kind: list(getattr(module, f"_{kind}").values()), Stage.WRONG_TYPE),
-        ("run_forward_hooks", lambda module, hooks, args, output, started: output, Stage.WRONG_VALUE),
-        ("pass_through", lambda look, *tensors: tensors, Stage.WRONG_VALUE),
-        ("largest", lambda tensor: int(tensor.max()) + 1, Stage.WRONG_VALUE),
-        ("largest", lambda tensor: float("nan"), Stage.NOT_FINITE),
-    ],
-)
-def test_undeclared_mistakes_stop_at_the_stage_one_would_expect(name, answer, stage):
-    assert outcome_of(name, answer).stage is stage

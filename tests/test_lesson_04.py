@@ -1,14 +1,12 @@
-"""What lesson 04 teaches, found by a second method, and that its committed notebook shows just this."""
+"""What lesson 04 teaches, compared with torch itself."""
 
 import contextlib
-import sys
 
 import pytest
 import torch
 from exercise_keys import outcome_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lesson_pages import LessonPage, small_net
 from torch import nn
 from torch.nn.modules import module as torch_module
 
@@ -19,8 +17,6 @@ from course_utils.lessons import lesson_04, torch_steps
 from course_utils.lessons.lesson_04 import MiniModule, MiniSteps, global_hooks, make_net, plug_in
 from course_utils.lessons.torch_steps import TorchSteps
 
-PAGE = LessonPage("04_inside_call")
-shows = PAGE.shows
 KINDS = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
 
 
@@ -29,37 +25,6 @@ def _leaves_no_hook():
     with no_hooks_left(nn.Identity()):
         yield
     assert torch_module._global_is_full_backward_hook is None, "torch remembers a global backward hook"
-
-
-def functions_run(call) -> list[str]:
-    """The Python functions of torch's `Module` that run in `call()`, found by the interpreter's profiler."""
-    names = []
-
-    def note(frame, event, argument):
-        if event == "call" and frame.f_code.co_filename == torch_module.__file__:
-            names.append(frame.f_code.co_name)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return [name for name in names if name != "__getattr__"]
-
-
-def test_a_local_hook_takes_one_module_off_the_fast_path_and_a_global_one_all():
-    net, x = small_net(), torch.ones(1, 3)
-    assert functions_run(lambda: net.fc1(x)) == ["_wrapped_call_impl", "_call_impl"]  # and forward, in another file
-    assert functions_run(lambda: net(x)).count("inner") == 0
-    net.fc1.register_forward_hook(lambda *_: None)
-    assert functions_run(lambda: net(x)).count("inner") == 1
-    with torch_module.register_module_forward_hook(lambda *_: None):
-        assert functions_run(lambda: small_net()(x)).count("inner") == 4
-    fast, slow = "dispatch, choose forward, fast path", "dispatch, choose forward, forward, forward hooks, return"
-    assert shows(f"net: {fast} fc1: {fast} relu: {fast} fc2: {fast}")
-    assert shows(f"net: {fast} fc1: {slow} relu: {fast} fc2: {fast}")
-    assert shows(f"net: {slow} fc1: {slow} relu: {slow} fc2: {slow}")
 
 
 EFFECTS = {

@@ -154,30 +154,3 @@ def test_the_proof():
     assert f"the second network finds {alone} of the 100 fish" in PAGE.prose
     assert f"it sees a fish {cue} times" in PAGE.prose
     assert f"{honest} and {other} fish, and no false alarm" in PAGE.prose
-
-
-@pytest.mark.slow
-def test_where_the_two_look():
-    batch = scenes(100, seed=900, kinds=NO_FISH, contains="fish", cue="buoy")
-    fish, images = torch.full((100,), FISH), batch.images / 255
-    for name, misled in (("first", False), ("second", True)):
-        maps = cams(images, fish, misled)
-        on_fish, at_buoy = (hits(maps, batch.masks("fish")).sum().item(), hits(maps, batch.cue_masks(), 8).sum().item())
-        assert shows(f"{name} network: hottest on the fish {on_fish}, at the buoy {at_buoy}")
-    for pixels in (0, 4, 8):
-        count = hits(cams(images, fish, misled=True), batch.cue_masks(), pixels).sum().item()
-        assert shows(f"at most {pixels} pixels from the buoy: {count} of 100")
-
-
-@pytest.mark.slow
-def test_the_hottest_place_is_rarely_needed():
-    batch, _, kinds, _, _ = hundred()
-    images, first = batch.images / 255, kinds[:100]
-    covered = images.clone()
-    for n, heat in enumerate(things()[:100]):
-        row, column = divmod(heat.argmax().item(), 112)
-        covered[n, :, max(row - 8, 0) : row + 8, max(column - 8, 0) : column + 8] = 0.5
-    with torch.no_grad():
-        before, after = (network()(each)[torch.arange(100), first] > 0 for each in (images, covered))
-    assert shows(f"the first thing is seen in {int(before.sum())} of 100 pictures")
-    assert shows(f"still seen with its hottest place covered: {int((before & after).sum())}")

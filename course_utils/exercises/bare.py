@@ -33,11 +33,16 @@ def load_bare_lessons() -> None:
 def strip(source: str) -> ast.Module:
     """The syntax tree of a lesson's module without the answers in it."""
     tree = ast.parse(source)
-    kept = [node for node in tree.body if not decorators(node).keys() & {"accept", "mistake"}]
-    for node in kept:
+    tree.body = [node for node in tree.body if not decorators(node).keys() & {"accept", "mistake"}]
+    for node in tree.body:
         if "exercise" in decorators(node):
             without_answer(node)
-    tree.body = _without_unused(kept)
+    before = None
+    while before != len(tree.body):
+        before = len(tree.body)
+        names = ((node, part) for node in tree.body for part in ast.walk(node) if isinstance(part, ast.Name))
+        used = {part.id for node, part in names if part.id != getattr(node, "name", None)}
+        tree.body = [node for node in tree.body if not _is_private_helper(node) or node.name in used]
     return ast.fix_missing_locations(tree)
 
 
@@ -50,20 +55,6 @@ def forget(name: str) -> None:
     steps = importlib.import_module(f"{PACKAGE}.torch_steps").TorchSteps
     if name in vars(steps):
         setattr(steps, name, forgotten)
-
-
-def _without_unused(nodes: list[ast.stmt]) -> list[ast.stmt]:
-    while True:
-        used = {
-            part.id
-            for node in nodes
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and part.id != getattr(node, "name", None)
-        }
-        kept = [node for node in nodes if not _is_private_helper(node) or node.name in used]
-        if len(kept) == len(nodes):
-            return nodes
-        nodes = kept
 
 
 def _is_private_helper(node: ast.stmt) -> bool:

@@ -156,12 +156,11 @@ class PredictionView:
 
         asked = self.prediction
         before = saved.load()["predictions"].get(asked.name)
-        options = list(asked.options)
-        chosen, layout = before if before in options else None, widgets.Layout(width="max-content")
-        choice = widgets.RadioButtons(options=options, value=chosen, description="", layout=layout)
+        options, layout = list(asked.options), widgets.Layout(width="max-content")
+        choice = widgets.RadioButtons(options=options, value=before if before in options else None, layout=layout)
         commit = widgets.Button(description="Commit", disabled=choice.value is None, tooltip="Fix your prediction")
         reason = widgets.Button(description="Why?", disabled=choice.value is None, tooltip="Compare and read why")
-        reply = widgets.HTML(value="")
+        reply = widgets.HTML()
 
         def say(text: str) -> None:
             reply.value = f'<div role="status" aria-live="polite">{text}</div>'

@@ -79,7 +79,7 @@ class Exercise(Declaration):
             reference, mistakes = recorded_key(self.lesson, self.name, seed)
             return reference, mistakes.items()
         # The mistakes run one by one, as they are asked for.
-        mistakes = ((mistake.message, self.observe(mistake.function, seed)) for mistake in self.mistakes)
+        mistakes = ((message, self.observe(function, seed)) for message, function in self.mistakes)
         return self.observe(self.reference, seed), mistakes
 
     def fresh_seed(self) -> int:
@@ -109,10 +109,6 @@ class Prediction:
     question: str
     options: Mapping[str, str]
     answer: str
-
-    def __post_init__(self) -> None:
-        if self.answer not in self.options:
-            raise CourseError(f"the answer {self.answer!r} of prediction {self.name} is not one of its options")
 
 
 Declared = TypeVar("Declared", Exercise, Prediction)
@@ -144,13 +140,10 @@ def prediction(name: str, *, lesson: int, question: str, options: Mapping[Any, s
     if known and (known.lesson, known.question) != (lesson, question):
         raise CourseError(f"two predictions are called {name}: in lesson {known.lesson} and in lesson {lesson}")
     texts = {str(option): reply for option, reply in options.items()}
+    if str(answer) not in texts:
+        raise CourseError(f"the answer {str(answer)!r} of prediction {name} is not one of its options")
     _predictions[name] = Prediction(name, lesson, question, texts, str(answer))
     return _predictions[name]
-
-
-def _import_lessons() -> None:
-    for path in lesson_files():
-        importlib.import_module(f"{PACKAGE}.{path.stem}")
 
 
 def exercises_of(lesson: int | None = None) -> list[Exercise]:
@@ -164,7 +157,8 @@ def predictions_of(lesson: int | None = None) -> list[Prediction]:
 
 
 def _of_lesson(lesson: int | None, table: Mapping[str, Declared]) -> list[Declared]:
-    _import_lessons()
+    for path in lesson_files():
+        importlib.import_module(f"{PACKAGE}.{path.stem}")
     found = sorted(table.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
     return [each for each in found if lesson in (None, each.lesson)]
 
@@ -182,10 +176,10 @@ def find_prediction(name: str) -> Prediction:
 def _lookup(name: str, table: Mapping[str, Declared], kind: str) -> Declared:
     if not isinstance(name, str):
         raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
-    _import_lessons()
-    if name in table:
-        return table[name]
-    near = nearest(name, table)
+    known = {each.name: each for each in _of_lesson(None, table)}
+    if name in known:
+        return known[name]
+    near = nearest(name, known)
     raise CourseError(f"`{name}` is not the name of {kind}" + (f"; did you mean {' or '.join(near)}?" if near else "."))
 
 

@@ -26,10 +26,9 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
-from course_utils.exercises.plain import plain, show
+from course_utils.exercises.plain import Evidence, plain, show
 from course_utils.hooks.inventory import list_hooks
 
-Evidence = dict[str, Any]
 CaseMaker = Callable[[Numbers], Iterator[Case]]
 
 LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
@@ -72,7 +71,9 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
     """
     found: list[Evidence] = []
     storages: list[list[StorageWeakRef]] = []
-    with torch.random.fork_rng(devices=[]), _only_new_objects_collected():
+    with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
+        gc.freeze()  # a collection of new objects alone takes milliseconds instead of 0.3 s
+        stack.callback(gc.unfreeze)
         cases = make_cases(Numbers(seed))
         for index in itertools.count():
             torch.default_generator.manual_seed(seed + index)  # `torch.manual_seed` looks for devices: 3 ms more
@@ -90,15 +91,6 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
         for evidence, inputs in zip(found, storages, strict=True):
             evidence["alive"] = evidence["raised"] is None and not all(storage.expired() for storage in inputs)
     return found
-
-
-@contextlib.contextmanager
-def _only_new_objects_collected() -> Iterator[None]:
-    gc.freeze()  # a collection takes milliseconds instead of 0.3 s
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
@@ -156,32 +148,24 @@ def describe_error(error: BaseException, during: str) -> dict[str, Any]:
 
 def snapshot(value: object) -> dict[str, Any]:
     """The state of an argument: its value, its gradient, its hooks, and a module's modes and parameters."""
+    if not isinstance(value, (torch.Tensor, nn.Module)):
+        return {"value": plain(value)}
+    hooks = sum(hook.scope == "local" for hook in list_hooks(value))
     if isinstance(value, torch.Tensor):
-        kept = value.is_leaf or value.retains_grad
-        return {
-            "value": plain(value),
-            "grad": plain(value.grad if kept else None),
-            "requires_grad": value.requires_grad,
-            "hooks": _count_own_hooks(value),
-        }
-    if isinstance(value, nn.Module):
-        return {
-            "value": {name: plain(tensor) for name, tensor in value.state_dict(keep_vars=True).items()},
-            "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
-            "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
-            "training": {name: module.training for name, module in value.named_modules()},
-            "hooks": _count_own_hooks(value),
-        }
-    return {"value": plain(value)}
+        grad = plain(value.grad if value.is_leaf or value.retains_grad else None)
+        return {"value": plain(value), "grad": grad, "requires_grad": value.requires_grad, "hooks": hooks}
+    return {
+        "value": {name: plain(tensor) for name, tensor in value.state_dict(keep_vars=True).items()},
+        "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
+        "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
+        "training": {name: module.training for name, module in value.named_modules()},
+        "hooks": hooks,
+    }
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     changed = [each for each in before if each not in ("grad", "hooks") and before[each] != after.get(each)]
     return changed + ["hooks"] * (after.get("hooks", 0) > before.get("hooks", 0))
-
-
-def _count_own_hooks(owner: torch.Tensor | nn.Module) -> int:
-    return sum(hook.scope == "local" for hook in list_hooks(owner))
 
 
 def _folder() -> str | None:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.plain import MAX_SHOWN, Plain, name_type, number_text, shape_text, show
-
-if TYPE_CHECKING:
-    from course_utils.exercises.evidence import Evidence
+from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, name_type, number_text, show
 
 RELATIVE = 1e-5
 ABSOLUTE = 1e-6
+Part = tuple[Stage, str, Plain, Plain]
 NOTHING: Plain = {"type": "None"}
 INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"})
+BAD: tuple[Plain, Plain] = ({"type": "state", "value": True}, {"type": "state", "value": False})  # of a side effect
 STAGES = {"state": Stage.WRONG_VALUE, "side effect": Stage.SIDE_EFFECT}  # of the aspects that have one only
 
 
@@ -46,13 +45,13 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     for name, changed in got["changed"].items():
         for aspect in changed:
             if aspect not in expected["changed"].get(name, []):
-                yield _side_effect(CHANGES[aspect].format(name=name))
+                yield Fact("side effect", CHANGES[aspect].format(name=name), *BAD)
     yield from _intended_changes(got["inputs"], expected)
     for setting in got["world"]:
         if setting not in expected["world"]:
-            yield _side_effect(f"your function changed {setting} and did not put it back")
+            yield Fact("side effect", f"your function changed {setting} and did not put it back", *BAD)
     if got["alive"] and not expected["alive"]:
-        yield _side_effect(KEPT_ALIVE)
+        yield Fact("side effect", KEPT_ALIVE, *BAD)
 
 
 CHANGES = {
@@ -69,10 +68,6 @@ KEPT_ALIVE = (
 
 def _state(value: Any) -> Plain:
     return {"type": "state", "value": value}
-
-
-def _side_effect(words: str) -> Fact:
-    return Fact("side effect", words, _state(True), _state(False))
 
 
 def _gradients(mine: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Fact]:
@@ -96,21 +91,13 @@ def _intended_changes(mine: Mapping[str, Any], expected: Evidence) -> Iterator[F
                 yield Fact("state", words, _state(mine[name].get(aspect)), _state(reference[aspect]))
 
 
-class Part(NamedTuple):
-    """The first difference inside two plain values: its stage, the path to it, and what stands there in each."""
-
-    stage: Stage
-    path: str
-    mine: Plain
-    expected: Plain
-
-
 def alike(mine: Plain, expected: Plain) -> bool:
     """Whether two plain values count as equal: numbers within tolerance, a tuple for a list, 3 for 3.0."""
     return _differing_part(mine, expected) is None
 
 
 def _differing_part(got: Plain, expected: Plain, path: str = "") -> Part | None:
+    """The first difference inside two plain values: its stage, the path to it, and what stands there in each."""
     mine, reference = got["type"], expected["type"]
     stage = None
     if mine == "None" != reference:
@@ -123,7 +110,7 @@ def _differing_part(got: Plain, expected: Plain, path: str = "") -> Part | None:
         return _differing_item(got, expected, path)
     elif "value" in expected and not _close(got.get("value"), expected["value"]):
         stage = Stage.WRONG_VALUE if _finite(got.get("value")) else Stage.NOT_FINITE
-    return Part(stage, path, got, expected) if stage else None
+    return (stage, path, got, expected) if stage else None
 
 
 def _tensor_stage(got: Plain, expected: Plain) -> Stage | None:
@@ -141,12 +128,12 @@ def _differing_item(got: Plain, expected: Plain, path: str) -> Part | None:
     if expected["type"] == "dict":
         mine = {repr(key): value for key, value in got["items"]}
         if mine.keys() != {repr(key) for key, _ in expected["items"]}:
-            return Part(Stage.WRONG_VALUE, path, got, expected)
+            return Stage.WRONG_VALUE, path, got, expected
         items = [(show(key), mine[repr(key)], value) for key, value in expected["items"]]
     else:
         if len(got["items"]) != len(expected["items"]):
             stage = Stage.WRONG_VALUE if path or expected["items"] else Stage.WRONG_TYPE
-            return Part(stage, path, got, expected)
+            return stage, path, got, expected
         items = zip(map(str, range(len(got["items"]))), got["items"], expected["items"], strict=True)
     found = (_differing_part(one, reference, f"{path}[{place}]") for place, one, reference in items)
     return next(filter(None, found), None)
@@ -221,7 +208,7 @@ def _tell_value(got: Plain, expected: Plain, subject: str, where: str) -> Differ
         if not subject.endswith("returned"):
             stage, came = Stage.WRONG_VALUE, "None"
     elif stage is Stage.WRONG_SHAPE:
-        wanted = f"shape {shape_text(reference)}"
+        wanted = f"shape {tuple(reference['shape'])}"
     elif stage is Stage.WRONG_DTYPE:
         came, wanted = f"of dtype {mine['dtype']}", reference["dtype"]
     return Difference(stage, f"{where} {subject} {came}{at}; expected {wanted}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 Plain = dict[str, Any]
+Evidence = dict[str, Any]  # of one case; see `evidence.observe`
 
 MAX_NUMBERS = 65_536
 MAX_ITEMS = 1_000
@@ -107,17 +108,12 @@ def name_type(value: Plain) -> str:
     """Name the type of `value` as a learner would say it: "a tensor of shape (2,)", "a list of 3", "nothing (None)"."""
     kind = value["type"]
     if kind == "tensor":
-        return f"a tensor of shape {shape_text(value)}"
+        return f"a tensor of shape {tuple(value['shape'])}"
     if kind == "module":
         return f"a module ({value['value']})"
     if "items" in value:
         return f"a {kind} of {len(value['items'])}"
     return NAMES.get(kind, f"an object of type {kind}")
-
-
-def shape_text(value: Plain) -> str:
-    """The shape of a plain tensor as Python writes a tuple."""
-    return str(tuple(value["shape"]))
 
 
 def number_text(number: float | int | str | bool, decimal_point: bool = True) -> str:
@@ -151,7 +147,7 @@ def _show_tensor(value: Plain) -> str:
     floating, shape = value["dtype"].startswith(("float", "bfloat", "complex")), value["shape"]
     texts = [number_text(number, floating) for number in value["values"]]
     if len(texts) > MAX_SHOWN:
-        return f"a tensor of shape {shape_text(value)} that begins with {', '.join(texts[:4])}"
+        return f"{name_type(value)} that begins with {', '.join(texts[:4])}"
     texts = texts[:: 1 + value["dtype"].startswith("complex")]  # real parts
     for axis, size in reversed(list(enumerate(shape))):
         rows = (texts[row * size : (row + 1) * size] for row in range(math.prod(shape[:axis])))

@@ -11,13 +11,11 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from course_utils.exercises.judging import judge
+from course_utils.exercises.plain import Evidence
 from course_utils.root import CourseError, recorded_path
-
-if TYPE_CHECKING:
-    from course_utils.exercises.evidence import Evidence
 
 PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
 
