@@ -17,7 +17,7 @@ from course_utils.exercises.judging import behaves_alike, first_difference
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
 from course_utils.root import CourseError
-from course_utils.show import code_spans
+from course_utils.show import CAUTION, GOOD, NEUTRAL, code_spans
 
 
 @pytest.fixture(autouse=True)
@@ -321,9 +321,9 @@ def test_both_faces_say_the_same():
     page = outcome._repr_html_()
     assert all(part in page for part in ("&lt;b&gt;", "forgot &amp; lost", "<code>2</code>", "✗"))
     (passed, not_yet) = (Outcome("f", stage, possible=1) for stage in (Stage.PASSED, Stage.NOT_ATTEMPTED))
-    assert (passed.symbol, passed.tone, str(passed)) == ("✓", "good", "f: passed (1 point)")
-    assert (not_yet.symbol, not_yet.tone, str(not_yet)) == ("○", "neutral", "f: not attempted yet")
-    assert (outcome.symbol, outcome.tone) == ("✗", "bad")
+    assert (passed.symbol, passed.edge, str(passed)) == ("✓", GOOD, "f: passed (1 point)")
+    assert (not_yet.symbol, not_yet.edge, str(not_yet)) == ("○", NEUTRAL, "f: not attempted yet")
+    assert (outcome.symbol, outcome.edge) == ("✗", CAUTION)
     assert code_spans("a ` b <script>\n") == "a ` b &lt;script&gt;<br>"
 
 
