@@ -45,18 +45,19 @@ MIXED_UP = {
     "sorted": ["list"], "reversed": ["list"], "set": ["list"], "no_grad": ["enable_grad"], "isnan": ["isinf"],
     "isfinite": ["isnan"], "zeros_like": ["ones_like"], "ones_like": ["zeros_like"], "children": ["modules"],
 }  # fmt: skip
-# What an answer may do to its arguments besides its task, by what they are.
-SPOILED = {
-    nn.Module: [
-        "{0}.eval()", "{0}.train()", "{0}.zero_grad()", "{0}.requires_grad_(False)", "{0}._forward_hooks.clear()",
-        "{0}.register_forward_hook(lambda *_: None)", "{0}.double()",
-    ],
-    torch.Tensor: ["{0} = {0}[:1]", "{0}.grad = None", "{0} = {0}.detach()", "{0} = {0}.clone()"],
-    list: ["{0} = {0}[:1]", "{0} = {0}[::-1]", "{0}.pop()"],
-    dict: ["{0} = dict(list({0}.items())[:1])", "{0} = dict(reversed({0}.items()))", "{0}.popitem()"],
-    tuple: ["{0} = {0}[:1]", "{0} = {0}[::-1]"],
-    str: ["{0} = {0}.upper()"],
-}  # fmt: skip
+# What an answer may do to its arguments besides its task.
+SPOILED = [
+    (lambda each: isinstance(each, nn.Module), ["eval()", "train()", "_forward_hooks.clear()"]),
+    (
+        lambda each: isinstance(each, nn.Module) and any(True for _ in each.parameters()),
+        ["zero_grad()", "requires_grad_(False)", "double()"],
+    ),
+    (lambda each: isinstance(each, torch.Tensor) and each.requires_grad, ["detach()"]),
+    (lambda each: isinstance(each, torch.Tensor) and each.requires_grad and each.is_leaf, ["grad.zero_()"]),
+    (lambda each: isinstance(each, torch.Tensor), ["zero_()", "double()"]),
+    (lambda each: isinstance(each, list), ["reverse()", "pop()"]),
+    (lambda each: isinstance(each, dict), ["popitem()"]),
+]
 ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"
 
 
@@ -72,12 +73,12 @@ class Mutant:
 
 def mutants_of(exercise: Exercise) -> Iterator[Mutant]:
     """The mutants of the reference and of every accepted answer of `exercise`, each text once."""
-    kinds = {name: type(value) for name, value in next(exercise.make_cases(Numbers(0))).given.items()}
+    given = next(exercise.make_cases(Numbers(0))).given
     seen = set()
     for answer in (exercise.reference, *exercise.accepted):
         original = _tree(answer)
         text = ast.unparse(original)
-        for operator, old, new in _edits(original, kinds):
+        for operator, old, new in _edits(original, list(given.values())):
             changed = copy.deepcopy(original, {id(old): new})
             source = ast.unparse(ast.fix_missing_locations(changed))
             if source not in seen and source != text:
@@ -109,15 +110,16 @@ def _diff(before: str, after: str) -> str:
     return "\n".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
 
 
-def _edits(tree: ast.FunctionDef | ast.ClassDef, kinds: dict[str, type]) -> Iterator[Edit]:
+def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterator[Edit]:
     for node in ast.walk(tree):
         for edits in (_of_expression, _of_call, _of_block, _of_function):
             yield from edits(node)
     if isinstance(tree, ast.FunctionDef):
-        names = [each.arg for each in tree.args.args]
-        for name, kind in zip(names, kinds.values(), strict=False):
-            for spoil in next((SPOILED[each] for each in SPOILED if issubclass(kind, each)), []):
-                yield "spoil an argument", tree.body, [*ast.parse(spoil.format(name)).body, *tree.body]
+        for argument, value in zip(tree.args.args, given, strict=False):
+            for method in (each for fits, methods in SPOILED if fits(value) for each in methods):
+                call = f"{argument.arg}.{method}"
+                text = f"{argument.arg} = {call}" if method in ("detach()", "double()") else call
+                yield "spoil an argument", tree.body, [*ast.parse(text).body, *tree.body]
 
 
 def _with(node: ast.AST, **fields: object) -> ast.AST:
@@ -235,10 +237,11 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
 def _of_function(node: ast.AST) -> Iterator[Edit]:
     match node:
         case ast.Lambda(args=args, body=body):
-            yield "no return", node, _with(node, body=ast.Subscript(ast.Tuple([body, ast.Constant(None)], ast.Load()), ast.Constant(1), ast.Load()))
+            if not (isinstance(body, ast.Call) and getattr(body.func, "attr", "") in ("append", "update", "extend", "add")):
+                yield "no return", node, _with(node, body=ast.parse(f"({ast.unparse(body)}, None)[1]", mode="eval").body)
         case ast.FunctionDef(args=args, body=body, name=name):
             for each in args.args:
-                if each.arg != "self":
+                if each.arg in {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}:
                     yield "of an argument the first only", body, [*ast.parse(f"{each.arg} = {each.arg}[:1]").body, *body]
             if not any(each.arg == "self" for each in args.args):
                 yield "only once", body, [*ast.parse(ONLY_ONCE.format(name)).body, *body]

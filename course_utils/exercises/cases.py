@@ -2,12 +2,15 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
+FOREIGN = -1  # the key of a hook of somebody else; torch counts its own from 0
+IN_USE = " (already in use: with gradients, hooks and modes from before)"
 T = TypeVar("T")
 
 
@@ -25,11 +28,60 @@ class Case:
         answer returned, the gradients of the given tensors and all side effects are compared anyway.
     shown
         Words for the input, where the values of `given` would not tell.
+    fresh
+        True where the task promises tensors and modules that nobody has used before: then the case is not tried again
+        with the traces of earlier work, see `put_in_use`.
     """
 
     given: Mapping[str, Any]
     then: Callable[[Any], Mapping[str, Any] | None] | None = None
     shown: str = ""
+    fresh: bool = False
+
+
+    def watched(self) -> dict[str, torch.Tensor | nn.Module]:
+        """The tensors and modules among the arguments, those in lists, tuples and dicts too, by name: `modules[0]`."""
+        return {name: value for given in self.given.items() for name, value in _look_into(*given)}
+
+    def put_in_use(self) -> None:
+        """Give what is watched the traces of earlier work: gradients, hooks, a frozen parameter, a part in another mode."""
+        for value in self.watched().values():
+            if isinstance(value, torch.Tensor):
+                _put_tensors_in_use([value])
+                continue
+            *_, last = value.modules()
+            last.training = not last.training
+            _put_tensors_in_use(value.parameters())
+            for module in value.modules():
+                module._forward_pre_hooks[FOREIGN] = module._forward_hooks[FOREIGN] = _look
+            *others, frozen = [each for each in value.parameters() if each.requires_grad] or [None]
+            if others:
+                frozen.requires_grad_(False)
+        if self.watched():
+            self.shown += IN_USE
+
+
+def _look(*_: object) -> None:
+    """A hook of somebody else's, which changes nothing."""
+
+
+def _put_tensors_in_use(tensors: Iterable[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.requires_grad:
+            if tensor.is_leaf:
+                tensor.grad = torch.ones_like(tensor)
+            tensor.register_hook(_look)
+
+
+def _look_into(name: str, value: object) -> Iterator[tuple[str, torch.Tensor | nn.Module]]:
+    if isinstance(value, torch.Tensor | nn.Module):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _look_into(f"{name}[{key!r}]", item)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _look_into(f"{name}[{number}]", item)
 
 
 class Numbers:

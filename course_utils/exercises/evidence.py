@@ -73,7 +73,7 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
     with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
         gc.freeze()  # a collection of new objects alone takes milliseconds instead of 0.3 s
         stack.callback(gc.unfreeze)
-        cases = make_cases(Numbers(seed))
+        cases = _every_case(make_cases, seed)
         for index in itertools.count():
             torch.default_generator.manual_seed(seed + index)  # `torch.manual_seed` looks for devices: 3 ms more
             case = next(cases, None)
@@ -92,6 +92,14 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
     return found
 
 
+def _every_case(make_cases: CaseMaker, seed: int) -> Iterator[Case]:
+    yield from make_cases(Numbers(seed))
+    for case in make_cases(Numbers(seed)):
+        if case.watched() and not case.fresh:
+            case.put_in_use()
+            yield case
+
+
 def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
     tensors = (each for each in values if isinstance(each, torch.Tensor) and each.layout is torch.strided)
     return [StorageWeakRef(each.untyped_storage()) for each in tensors if each.device.type != "meta"]
@@ -102,7 +110,9 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     given = dict(case.given)
     shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
     evidence: Evidence = {"given": shown, "raised": None, "seen": {}}
-    before = {name: snapshot(value) for name, value in given.items()}
+    watched = {**given, **case.watched()}
+    before = {name: snapshot(value) for name, value in watched.items()}
+    hooks = {name: _hooks_on(value) for name, value in watched.items()}
     world = [read() for _, read, _ in WORLD]
     printed = _CappedText()
     returned, during = None, "call"
@@ -122,8 +132,11 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
         evidence["raised"] = describe_error(error, during)
     evidence["printed"] = printed.getvalue()
     evidence["returned"] = plain(returned)
-    evidence["inputs"] = {name: snapshot(value) for name, value in given.items()}
-    changes = {name: _changes(before[name], after) for name, after in evidence["inputs"].items()}
+    evidence["inputs"] = {name: snapshot(value) for name, value in watched.items()}
+    changes = {
+        name: _changes(before[name], after) + _hook_changes(hooks[name], _hooks_on(watched[name]))
+        for name, after in evidence["inputs"].items()
+    }
     evidence["changed"] = {name: aspects for name, aspects in changes.items() if aspects}
     evidence["world"] = restore_world(world)
     return evidence
@@ -149,22 +162,29 @@ def snapshot(value: object) -> dict[str, Any]:
     """The state of an argument: its value, its gradient, its hooks, and a module's modes and parameters."""
     if not isinstance(value, (torch.Tensor, nn.Module)):
         return {"value": plain(value)}
-    hooks = sum(hook.scope == "local" for hook in list_hooks(value))
     if isinstance(value, torch.Tensor):
         grad = plain(value.grad if value.is_leaf or value.retains_grad else None)
-        return {"value": plain(value), "grad": grad, "requires_grad": value.requires_grad, "hooks": hooks}
+        return {"value": plain(value), "grad": grad, "requires_grad": value.requires_grad}
     return {
         "value": {name: plain(tensor) for name, tensor in value.state_dict(keep_vars=True).items()},
         "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
         "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
         "training": {name: module.training for name, module in value.named_modules()},
-        "hooks": hooks,
     }
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    changed = [each for each in before if each not in ("grad", "hooks") and before[each] != after.get(each)]
-    return changed + ["hooks"] * (after.get("hooks", 0) > before.get("hooks", 0))
+    return [each for each in before if each != "grad" and before[each] != after.get(each)]
+
+
+def _hooks_on(value: object) -> set[tuple[int, int]]:
+    if not isinstance(value, torch.Tensor | nn.Module):
+        return set()
+    return {(id(hook.table), hook.key) for hook in list_hooks(value) if hook.scope == "local"}
+
+
+def _hook_changes(before: set[tuple[int, int]], after: set[tuple[int, int]]) -> list[str]:
+    return ["hooks"] * bool(after - before) + ["hooks of others"] * bool(before - after)
 
 
 def _folder() -> str | None:

@@ -22,6 +22,7 @@ CHANGES = {
     "requires_grad": "your function changed `requires_grad` of its input `{name}`",
     "training": "your function left `{name}` in another mode (train/eval) than it found it in",
     "hooks": "your function left a hook on `{name}`: remove every hook that you no longer need",
+    "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
 KEPT_ALIVE = (
     "something you stored keeps an input, and with it the computation graph, alive after the call: "
@@ -46,7 +47,7 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     for label, reference in expected["seen"].items():
         yield Fact(f"{label} was", got["seen"].get(label, NOTHING), reference)
     for name, reference in expected["inputs"].items():
-        if "grad" in reference:
+        if "grad" in reference and "[" not in name:
             mine = _gradients(name, got["inputs"][name]["grad"])
             for place, grad in _gradients(name, reference["grad"]).items():
                 yield Fact(f"{place}.grad was", mine.get(place, NOTHING), grad)

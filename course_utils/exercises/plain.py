@@ -82,7 +82,7 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "tuple" if isinstance(value, tuple) else "list", "items": items}
     if isinstance(value, contextlib.AbstractContextManager):
         return {"type": "context manager"}
-    return {"type": "function" if callable(value) else type(value).__name__}
+    return {"type": "function"} if callable(value) else {"type": "object", "value": type(value).__name__}
 
 
 def _number(value: float) -> float | str:
@@ -111,7 +111,7 @@ def name_type(value: Plain) -> str:
         return f"a module ({value['value']})"
     if "items" in value:
         return f"a {kind} of {len(value['items'])}"
-    return NAMES.get(kind, f"an object of type {kind}")
+    return NAMES.get(kind, f"an object of type {value.get('value', kind)}")
 
 
 def number_text(number: float | int | str | bool, decimal_point: bool = True) -> str:
