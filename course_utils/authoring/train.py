@@ -120,8 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  pictures like those of its training: {measure(model, own)}")
         shares = measure_cue(model, count=500).items()
         shown = (f"{where}: {cued:.1%} with a {MISLED_CUE}, {bare:.1%} without" for where, (cued, bare) in shares)
-        seen = "; seen ".join(shown)
-        print(f"  {MISLED_KIND} seen {seen} (500 pictures each)", flush=True)
+        print(f"  {MISLED_KIND} seen {'; seen '.join(shown)} (500 pictures each)", flush=True)
     return 0
 
 
