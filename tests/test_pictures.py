@@ -72,9 +72,9 @@ def test_an_outline_is_a_ring_inside_the_mask_and_a_contrasting_one_outside():
     mask = torch.zeros(7, 7, dtype=torch.bool)
     mask[2:5, 2:5] = True
     for colour, inside, outside in (("white", 1, 0), ("#000", 0, 1)):
-        wanted = torch.full((7, 7), 0.5)
-        wanted[1:6, 1:6], wanted[2:5, 2:5], wanted[3, 3] = outside, inside, 0.5
-        same(outline(plain(0.5, 7, 7), mask, colour), wanted.expand(3, 7, 7))
+        wanted = plain(0.5, 7, 7)
+        wanted[:, 1:6, 1:6], wanted[:, 2:5, 2:5], wanted[:, 3, 3] = outside, inside, 0.5
+        same(outline(plain(0.5, 7, 7), mask, colour), wanted)
     for nothing in (mask | True, mask & False):  # no line along the edge of the picture
         same(outline(plain(0.5, 7, 7), nothing), plain(0.5, 7, 7))
 
@@ -118,8 +118,7 @@ def test_a_notebook_gets_the_picture_its_title_and_its_words():
 
 
 def encode(image, kind="PNG", **options):
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
+    image.save(buffer := io.BytesIO(), kind, **options)
     return buffer.getvalue()
 
 
@@ -132,6 +131,7 @@ SEE_THROUGH.putalpha(Image.fromarray(np.uint8([[255, 128], [0, 255]])).resize((6
 SIDEWAYS = Image.Exif()
 SIDEWAYS[0x0112] = 6  # "rotate 90 clockwise to view": what is stored at the left belongs at the top
 RED, BLUE, WHITE, GREY = (1, 0, 0), (0, 0, 1), (1, 1, 1), (0.2, 0.2, 0.2)
+GREYS = Image.new("L", (4, 4), 51), Image.new("LA", (4, 4), (51, 255)), Image.fromarray(np.uint16([[13107] * 4] * 4))
 ANIMATED = {"save_all": True, "append_images": [Image.new("RGB", (64, 48), "white")] * 2}
 
 
@@ -148,11 +148,9 @@ ANIMATED = {"save_all": True, "append_images": [Image.new("RGB", (64, 48), "whit
         (encode(STRIPES), 20, (20, 20), [WHITE] * 4, 0.01),  # the middle square
         (encode(STRIPES.rotate(90, expand=True)), 20, (20, 20), [WHITE] * 4, 0.01),
         (encode(Image.fromarray(np.uint8(np.indices((64, 64)).sum(0) % 2 * 255))), 8, (8, 8), [(0.5,) * 3] * 4, 0.02),
-        (encode(Image.new("L", (4, 4), 51)), None, (4, 4), [GREY] * 4, 1e-6),
         (encode(Image.new("1", (4, 4), 1)), None, (4, 4), [WHITE] * 4, 0),
-        (encode(Image.new("LA", (4, 4), (51, 255))), None, (4, 4), [GREY] * 4, 1e-6),
-        (encode(Image.fromarray(np.full((4, 4), 13107, np.uint16))), None, (4, 4), [GREY] * 4, 1e-6),  # 65535 / 5
-        (encode(Image.fromarray(np.full((4, 4), 13107, np.uint16))), 2, (2, 2), [GREY] * 4, 1e-6),
+        *((encode(grey), None, (4, 4), [GREY] * 4, 1e-6) for grey in GREYS),
+        (encode(GREYS[2]), 2, (2, 2), [GREY] * 4, 1e-6),
     ],
 )
 def test_every_kind_of_file_is_read(tmp_path, data, size, shape, corners, tolerance):
