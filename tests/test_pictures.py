@@ -3,8 +3,6 @@
 import base64
 import io
 import math
-import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -43,9 +41,8 @@ def test_zero_is_centred_and_the_greatest_value_reaches_an_end():
 
 
 def test_colours_are_those_of_the_published_table_and_come_before_the_last_two_dimensions():
-    found = colourise(torch.tensor([[[0.0, 1.0]]] * 2), "viridis")  # from #440154 to #fde725
-    wanted = torch.tensor([[0x44, 0xFD], [0x01, 0xE7], [0x54, 0x25]]) / 255
-    same(found, wanted[None, :, None].expand(2, 3, 1, 2), tolerance=0.003)
+    wanted = torch.tensor([[0x44, 0xFD], [0x01, 0xE7], [0x54, 0x25]]) / 255  # from #440154 to #fde725
+    same(colourise(torch.tensor([[[0.0, 1.0]]] * 2)), wanted[:, None].expand(2, 3, 1, 2), tolerance=0.003)
 
 
 @pytest.mark.parametrize(("opacity", "wanted"), [(0, [0.2, 0.2]), (0.25, [0.15, 0.4]), (1, [0, 1])])
@@ -61,11 +58,10 @@ def test_the_hottest_pixel_gets_a_ring_and_the_mask_a_line():
     heat, mask = torch.zeros(16, 16), torch.zeros(16, 16, dtype=torch.bool)
     heat[8, 4], mask[2:6, 10:14] = 1, True
     bare, ringed, lined = (draw_heat(plain(0.5, 16, 16), heat, **kw) for kw in ({}, {"mark": True}, {"mask": mask}))
-    rows, columns = (bare != ringed).any(0).nonzero().T
-    assert ((rows - 16) ** 2 + (columns - 8) ** 2 <= 10**2).all()
+    changed = (bare != ringed).any(0).nonzero()
+    assert ((changed - torch.tensor([16, 8])) ** 2).sum(1).max() <= 10**2
     same(ringed[:, 16, 8 + 7], [0, 1, 1])  # cyan, at the ring's radius
-    assert (bare != lined).any(0)[2:14, 18:30].any()
-    assert not (bare != lined)[..., :16].any()
+    assert ((bare != lined)[:, 2:14, 18:30].any(), (bare != lined)[..., :16].any()) == (True, False)
 
 
 def test_an_outline_is_a_ring_inside_the_mask_and_a_contrasting_one_outside():
@@ -163,9 +159,8 @@ def test_every_kind_of_file_is_read(tmp_path, data, size, shape, corners, tolera
 
 @pytest.mark.parametrize("side", [7_100, 60_000])  # the second is refused by Pillow itself
 def test_a_file_with_far_too_many_pixels_is_refused_before_it_is_decoded(side):
-    data = b"\x89PNG\r\n\x1a\n"
-    for name, content in ((b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)), (b"IDAT", b"")):
-        data += struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    data = encode(LEFT_RIGHT, "BMP")
+    data = data[:18] + 2 * side.to_bytes(4, "little") + data[26:]  # its width and height
     with pytest.raises(CourseError, match=r"^the picture has .*50,000,000.*: make it smaller first$"):
         read_picture(data)
 
@@ -181,9 +176,8 @@ def test_a_file_that_is_no_picture_or_cannot_be_read_gets_a_sentence_with_its_na
         read_picture(str(tmp_path / "nowhere.png"))
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
+def test_errors_that_a_learner_can_cause_are_said():
+    for call, says in (
         (lambda: normalise(torch.tensor([[0.0, math.nan]])), "1 of 2 values are nan or infinite"),
         (lambda: centre(torch.tensor([[0.0, math.inf]])), "1 of 2 values are nan or infinite"),
         (lambda: colourise(torch.tensor([[-1.0, 1]])), r"in \[0, 1\], got -1 to 1: normalise\(map\) stretches it"),
@@ -196,8 +190,6 @@ def test_a_file_that_is_no_picture_or_cannot_be_read_gets_a_sentence_with_its_na
         (lambda: grid([plain(0), plain(1)], labels=["one"]), "2 pictures need as many labels, got 1"),
         (lambda: draw_heat(plain(0), mark=True), "the hottest pixel of what"),
         (lambda: module.show(plain(0), alt="  \n"), "alt is empty: say in a sentence what the picture shows"),
-    ],
-)
-def test_errors_that_a_learner_can_cause_are_said(call, says):
-    with pytest.raises(CourseError, match=says):
-        call()
+    ):
+        with pytest.raises(CourseError, match=says):
+            call()

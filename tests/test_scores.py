@@ -120,9 +120,8 @@ GRADIENTS, BARE = torch.ones(1, 3, 1, 4), nn.Module()
 BARE.factor = nn.Parameter(torch.ones(1))
 
 
-@pytest.mark.parametrize(
-    ("call", "arguments", "says"),
-    [
+def test_what_cannot_be_scored_gets_a_sentence():
+    for call, arguments, says in (
         (localise, (MAP[0], THING[0]), r"finite floats \(N, H, W\), a single one heatmap\[None\]"),
         (localise, (MAP.long(), THING), "heat maps are finite floats .*got torch.int64"),
         (localise, (MAP / 0, THING), "with 12 nan or infinite values"),
@@ -136,8 +135,6 @@ BARE.factor = nn.Parameter(torch.ones(1))
         (measure_class_sensitivity, (GRADIENTS, GRADIENTS, LEFT, RIGHT[0]), r"bool, got torch.bool \(1, 4\)"),
         (measure_class_sensitivity, (GRADIENTS, 0 * GRADIENTS, LEFT, RIGHT), "picture 0 is 0 on both things"),
         (scores.group_layers, (nn.Sequential(BARE),), r"0 \(Module\) has parameters and no reset_parameters"),
-    ],
-)
-def test_what_cannot_be_scored_gets_a_sentence(call, arguments, says):
-    with pytest.raises(CourseError, match=says):
-        call(*arguments)
+    ):
+        with pytest.raises(CourseError, match=says):
+            call(*arguments)

@@ -122,17 +122,16 @@ def cover(shapes: Sequence[np.ndarray], boxes: np.ndarray) -> list[np.ndarray]:
     offset = np.cumsum(stride * height) - stride * height
 
     (x0, y0), (x1, y1) = start.T, following.T
-    lines0, lines1 = ((y + _LINES // 2 - 1) // _LINES for y in (y0, y1))  # the first line at or below each end
-    first, last = np.minimum(lines0, lines1), np.maximum(lines0, lines1)
-    first = np.maximum(first, top[owner] * _LINES)
-    crossings = np.maximum(np.minimum(last, bottom[owner] * _LINES) - first, 0)
+    lines = (np.stack([y0, y1]) + _LINES // 2 - 1) // _LINES  # the first line at or below each end
+    first, last = np.sort(lines.clip(top[owner] * _LINES, bottom[owner] * _LINES), axis=0)
+    crossings = last - first
 
     edge = np.repeat(np.arange(len(start)), crossings)
     line_number = np.arange(len(edge)) + (first - np.cumsum(crossings) + crossings)[edge]
     down = line_number * (_UNIT // _LINES) + _UNIT // _LINES // 2 - y0[edge]
     x = x0[edge] + (x1 - x0)[edge] * down // (y1 - y0)[edge]
     part = owner[edge]
-    x = np.minimum(np.maximum(x, left[part] * _UNIT), right[part] * _UNIT) - left[part] * _UNIT
+    x = x.clip(left[part] * _UNIT, right[part] * _UNIT) - left[part] * _UNIT
     cell = offset[part] + (line_number // _LINES - top[part]) * stride[part] + x // _UNIT
     sign = np.where(y1 > y0, 1, -1)[edge]
     size = int(offset[-1] + stride[-1] * height[-1])

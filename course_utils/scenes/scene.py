@@ -228,8 +228,13 @@ def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | 
     sprites = _place_things(kinds, sprites, places, size)
 
     chosen = setting.pick(BACKGROUNDS)
-    background = background or chosen
-    canvas = _paint_setting(background, setting, mood, size)
+    background, pencil = background or chosen, Pencil()
+    SETTINGS[background](pencil, setting, mood)
+    high, low, tint = (np.array(colour, np.float32)[:, None, None] for colour in (mood.high, mood.low, mood.tint))
+    down = (np.arange(size, dtype=np.float32) / np.float32(size))[None, :, None]
+    canvas = np.repeat(high + (low - high) * down, size, axis=2)
+    _put(canvas, paint(pencil.parts, scale=size, size=size))
+    canvas *= tint  # and again on all, so that things stand out
     for kind, sprite in zip(kinds, sprites, strict=True):
         _ground(canvas, sprite, drawn.THINGS[kind].stands, background, light)
     return _World(canvas, tuple(sprites), light, background, mood)
@@ -290,16 +295,6 @@ def _place_cue(cue: drawn.Kind, sprite: Sprite, things: Sequence[Sprite], dice: 
         if not hidden:
             break
     return best
-
-
-def _paint_setting(background: str, dice: Dice, mood: Mood, size: int) -> np.ndarray:
-    pencil = Pencil()
-    SETTINGS[background](pencil, dice, mood)
-    down = (np.arange(size, dtype=np.float32) / np.float32(size))[None, :, None]
-    high, low = (np.array(colour, dtype=np.float32)[:, None, None] for colour in (mood.high, mood.low))
-    canvas = np.repeat(high + (low - high) * down, size, axis=2)
-    _put(canvas, paint(pencil.parts, scale=size, size=size))
-    return canvas * np.array(mood.tint, dtype=np.float32)[:, None, None]  # and again on all, so that things stand out
 
 
 def _ground(canvas: np.ndarray, sprite: Sprite, stands: bool, background: str, light: tuple[float, float]) -> None:
