@@ -21,8 +21,7 @@ from course_utils.vision.pictures import read_picture
 
 @pytest.fixture(scope="module")
 def honest():
-    state = torch.get_rng_state()
-    model = load_picture_net()
+    state, model = torch.get_rng_state(), load_picture_net()
     assert torch.equal(torch.get_rng_state(), state)
     return model
 
@@ -110,10 +109,9 @@ def test_scores_are_counted_as_by_hand():
 
 
 def test_logits_are_computed_in_parts_and_the_network_keeps_its_mode(honest):
-    model = copy.deepcopy(honest).train()
+    model, images = copy.deepcopy(honest).train(), scenes(5, seed=12).images
     model.features[1].eval()
     before = [part.training for part in model.modules()]
-    images = scenes(5, seed=12).images
     found = networks.compute_logits(model, images, batch_size=2)
     assert [part.training for part in model.modules()] == before
     assert not found.requires_grad

@@ -87,8 +87,7 @@ def make_edge_net() -> nn.Sequential:
     ramp = torch.tensor([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0]).expand(7, 7)
     kernels = torch.stack([ramp, -ramp, ramp.T, -ramp.T]) / 128  # a power of 2, so that even white gives exactly 0
     net = nn.Sequential(nn.Conv2d(3, 4, 7, padding=3, padding_mode="replicate", bias=False), nn.ReLU())
-    with torch.no_grad():
-        net[0].weight.copy_(kernels[:, None].expand(-1, 3, -1, -1))
+    net[0].load_state_dict({"weight": kernels[:, None].expand(-1, 3, -1, -1)})
     return net.eval()
 
 
