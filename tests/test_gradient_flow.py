@@ -35,10 +35,13 @@ def test_a_hook_is_added_switched_off_and_on_and_removed():
     assert "No hook is registered." in shown(explorer)
 
 
-def test_another_graph_has_its_own_steps_and_tensors_and_leaves_no_widget_behind():
-    explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
-    before = len(controls(explorer))
+def test_another_graph_has_its_own_steps_and_tensors_is_looked_at_once_and_leaves_no_widget_behind(monkeypatch):
+    explorer, look, looks = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1), GradientFlow.look, []
+    before, slider = len(controls(explorer)), control(explorer, "Step")
+    monkeypatch.setattr(GradientFlow, "look", lambda self, **values: looks.append(values) or look(self, **values))
     control(explorer, "Graph").value = "square"
+    assert (len(looks), slider.comm) == (1, None)
+    assert [each.description for each in explorer.widget.children[0].children] == ["Graph", "Step"]
     assert (control(explorer, "Step").max, control(explorer, "Hook on").options) == (4, ("x", "y", "t1", "z"))
     add_hook(explorer, "z", "add 2")
     assert (len(controls(explorer, widgets.ToggleButton)), len(controls(explorer))) == (1, before)
@@ -58,11 +61,11 @@ def test_lines_of_the_learner_and_hooks_that_stay_while_they_are_edited():
 @pytest.mark.parametrize("text", ["w = 2\ny = w *", "", "<script>alert(1)</script>"])
 def test_a_bad_expression_gets_a_sentence_and_the_last_good_graph_still_works(text):
     explorer = GradientFlow("w = 2; y = w * w", step=1)
-    picture = explorer.still_picture
+    picture = explorer.controls["picture"].value
     write(explorer, text)
     assert "That does not work yet" in shown(explorer)
     assert "<script>" not in shown(explorer)
-    assert explorer.still_picture == picture
+    assert explorer.controls["picture"].value == picture
     control(explorer, "Step").value = 2
     assert "w.grad is now 4" in explorer.sentence
     assert "That does not work yet" not in shown(explorer)

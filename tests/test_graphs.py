@@ -71,19 +71,19 @@ def test_numbers_equal_those_of_plain_torch(name):
         leaf = not isinstance(value, torch.Tensor)
         tensors[target] = torch.tensor(value, dtype=torch.float32, requires_grad=True) if leaf else value
     tensors[graph.result].backward()
+    arrived = steps(graph)
     for target, tensor in tensors.items():
         torch.testing.assert_close(graph.nodes[target].tensor, tensor)
-    for node, step in steps(graph).items():
-        if graph.nodes[node].kind == "leaf":
-            torch.testing.assert_close(step.grad, tensors[node].grad, rtol=0, atol=0)
+        if graph.nodes[target].kind == "leaf":
+            torch.testing.assert_close(arrived[target].grad, tensor.grad, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_it_works_with_gradients_switched_off(mode):
-    with mode():
-        graph = parse("w = [1]; y = w * w")
+def test_it_works_with_gradients_switched_off():
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            graph = parse("w = [1]; y = w * w")
+            assert grads(graph) == {"w": [2]}
         assert grads(graph) == {"w": [2]}
-    assert grads(graph) == {"w": [2]}
 
 
 def test_lines_are_python_and_results_without_a_name_get_one():
@@ -110,9 +110,8 @@ def test_lines_are_python_and_results_without_a_name_get_one():
 )
 def test_operators_and_functions(formula, value, gradient):
     graph = parse(f"w = 2; k = [1, 3]; y = {formula}")
-    assert graph.nodes["y"].tensor.item() == pytest.approx(value, rel=1e-4)
-    assert grads(graph)["w"] == pytest.approx(gradient, rel=1e-4)
-    assert all(name in vars(torch) for name in FUNCTIONS)
+    assert (graph.nodes["y"].tensor.item(), grads(graph)["w"]) == pytest.approx((value, gradient), rel=1e-4)
+    assert FUNCTIONS.keys() <= vars(torch).keys()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,6 @@ def test_mistakes_get_pythons_own_message(lines, says):
 def test_numbers_as_text():
     numbers = torch.tensor([[-0.0, 3, 1.5, 999999], [1e6, 1 / 3, -1e-5, float("inf")]])
     assert format_tensor(numbers) == "[[0, 3, 1.5, 999999], [1e+06, 0.3333, -1e-05, inf]]"
-    assert format_tensor(None) == "None"
 
 
 LEAF = "w is a leaf: w.grad is now"
@@ -264,9 +262,8 @@ def test_composite_operations_hand_on_one_part():
 def test_the_picture_says_what_it_shows():
     root = ET.fromstring(draw(Backward(TWO, SIX, 3)))
     texts = [text.text for text in root.findall(".//{*}text")]
-    assert root.get("role") == "img"
+    assert (root.get("role"), root.find("{*}desc").text) == ("img", tell(Backward(TWO, SIX, 3)))
     assert root.find("{*}title").text == "Step 3 of 5: the gradient reaches a" == root.get("aria-label")
-    assert root.find("{*}desc").text == tell(Backward(TWO, SIX, 3))
     assert {"12 (was 2)", "a = w + x", "\N{MULTIPLICATION SIGN}6"} <= set(texts)
     assert texts.count("leaf") == 3  # w, x and the legend
     root = ET.fromstring(draw(Backward(GRAPHS["matrix"], {"d": "flip sign"})))
