@@ -169,9 +169,8 @@ def test_it_opens_at_the_strongest_channel_of_the_last_layer_and_buttons_lead_to
 def test_weights_that_cannot_be_read_are_a_sentence(monkeypatch):
     explorer = FeatureMaps(layer="features.13", channel=3)
     before = explorer.sentence
-    monkeypatch.setattr(
-        feature_maps, "find_maps", Mock(side_effect=WeightsError("alexnet's file is damaged: delete it"))
-    )
+    damaged = WeightsError("alexnet's file is damaged: delete it")
+    monkeypatch.setattr(feature_maps, "find_maps", Mock(side_effect=damaged))
     control(explorer, "Network").value = "alexnet"
     assert control(explorer, "Network").value == "picture_net"
     assert "alexnet&#x27;s file is damaged: delete it" in shown(explorer)

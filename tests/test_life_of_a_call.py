@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import ipywidgets as widgets
 import pytest
 import torch
-from panels import control, controls, shown
+from panels import control, controls, shown, use
 from torch import nn
 
 from course_utils.explorers import LifeOfACall
@@ -112,14 +112,9 @@ def tick(explorer, place, kind, on=True):
     control(explorer, f"{place or 'model'}: {kind}", widgets.Checkbox).value = on
 
 
-def say(explorer, *buttons):
-    for words in buttons:
-        control(explorer, words, widgets.Button).click()
-
-
 def test_it_opens_where_a_lesson_says_saves_nothing_of_the_release_and_steps_between_its_ends():
     explorer = LifeOfACall(hooks=HOOKS, step=-1)
-    say(explorer, "Back", "Next", "Next")
+    use(explorer, "Back", "Next", "Next")
     assert explorer.sentence.startswith("Step 35 of 35. fc1: full backward hook fires")
     explorer = LifeOfACall(hooks=HOOKS, step=13)
     assert explorer.sentence == (
@@ -131,11 +126,11 @@ def test_it_opens_where_a_lesson_says_saves_nothing_of_the_release_and_steps_bet
     assert "The call of fc1: forward. Run forward itself." in explorer.sentence
     assert f"in Module._call_impl of your torch, {torch.__version__}" in shown(explorer)
     control(explorer, "Step").value = 2
-    say(explorer, "Next")
+    use(explorer, "Next")
     assert "The call of the model: fast path, skipped, because its condition does not hold." in explorer.sentence
     box.value = False
     assert explorer.sentence.startswith("Step 2 of 35. The call of the model: choose forward.")
-    say(explorer, "Back", "Back")
+    use(explorer, "Back", "Back")
     assert explorer.sentence.startswith("Step 1 of 35. ")
 
 
@@ -158,7 +153,7 @@ def test_boxes_register_and_remove_hooks_and_what_torch_refuses_is_undone():
     assert "1. the model: full backward hook, 2. global: forward pre-hook." in shown(explorer)
     tick(explorer, "fc2", "legacy backward hook")
     assert "torch refuses" not in shown(explorer)
-    say(explorer, "Remove all")
+    use(explorer, "Remove all")
     assert "Registered, in this order: no hook." in shown(explorer)
     assert control(explorer, "Remove all").disabled
     assert not control(explorer, "fc2: legacy backward hook").value
@@ -170,7 +165,7 @@ def test_predictions_are_compared_with_the_actual_order():
     models = ["global: forward pre-hook, for " + name for name in ("the model", "fc1", "relu", "fc2")]
     right = [*models[:2], "fc1: forward hook", *models[2:], "fc1: full backward hook"]
     for place, words in enumerate(said):
-        say(explorer, words)
+        use(explorer, words)
         actual = f"the next to fire was {right[place]}." if place < 6 else "no hook fires any more."
         assert f"{'Not this time' if place in (3, 7) else 'Right'}: {actual}" in shown(explorer)
     assert explorer.sentence.startswith("Step 35 of 35. ")

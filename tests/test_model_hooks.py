@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import ipywidgets as widgets
 import pytest
 import torch
-from panels import control, controls
+from panels import control, controls, use
 
 from course_utils.explorers import ModelHooks, model_hooks
 from course_utils.explorers.model_hooks import EFFECTS, LOOK, ZERO, module_names, run_with_hooks, tell_hooks
@@ -111,9 +111,7 @@ def test_hooks_are_registered_and_removed_one_by_one_and_all_together():
         return tell_hooks("small net", hooks).sentence
 
     def register(*hook):
-        for description, value in zip(("Hook on", "Kind", "that does"), hook, strict=True):
-            control(explorer, description).value = value
-        control(explorer, "Register").click()
+        use(explorer, *zip(("Hook on", "Kind", "that does"), hook, strict=True), "Register")
 
     first, second = ("relu", "forward hook", ZERO), ("fc2", BACKWARD, LOOK)
     explorer = ModelHooks("small net", [first])

@@ -87,16 +87,12 @@ def run_network(network: str, picture: Scene | Tensor) -> PictureMaps:
             name = call.layer if len(seen[call.layer].calls) == 1 else f"{call.layer} (run {runs[call.layer]})"
             # 0 is what rounding left of a sum that is 0: stretched to full light, it would look like a response.
             layers[name] = torch.where(call.output[0].abs() > NOISE, call.output[0], 0)
-    things = zip(picture.labels, picture.masks.float(), strict=True) if known else ()
-    masks = {kind: pictures.undo_colours(found, found.transform(mask.expand(3, -1, -1)))[0] for kind, mask in things}
-    return PictureMaps(
-        network=network,
-        title=str(picture) if known else "your own picture",
-        image=pictures.undo_colours(found, x),
-        masks={kind: mask > 0.5 for kind, mask in masks.items()},
-        layers=layers,
-        note=found.note.split(":")[0].rstrip(".") + ".",  # without the folder that the weights would be in
-    )
+    masks = {}
+    for kind, mask in zip(picture.labels, picture.masks.float(), strict=True) if known else ():
+        masks[kind] = pictures.undo_colours(found, found.transform(mask.expand(3, -1, -1)))[0] > 0.5
+    title = str(picture) if known else "your own picture"
+    note = found.note.split(":")[0].rstrip(".") + "."  # without the folder that the weights would be in
+    return PictureMaps(network, title, pictures.undo_colours(found, x), masks, layers, note)
 
 
 def numbered_scene(number: int) -> Scene:

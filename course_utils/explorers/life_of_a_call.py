@@ -166,13 +166,13 @@ class CallPicture:
 
     def _list_parts(self) -> list[str]:
         # A warning or an exception has no part of its own: show the call in which it came.
-        anchor = next((i for i in range(len(self.past) - 1, -1, -1) if self.past[i].part is not None), 0)
-        module, parts = self.past[anchor].module, list_parts()
-        call = [moment for moment in self.past[: anchor + 1] if moment.module == module and moment.what == "part"]
+        told, parts = [moment for moment in self.past if moment.part is not None], list_parts()
+        module = told[-1].module
+        call = [moment for moment in told if moment.module == module and moment.what == "part"]
         begin = max(i for i, moment in enumerate(call) if moment.part.name == parts[0])
         reached = {moment.part.name: moment.taken for moment in call[begin:]}
         now = self.moment.part.name if self.moment.part else ""
-        farthest = max((parts.index(name) for name in reached), default=-1)
+        farthest = max(map(parts.index, reached))
         lines = [f"The call of {module or MODEL}"]
         for number, name in enumerate(parts):
             passed = "●" if reached.get(name) else "-"

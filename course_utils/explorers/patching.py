@@ -8,7 +8,7 @@ import ipywidgets as widgets
 import torch
 from torch import Tensor
 
-from course_utils.explorers.grad_cam import LAYERS, NETWORKS, load_network
+from course_utils.explorers.grad_cam import CELL, LAYERS, NETWORKS, load_network
 from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
 from course_utils.vision.networks import MISLED_CUE, MISLED_KIND
@@ -17,7 +17,6 @@ from course_utils.vision.pictures import draw_heat, grid, outline
 from course_utils.vision.saliency import grad_cam, relu, scale_to_unit, upsample
 
 PLACES = 14  # a block is chosen on a grid of 14 x 14, the cells of the last layers
-CELL = SIZE // PLACES  # pixels
 
 
 class Pair(NamedTuple):
