@@ -22,14 +22,13 @@ from course_utils.vision.pictures import draw_strokes, png, put_on_white
 from course_utils.vision.toys import EDGES
 
 VIEW = "application/vnd.jupyter.widget-view+json"
+PNG = png(torch.full((3, 200, 300), 0.2))
+WHITE = "(3, 60, 60) 1.000"
 
 
 def test_words_are_escaped_and_no_problem_has_no_box():
     markup = make_paragraph("<b>x") + make_problem("<b>x") + make_table(["<b>x"], [["<b>x", "<b>x"]], "<b>x")
     assert (markup.count("<b>x"), markup.count("&lt;b&gt;x"), make_problem("")) == (0, 6, "")
-
-
-WHITE = "(3, 60, 60) 1.000"
 
 
 class Upload(Explorer):
@@ -41,9 +40,6 @@ class Upload(Explorer):
 
     def look(self, own):
         return View('<svg width="80"></svg>', "none" if own is None else f"{tuple(own.shape)} {own.mean().item():.3f}")
-
-
-PNG = png(torch.full((3, 200, 300), 0.2))
 
 
 def test_a_picture_is_uploaded_and_left_again():

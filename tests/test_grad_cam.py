@@ -10,11 +10,9 @@ from course_utils.scenes.scene import KINDS, SIZE, scene
 from course_utils.vision.networks import load_picture_net
 from course_utils.vision.saliency import grad_cam, relu, scale_to_unit, upsample
 
-FISH = {"number": 2, "kind": "fish", "layer": "features.16", "buoy": True}
-
 
 def test_the_sentence_tells_the_story_of_the_twin():
-    view = draw_cams(**FISH)
+    view = draw_cams(2, "fish", "features.16", buoy=True)
     assert view.sentence.startswith("Picture 2: a fish and a boat on the water, by day, with a buoy.")
     assert "The honest network answers fish: yes (100%); its map is hottest on the fish, with " in view.sentence
     assert "The misled network answers fish: yes (100%); its map is hottest on the buoy, with " in view.sentence

@@ -25,6 +25,11 @@ OWN = {
 GRAPHS = {name: parse(text) for name, text in (EXAMPLES | OWN).items()}
 TWO, DOT, SQUARE = GRAPHS["two paths"], GRAPHS["dot product"], GRAPHS["square"]
 SIX = {"a": "times 6"}
+LEAF = "w is a leaf: w.grad is now"
+FLOWS = "the gradient [1, 2, 3, 4] flows from o back to z."
+ODD = "a division by 0, the log or root of 0 or less, or an overflow does this"
+PLACE = st.integers(0, 54)  # modulo the number of names so far
+OPERATIONS = st.lists(st.tuples(PLACE, st.sampled_from("+-*"), PLACE), min_size=1, max_size=9)
 
 
 def steps(graph, hooks=()):
@@ -141,11 +146,6 @@ def test_numbers_as_text():
     assert format_tensor(numbers) == "[[0, 3, 1.5, 999999], [1e+06, 0.3333, -1e-05, inf]]"
 
 
-LEAF = "w is a leaf: w.grad is now"
-FLOWS = "the gradient [1, 2, 3, 4] flows from o back to z."
-ODD = "a division by 0, the log or root of 0 or less, or an overflow does this"
-
-
 @pytest.mark.parametrize(
     ("graph", "hooks", "step", "told"),
     [
@@ -232,10 +232,6 @@ def test_nothing_in_a_picture_overlaps_and_nothing_moves(name):
         check_picture(pictures[0])
         check_picture(pictures[-1])
         assert len({str(read_picture(picture)[0]) for picture in pictures}) == 1
-
-
-PLACE = st.integers(0, 54)  # modulo the number of names so far
-OPERATIONS = st.lists(st.tuples(PLACE, st.sampled_from("+-*"), PLACE), min_size=1, max_size=9)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -43,18 +43,11 @@ def test_every_start_and_rule(start, rule):
 
 
 def test_the_unit_is_the_one_that_counts_most():
-    """Silencing it lowers the logit; the gradient says by how much, as the rest of the network is linear from there."""
-    model, picture = load_picture_net(), scene("cat", "boat", seed=3).image[None]
-    channel, row, column = find_unit(model, picture, "features.16", KINDS.index("cat"))
-    drops = []
-    for silenced in [(channel, row, column), (0, 0, 0), (5, 7, 7), (channel, row, column - 3)]:
-
-        def silence(module, args, output, place=silenced):
-            return output.index_put([torch.tensor(each) for each in (0, *place)], torch.tensor(0.0))
-
-        with torch.no_grad(), model.features[16].register_forward_hook(silence):
-            drops.append(-model(picture)[0, KINDS.index("cat")].item())
-    assert drops[0] == max(drops)
+    """The network is linear from there on: a unit adds to the logit its output times the weight of its channel."""
+    model, picture, cat = load_picture_net(), scene("cat", "boat", seed=3).image[None], KINDS.index("cat")
+    with torch.no_grad():
+        counts = model.features((picture - 0.5) / 0.25)[0] * model.classifier.weight[cat][:, None, None]
+    assert counts[find_unit(model, picture, "features.16", cat)] == counts.max() > 0
 
 
 def test_a_unit_sees_no_more_than_its_receptive_field():

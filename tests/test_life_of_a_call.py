@@ -125,8 +125,7 @@ def test_it_opens_where_a_lesson_says_saves_nothing_of_the_release_and_steps_bet
     box.value = True  # the moment is kept
     assert "The call of fc1: forward. Run forward itself." in explorer.sentence
     assert f"in Module._call_impl of your torch, {torch.__version__}" in shown(explorer)
-    control(explorer, "Step").value = 2
-    use(explorer, "Next")
+    use(explorer, ("Step", 2), "Next")
     assert "The call of the model: fast path, skipped, because its condition does not hold." in explorer.sentence
     box.value = False
     assert explorer.sentence.startswith("Step 2 of 35. The call of the model: choose forward.")

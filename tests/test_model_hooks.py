@@ -12,6 +12,7 @@ from course_utils.explorers.model_hooks import EFFECTS, LOOK, ZERO, module_names
 from course_utils.vision.toys import MODELS
 
 BACKWARD = "full backward hook"
+NONE = ["did not finish"]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +58,6 @@ def test_the_callers_modes_make_no_difference_and_stay():
 )  # fmt: skip
 def test_the_sentence_says_who_fires_and_what_changes(model, hooks, sentence):
     assert tell_hooks(model, hooks).sentence == sentence
-
-
-NONE = ["did not finish"]
 
 
 @pytest.mark.parametrize(

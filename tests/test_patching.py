@@ -16,6 +16,7 @@ from course_utils.vision.scores import grow
 
 network = cache(load_picture_net)
 PAIR = tuple(each.image[None] for each in swap_pair(0))
+ALL = {"row": 0, "column": 0, "size": 14}
 
 
 @torch.no_grad()
@@ -103,9 +104,6 @@ def test_output_of_is_a_copy_that_an_inplace_relu_does_not_spoil():
     kept = output_of(network(), "features.15", PAIR[0])
     assert torch.allclose(kept, run_up_to(15, PAIR[0]), atol=1e-5)
     assert (kept < 0).any()
-
-
-ALL = {"row": 0, "column": 0, "size": 14}
 
 
 @pytest.mark.parametrize("number", range(1, len(PAIRS) + 1))

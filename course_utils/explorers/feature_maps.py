@@ -37,6 +37,7 @@ NETWORKS = {
 }
 PICTURES = len(KINDS) * (len(KINDS) - 1)  # one for each pair of things, in both orders
 OWN_SIZE = 224  # of a picture of one's own: what the large networks take
+_BUTTONS = tuple(f"strongest {place}" for place in range(1, pictures.STRONGEST + 1))
 
 
 @dataclass(frozen=True, repr=False, eq=False)  # each is a key for what was drawn of it
@@ -231,9 +232,6 @@ class FeatureMaps(Explorer):
             button = self.controls[name]
             button.layout.display = "none" if channel is None else None
             button.description, button.tooltip = str(channel), f"Show channel {channel}"
-
-
-_BUTTONS = tuple(f"strongest {place}" for place in range(1, pictures.STRONGEST + 1))
 
 
 def _choose_layer(maps: PictureMaps, layer: str) -> widgets.SelectionSlider:

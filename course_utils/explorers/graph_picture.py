@@ -12,6 +12,16 @@ from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, Valu
 from course_utils.explorers.markup import BLUE, MONO, ORANGE, PAGE, draw_fish_hook, draw_picture, draw_text, px
 from course_utils.root import CourseError
 
+TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
+NOTHING_YET, NO_GRADIENT = "not yet", "none"
+MIN_WIDTH = 720  # room for the title and the legend
+TOP, MARGIN, GAP_X, GAP_Y = 46, 40, 44, 20
+PADDING, LINE, HEADER, MARKS = 10, 19, 28, 21
+CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
+LABELS = 64  # the column of words in a card: value, gradient, .grad
+FAINT = 0.55
+MOST_CHARACTERS = 22  # a longer vector continues on the next line
+
 
 class Backward:
     """A backward pass with hooks, stopped after some steps, beside the same pass without hooks.
@@ -36,10 +46,6 @@ class Backward:
     def actions(self, name: str) -> list[str]:
         """What the hooks of a tensor do, in the order of registration."""
         return [action for node, action in self.hooks if node == name]
-
-
-TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
-NOTHING_YET, NO_GRADIENT = "not yet", "none"
 
 
 def tabulate(backward: Backward) -> dict[str, tuple[str, ...]]:
@@ -117,15 +123,6 @@ def _make_title(backward: Backward) -> str:
         return f"Forward is done: {result} = {format_tensor(backward.graph.nodes[result].tensor)}"
     what = f"backward begins at {result}" if step == 1 else f"the gradient reaches {backward.current.node}"
     return f"Step {step} of {last}: {what}{', backward is done' if step == last else ''}"
-
-
-MIN_WIDTH = 720  # room for the title and the legend
-TOP, MARGIN, GAP_X, GAP_Y = 46, 40, 44, 20
-PADDING, LINE, HEADER, MARKS = 10, 19, 28, 21
-CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
-LABELS = 64  # the column of words in a card: value, gradient, .grad
-FAINT = 0.55
-MOST_CHARACTERS = 22  # a longer vector continues on the next line
 
 
 @dataclass(eq=False)

@@ -19,6 +19,12 @@ from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
 MAX_MODULES = 8
 MODEL, GLOBAL, NO_OTHER = "the model", "global", "no hook any more"
+WIDTH, GLOBAL_WIDTH, LEAF_WIDTH = 800, 190, 186
+LINE, PAD, TOP = 18, 10, 40
+RIGHT = 420  # where the list of hooks begins
+MOST_LINES = 16
+SHORT = {"always-called forward hook": "forward hook, always"}
+LEGEND = "► now   ● has fired, or has run   ○ waits   - skipped"
 
 
 @cache
@@ -91,14 +97,6 @@ def show_source(moment: Moment) -> str:
         f'<div tabindex="0" role="region" aria-label="source of the part" style="{frame}">'
         f'<pre style="{look}">' + "\n".join(lines) + "</pre></div>"
     )
-
-
-WIDTH, GLOBAL_WIDTH, LEAF_WIDTH = 800, 190, 186
-LINE, PAD, TOP = 18, 10, 40
-RIGHT = 420  # where the list of hooks begins
-MOST_LINES = 16
-SHORT = {"always-called forward hook": "forward hook, always"}
-LEGEND = "► now   ● has fired, or has run   ○ waits   - skipped"
 
 
 class CallPicture:

@@ -22,6 +22,8 @@ from course_utils.vision.toys import MODELS
 LOOK, ZERO = "look", "replace by zero"
 EFFECTS = {LOOK: "looks", ZERO: "returns zeros"}
 KINDS = ("forward pre-hook", "forward hook", "full backward pre-hook", "full backward hook")  # as a call runs them
+COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
+LINE, PAD, HEAD, TOP = 19, 8, 26, 40
 
 
 class Placement(NamedTuple):
@@ -180,10 +182,6 @@ def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> 
         was = " as without hooks" if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
         words.append(format_tensor(after[0]) + ("" if same else was))
     return f"{told}{begin} is {words[0]}, and the gradient of the input is {words[1]}."
-
-
-COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
-LINE, PAD, HEAD, TOP = 19, 8, 26, 40
 
 
 def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
