@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 # Of the edge of a card, whose words say the same. Middle tones, with a contrast above 3 on JupyterLab's light page and
 # on its dark one; JupyterLab's own colours for warnings and borders have less.
 GOOD, CAUTION, BAD, NEUTRAL = "#388e3c", "#c46a00", "#d84343", "#808080"
-EDGES = {"good": GOOD, "bad": CAUTION, "neutral": NEUTRAL}
 
 
 def widget_bundle(widget: Widget, text: str) -> dict[str, object]:
@@ -29,7 +28,7 @@ class Told:
     headline: str
     lines: Sequence[str]
     symbol: str
-    tone = "neutral"
+    edge = NEUTRAL  # the colour of the card's edge
 
     def __str__(self) -> str:
         return "\n".join([self.headline, *(f"  {line}" for line in self.lines)])
@@ -40,7 +39,7 @@ class Told:
     def _repr_html_(self) -> str:
         body = "".join(f'<p style="margin:.25em 0 0 1.5em">{code_spans(line)}</p>' for line in self.lines)
         return (
-            f'<div role="status" style="border-left:4px solid {EDGES[self.tone]};padding:.35em .75em;margin:.25em 0;'
+            f'<div role="status" style="border-left:4px solid {self.edge};padding:.35em .75em;margin:.25em 0;'
             'color:var(--jp-content-font-color0, inherit)">'
             f'<strong><span aria-hidden="true">{self.symbol}</span> {code_spans(self.headline)}</strong>{body}</div>'
         )

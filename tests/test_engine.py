@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import signal
+import types
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from course_utils.exercises.judging import behaves_alike, first_difference
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
 from course_utils.root import CourseError
-from course_utils.show import code_spans
+from course_utils.show import CAUTION, GOOD, NEUTRAL, code_spans
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +44,11 @@ def square(x):
     return x * x
 
 
-HOOK_ON_ALL = "nn.modules.module.register_module_forward_hook"
-
-
 def write_answer(source, tmp_path, name):
     """A function from source text, with a file behind it, as in a notebook cell."""
     path = tmp_path / "answer.py"
     path.write_text(source)
-    namespace = {"torch": torch}
+    namespace = {"torch": torch, "modules": nn.modules.module}
     exec(compile(path.read_text(), str(path), "exec"), namespace)
     return namespace[name]
 
@@ -77,7 +75,11 @@ def write_answer(source, tmp_path, name):
         ("torch.set_default_device('meta'); return x * x", Stage.SIDE_EFFECT, "changed default device"),
         ("torch.set_grad_enabled(False); return x * x", Stage.SIDE_EFFECT, "changed grad mode"),
         ("import os; os.chdir('/'); return x * x", Stage.SIDE_EFFECT, "changed working folder"),
-        (f"torch.{HOOK_ON_ALL}(print); return x * x", Stage.SIDE_EFFECT, "changed hooks on all modules"),
+        (
+            "modules.register_module_forward_hook(print); return x * x",
+            Stage.SIDE_EFFECT,
+            "changed hooks on all modules",
+        ),
     ],
 )
 def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_path, monkeypatch):
@@ -230,17 +232,10 @@ def test_endless_printing_does_not_fill_the_memory(declare):
     declared = declare(square, lambda rng: {"x": rng.whole(2)})
 
     def answer(x):
-        for _ in range(100):
-            print("x" * 100)
-        return x * x
+        return print(*["x" * 100] * 100) or x * x
 
     assert len(declared.observe(answer, 0)[0]["printed"]) == evidence.MAX_PRINTED == 2000
     assert declared.check(answer, 0).passed, "printing is allowed"
-
-
-class Holder:
-    def scale_gradient(self):
-        """A method that happens to have the name of an exercise."""
 
 
 @pytest.mark.parametrize(
@@ -253,7 +248,7 @@ class Holder:
         ("scale_gradien", "quotes. `scale_gradien` is not the name of an exercise; did you mean scale_gradient"),
         (functools.partial(print, 1), "functools.partial"),
         (print, "did you mean run_to? Keep the name that the answer cell came with"),
-        (Holder().scale_gradient, "is a method"),
+        (types.MethodType(find("scale_gradient").reference, torch), "is a method"),
     ],
 )
 def test_check_of_something_else_says_what_to_give(thing, words):
@@ -299,17 +294,9 @@ def test_same_function_again_is_probably_an_edit_that_was_not_run(tmp_path):
 
 
 def test_answer_made_of_constants_fails_on_fresh_inputs(declare):
-    def double(x):
-        return 2 * x
-
-    declared = declare(double, lambda rng: {"x": rng.integer(1, 10**6)})
-    known = {case["given"]: case["returned"]["value"] for case in declared.observe(double, classroom.VISIBLE_SEED)}
-
-    def answer(x):
-        return known.get(f"x = {x}", 0)
-
-    answer.__name__ = "double"
-    outcome = check(answer)
+    declared = declare(square, lambda rng: {"x": rng.integer(1, 10**6)})
+    known = {case["given"]: case["returned"]["value"] for case in declared.observe(square, classroom.VISIBLE_SEED)}
+    outcome = check(functools.wraps(square)(lambda x: known.get(f"x = {x}", 0)))
     assert outcome.stage is Stage.WRONG_VALUE
     assert "right on the first inputs" in outcome.note
 
@@ -321,9 +308,9 @@ def test_both_faces_say_the_same():
     page = outcome._repr_html_()
     assert all(part in page for part in ("&lt;b&gt;", "forgot &amp; lost", "<code>2</code>", "✗"))
     (passed, not_yet) = (Outcome("f", stage, possible=1) for stage in (Stage.PASSED, Stage.NOT_ATTEMPTED))
-    assert (passed.symbol, passed.tone, str(passed)) == ("✓", "good", "f: passed (1 point)")
-    assert (not_yet.symbol, not_yet.tone, str(not_yet)) == ("○", "neutral", "f: not attempted yet")
-    assert (outcome.symbol, outcome.tone) == ("✗", "bad")
+    assert (passed.symbol, passed.edge, str(passed)) == ("✓", GOOD, "f: passed (1 point)")
+    assert (not_yet.symbol, not_yet.edge, str(not_yet)) == ("○", NEUTRAL, "f: not attempted yet")
+    assert (outcome.symbol, outcome.edge) == ("✗", CAUTION)
     assert code_spans("a ` b <script>\n") == "a ` b &lt;script&gt;<br>"
 
 

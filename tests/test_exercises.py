@@ -1,6 +1,5 @@
 """Every exercise proves itself: right answers pass, each mistake gets its own sentence, a skeleton is not attempted."""
 
-import ast
 import builtins
 import subprocess
 import sys
@@ -8,10 +7,11 @@ import sys
 import pytest
 from exercise_keys import EXERCISES, key_of, outcome_of
 
-from course_utils.authoring import source
 from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.engine import exercises_of, predictions_of, source_of
 from course_utils.exercises.outcome import Stage
+from course_utils.grading.definitions import Names, used_names
+from course_utils.grading.lessons import read_lessons
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 20_261))]
 every_exercise = pytest.mark.parametrize("name", EXERCISES)
@@ -93,27 +93,12 @@ def test_predictions_come_out_as_their_cells_do():
     }
 
 
-def names_of(code):
-    """The names that a piece of code reads, and those that it binds itself."""
-    nodes = list(ast.walk(ast.parse(code)))
-    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    bound |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler))}
-    imports = [alias for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
-    return read, bound | {(alias.asname or alias.name).split(".")[0] for alias in imports}
-
-
-@pytest.mark.parametrize("path", source.sources(), ids=lambda path: path.stem)
-def test_references_need_only_names_that_their_lesson_has(path):
+@pytest.mark.parametrize("lesson", read_lessons(read=read_declarations).values(), ids=lambda lesson: lesson.name)
+def test_references_need_only_names_that_their_lesson_has(lesson):
     """`solution()` shows the reference; pasted into the answer cell, it has to run there."""
-    known = set(dir(builtins))
-    for cell in source.learner(path).cells:
-        if cell.cell_type == "code":
-            known |= names_of(cell.source)[1]
-    for exercise in exercises_of(int(path.stem[:2])):
-        read, bound = names_of(exercise.source)
-        assert read - bound - known == set(), exercise.name
+    for each in lesson.exercises:
+        _, missing = Names(lesson.cells).needed(used_names(each.source), len(lesson.cells), but=each.name)
+        assert missing <= set(dir(builtins)), each.name
 
 
 def raising(error):

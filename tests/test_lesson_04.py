@@ -17,8 +17,6 @@ from course_utils.lessons import lesson_04, torch_steps
 from course_utils.lessons.lesson_04 import MiniModule, MiniSteps, global_hooks, make_net, plug_in
 from course_utils.lessons.torch_steps import TorchSteps
 
-KINDS = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
-
 
 @pytest.fixture(autouse=True)
 def _leaves_no_hook():
@@ -34,7 +32,7 @@ EFFECTS = {
     "full_backward_hook": lambda into, out: tuple(None if each is None else each * 7 for each in into),
 }
 PLACES = ("", "first", "second", "global")
-HOOKS = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(PLACES), st.booleans(), st.booleans()), max_size=8)
+HOOKS = st.lists(st.tuples(*map(st.sampled_from, (list(EFFECTS), PLACES)), st.booleans(), st.booleans()), max_size=8)
 
 
 def play(base, hooks, fails):

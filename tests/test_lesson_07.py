@@ -10,34 +10,26 @@ import torch.nn.functional as F
 from lesson_pages import LessonPage
 from torch import Tensor
 
-from course_utils.scenes.scene import KINDS, SceneBatch, scene, scenes
-from course_utils.vision.networks import PictureNet, load_picture_net
+from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.vision.networks import load_picture_net
 
 PAGE = LessonPage("07_cam_and_grad_cam")
 shows = PAGE.shows
 CAT, FISH = KINDS.index("cat"), KINDS.index("fish")
 NO_FISH = [kind for kind in KINDS if kind != "fish"]
-
-
-@cache
-def network(misled: bool = False) -> PictureNet:
-    return load_picture_net(misled)
+network = cache(load_picture_net)
 
 
 @torch.no_grad()
-def last_maps(images: Tensor, misled: bool = False) -> Tensor:
-    """(N, 96, 14, 14), by calling the network's parts one after the other."""
-    maps = (images - 0.5) / 0.25
-    for module in network(misled).features:
-        maps = module(maps)
-    return maps
+def last_maps(images: Tensor) -> Tensor:
+    """(N, 96, 14, 14), from the network's convolutions alone."""
+    return network().features((images - 0.5) / 0.25)
 
 
 @torch.no_grad()
-def cams(images: Tensor, kinds: Tensor, misled: bool = False) -> Tensor:
+def cams(images: Tensor, kinds: Tensor) -> Tensor:
     """The class activation map of one class for each image, at the images' size, before a ReLU."""
-    weights = network(misled).classifier.weight[kinds]
-    maps = torch.einsum("nc,nchw->nhw", weights, last_maps(images, misled))
+    maps = torch.einsum("nc,nchw->nhw", network().classifier.weight[kinds], last_maps(images))
     return F.interpolate(maps[:, None], images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
 
 
@@ -49,24 +41,6 @@ def hits(maps: Tensor, masks: Tensor, reach: float = 0) -> Tensor:
         places = mask.nonzero().double() - torch.tensor([row, column])
         found.append(bool((places.square().sum(1) <= reach**2).any()))
     return torch.tensor(found)
-
-
-@cache
-def hundred() -> tuple[SceneBatch, Tensor, Tensor, Tensor, Tensor]:
-    """The lesson's pictures, and for each of their 200 things: picture, class, mask, mask of the other thing."""
-    batch = scenes(100, seed=907)
-    pairs = [[k for k in range(len(KINDS)) if labels[k]] for labels in batch.labels.tolist()]
-    index = torch.arange(100).repeat(2)
-    kinds = torch.tensor([pair[0] for pair in pairs] + [pair[1] for pair in pairs])
-    masks = torch.stack([batch.masks(KINDS[kind])[n] for n, kind in zip(index, kinds, strict=True)])
-    others = torch.stack([masks[(n + 100) % 200] for n in range(200)])
-    return batch, index, kinds, masks, others
-
-
-@cache
-def things() -> Tensor:
-    batch, index, kinds, _, _ = hundred()
-    return cams(batch.images[index] / 255, kinds)
 
 
 def test_pencil_examples():
@@ -95,8 +69,10 @@ def test_grad_cam_is_cam_over_196_by_finite_differences():
 
 @pytest.mark.slow
 def test_scores_of_the_last_layer_and_what_its_relu_hides():
-    _, _, _, masks, others = hundred()
-    maps = things()
+    batch, index = (scenes(100, seed=907), torch.arange(100).repeat(2))  # the first things, then the second
+    kinds = batch.labels.nonzero()[:, 1].reshape(100, 2).T.flatten()
+    masks = torch.stack([batch.masks(KINDS[kind])[n] for n, kind in zip(index, kinds, strict=True)])
+    maps, others = cams(batch.images[index] / 255, kinds), masks.roll(100, 0)
     below = sum((heat[other].mean() < 0).item() for heat, other in zip(maps, others, strict=True))
     lowest = hits(-maps, others).sum().item()
     assert shows(f"below 0 in the mean on the other thing: {below} lowest value of all on the other thing: {lowest}")

@@ -2,21 +2,18 @@
 
 import math
 import re
-from functools import cache
 
 import pytest
 import torch
 from lesson_pages import LessonPage
 from torch import Tensor, nn
 
-from course_utils.scenes.scene import KINDS, scenes
+from course_utils.scenes.scene import scenes
 from course_utils.vision.networks import PictureNet, load_picture_net
 from course_utils.vision.toys import ODDS, encode, have_an_accident, make_two_head_block
 
 PAGE = LessonPage("08_hooks_in_practice")
 shows = PAGE.shows
-FISH = KINDS.index("fish")
-NO_FISH = [kind for kind in KINDS if kind != "fish"]
 
 
 def test_values_by_a_pencil():
@@ -53,11 +50,6 @@ def test_the_unit_dies_and_comes_back():
     assert shows("1 step more, without the hook: 1.0")
 
 
-@cache
-def network(misled: bool = False) -> PictureNet:
-    return load_picture_net(misled)
-
-
 @torch.no_grad()
 def relu_outputs(model: PictureNet, images: Tensor) -> dict[str, Tensor]:
     """The ReLUs' outputs, by calling the network's parts one after the other."""
@@ -74,7 +66,7 @@ def test_zeros_and_dead_units_of_the_healthy_and_the_sick_network():
     batch, sick = scenes(50, seed=907), load_picture_net()
     have_an_accident(sick)
     dead = {}
-    for when, model in {"before": network(), "after": sick}.items():
+    for when, model in {"before": load_picture_net(), "after": sick}.items():
         outputs = relu_outputs(model, batch.images / 255)
         with torch.no_grad():
             right = ((model(batch.images / 255) > 0) == batch.labels.bool()).all(1).sum()

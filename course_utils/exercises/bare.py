@@ -5,8 +5,6 @@ out before it is compiled: they are neither in the process's memory nor reachabl
 exercise elsewhere (lesson 04 has torch's own steps of a call), `forget` removes.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import sys
@@ -37,12 +35,14 @@ def strip(source: str) -> ast.Module:
     for node in tree.body:
         if "exercise" in decorators(node):
             without_answer(node)
-    before = None
-    while before != len(tree.body):
-        before = len(tree.body)
+    defined = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    helpers = [node for node in defined if not decorators(node).keys() & {"cases", "exercise"} and node.name[0] == "_"]
+    unused = None
+    while unused != []:
         names = ((node, part) for node in tree.body for part in ast.walk(node) if isinstance(part, ast.Name))
         used = {part.id for node, part in names if part.id != getattr(node, "name", None)}
-        tree.body = [node for node in tree.body if not _is_private_helper(node) or node.name in used]
+        unused = [node for node in tree.body if node in helpers and node.name not in used]
+        tree.body = [node for node in tree.body if node not in unused]
     return ast.fix_missing_locations(tree)
 
 
@@ -55,8 +55,3 @@ def forget(name: str) -> None:
     steps = importlib.import_module(f"{PACKAGE}.torch_steps").TorchSteps
     if name in vars(steps):
         setattr(steps, name, forgotten)
-
-
-def _is_private_helper(node: ast.stmt) -> bool:
-    definition = isinstance(node, ast.FunctionDef | ast.ClassDef)
-    return definition and node.name.startswith("_") and not decorators(node).keys() & {"cases", "exercise"}

@@ -1,7 +1,5 @@
 """The situations that an exercise is tried in, and the numbers they are made of."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a learner calls in a lesson. Nothing here raises: whatever comes in, a sentence comes out."""
 
-from __future__ import annotations
-
 import functools
 import html
 import inspect
@@ -101,8 +99,9 @@ def hint(answer: object) -> Note:
     if isinstance(found, str):
         return Note("hint: no exercise found", (found.replace("check(", "hint("),))
     total = len(found.hints)
-    number = min(saved.of_exercise(found.name)["hints"] + 1, total)
-    saved.note_hint(found.name, number)
+    record = saved.of_exercise(found.name)
+    number = min(record["hints"] + 1, total)
+    saved.save("exercises", found.name, record | {"hints": number})
     way_out = f"The way out: solution({found.name}, now=True)" if has_answers() else "Your instructor has the answers."
     last = f"That was the last hint. {way_out}"
     further = last if number == total else f"Run this again for the next hint, or check({found.name})."
@@ -166,7 +165,7 @@ class PredictionView:
             reply.value = f'<div role="status" aria-live="polite">{text}</div>'
 
         def on_commit(_: object) -> None:
-            saved.note_prediction(asked.name, choice.value)
+            saved.save("predictions", asked.name, choice.value)
             reason.disabled = False
             say(code_spans(f"You said {choice.value}. Run the next cell and compare; then press “Why?”."))
 
@@ -194,7 +193,7 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     if choice is None:
         options = ", ".join(asked.options)
         return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {options}.",))
-    saved.note_prediction(asked.name, choice)
+    saved.save("predictions", asked.name, choice)
     return Note(f"You said {choice}.", (f'Run the next cell and compare; then why("{asked.name}").',))
 
 

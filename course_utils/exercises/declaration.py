@@ -4,8 +4,6 @@ A lesson declares an exercise with `@exercise(lesson=…, points=…, hints=[…
 read as text; `engine.Exercise` says the same, and can be run.
 """
 
-from __future__ import annotations
-
 import ast
 import dis
 import functools

@@ -4,8 +4,6 @@ An exercise is its reference answer, the cases it is tried in, other answers tha
 make, each with the sentence that helps. `check`, hints, solutions, the grader and the engine's own tests follow.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

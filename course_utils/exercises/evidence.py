@@ -3,9 +3,8 @@
 `observe` runs an answer in one case and notes everything a hook can do. It draws no conclusions; see `judging`.
 """
 
-from __future__ import annotations
-
 import contextlib
+import functools
 import gc
 import io
 import itertools
@@ -104,7 +103,7 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
     evidence: Evidence = {"given": shown, "raised": None, "seen": {}}
     before = {name: snapshot(value) for name, value in given.items()}
-    world = World()
+    world = [read() for _, read, _ in WORLD]
     printed = _CappedText()
     returned, during = None, "call"
     try:
@@ -126,7 +125,7 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     evidence["inputs"] = {name: snapshot(value) for name, value in given.items()}
     changes = {name: _changes(before[name], after) for name, after in evidence["inputs"].items()}
     evidence["changed"] = {name: aspects for name, aspects in changes.items() if aspects}
-    evidence["world"] = world.restore()
+    evidence["world"] = restore_world(world)
     return evidence
 
 
@@ -177,41 +176,34 @@ def _set_device(device: torch.device) -> None:
     torch.set_default_device(None if device.type == "cpu" else device)  # None is the CPU, without a mode that slows
 
 
-class World:
-    """The settings of torch that an answer could change for everyone, and the hooks that it could leave everywhere."""
+def _refill(table: dict[Any, Any], before: dict[Any, Any]) -> None:
+    table.clear()
+    table.update(before)
 
-    SETTINGS = (
-        ("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-        ("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
-        ("number of threads", torch.get_num_threads, torch.set_num_threads),
-        ("deterministic algorithms", torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-        ("default device", torch.get_default_device, _set_device),
-        ("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-        ("working folder", _folder, os.chdir),
-    )
-    GLOBAL_HOOKS = tuple(
-        table
-        for name, table in vars(nn.modules.module).items()
-        if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
-    )
 
-    def __init__(self) -> None:
-        self._settings = [read() for _, read, _ in self.SETTINGS]
-        self._hooks = [(table, dict(table)) for table in self.GLOBAL_HOOKS]
+# What an answer could change for everyone: settings, and hooks on all modules; how each is read, and how it is set.
+WORLD = [
+    ("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    ("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
+    ("number of threads", torch.get_num_threads, torch.set_num_threads),
+    ("deterministic algorithms", torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    ("default device", torch.get_default_device, _set_device),
+    ("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    ("working folder", _folder, os.chdir),
+]
+WORLD += [
+    ("hooks on all modules", table.copy, functools.partial(_refill, table))
+    for name, table in vars(nn.modules.module).items()
+    if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
+]
 
-    def restore(self) -> list[str]:
-        """Put everything back; return the names of what was different, sorted."""
-        changed = set()
-        for table, before in self._hooks:
-            if table.keys() - before.keys():
-                changed.add("hooks on all modules")
-            table.clear()
-            table.update(before)
-        for (name, read, write), before in zip(self.SETTINGS, self._settings, strict=True):
-            if read() != before:
-                changed.add(name)
-                write(before)
-        return sorted(changed)
+
+def restore_world(before: list[Any]) -> list[str]:
+    """Put everything in `WORLD` back; return the names of what was different, sorted."""
+    changed = [(name, write, was) for (name, read, write), was in zip(WORLD, before, strict=True) if read() != was]
+    for _, write, was in changed:
+        write(was)
+    return sorted({name for name, _, _ in changed})
 
 
 class _CappedText(io.StringIO):

@@ -4,8 +4,6 @@ Works on plain data alone, so that a judge can do it in a process in which no le
 counts, and `alike` when two values count as equal; everything else is words.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,41 +17,6 @@ ABSOLUTE = 1e-6
 Part = tuple[Stage, str, Plain, Plain]
 NOTHING: Plain = {"type": "None"}
 INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"})
-BAD: tuple[Plain, Plain] = ({"type": "state", "value": True}, {"type": "state", "value": False})  # of a side effect
-STAGES = {"state": Stage.WRONG_VALUE, "side effect": Stage.SIDE_EFFECT}  # of the aspects that have one only
-
-
-class Fact(NamedTuple):
-    """One thing that counts in a case: the aspect it belongs to, its words, and its value here and in the reference."""
-
-    aspect: str
-    words: str
-    mine: Plain
-    expected: Plain
-
-
-def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
-    """Everything that counts in one case, in the order in which it is judged.
-
-    The aspects are "raised", "returned", "seen", "gradient", "side effect", "input" and "state".
-    """
-    yield Fact("raised", "raised", *(_state(case["raised"] and case["raised"]["type"]) for case in (got, expected)))
-    yield Fact("returned", "your function returned", got["returned"], expected["returned"])
-    for label, reference in expected["seen"].items():
-        yield Fact("seen", f"{label} was", got["seen"].get(label, NOTHING), reference)
-    yield from _gradients(got["inputs"], expected["inputs"])
-    for name, changed in got["changed"].items():
-        for aspect in changed:
-            if aspect not in expected["changed"].get(name, []):
-                yield Fact("side effect", CHANGES[aspect].format(name=name), *BAD)
-    yield from _intended_changes(got["inputs"], expected)
-    for setting in got["world"]:
-        if setting not in expected["world"]:
-            yield Fact("side effect", f"your function changed {setting} and did not put it back", *BAD)
-    if got["alive"] and not expected["alive"]:
-        yield Fact("side effect", KEPT_ALIVE, *BAD)
-
-
 CHANGES = {
     "value": "your function changed its input `{name}` in place",
     "requires_grad": "your function changed `requires_grad` of its input `{name}`",
@@ -66,29 +29,56 @@ KEPT_ALIVE = (
 )
 
 
+class Fact(NamedTuple):
+    """One thing that counts in a case: words, the value here and in the reference, and the stage if it has just one."""
+
+    words: str
+    mine: Plain
+    expected: Plain
+    stage: Stage | None = None
+
+
+def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
+    """Everything that counts in one case, in the order in which it is judged."""
+    raised = (_state(case["raised"] and case["raised"]["type"]) for case in (got, expected))
+    yield Fact("raised", *raised, Stage.RAISED)
+    yield Fact("your function returned", got["returned"], expected["returned"])
+    for label, reference in expected["seen"].items():
+        yield Fact(f"{label} was", got["seen"].get(label, NOTHING), reference)
+    for name, reference in expected["inputs"].items():
+        if "grad" in reference:
+            mine = _gradients(name, got["inputs"][name]["grad"])
+            for place, grad in _gradients(name, reference["grad"]).items():
+                yield Fact(f"{place}.grad was", mine.get(place, NOTHING), grad)
+    for name, changed in got["changed"].items():
+        for aspect in changed:
+            if aspect not in expected["changed"].get(name, []):
+                yield _side_effect(CHANGES[aspect].format(name=name))
+    for name, changed in expected["changed"].items():
+        mine, reference = got["inputs"][name], expected["inputs"][name]
+        for aspect in changed:
+            if aspect in ("requires_grad", "training"):
+                words = f"`{name}` did not end in the state ({aspect}) it should"
+                yield Fact(words, _state(mine.get(aspect)), _state(reference[aspect]), Stage.WRONG_VALUE)
+            elif aspect == "value" and "type" in reference["value"]:  # of a tensor, not of a module
+                yield Fact(f"afterwards `{name}` was", mine["value"], reference["value"])
+    for setting in got["world"]:
+        if setting not in expected["world"]:
+            yield _side_effect(f"your function changed {setting} and did not put it back")
+    if got["alive"] and not expected["alive"]:
+        yield _side_effect(KEPT_ALIVE)
+
+
 def _state(value: Any) -> Plain:
     return {"type": "state", "value": value}
 
 
-def _gradients(mine: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[Fact]:
-    for name, reference in expected.items():
-        grad = reference.get("grad", {})
-        if "type" in grad:  # of a tensor; else those of a module's parameters
-            yield Fact("gradient", f"{name}.grad was", mine[name]["grad"], grad)
-        else:
-            for key, one in grad.items():
-                yield Fact("gradient", f"{name}.{key}.grad was", mine[name]["grad"].get(key, NOTHING), one)
+def _side_effect(words: str) -> Fact:
+    return Fact(words, _state(True), _state(False), Stage.SIDE_EFFECT)
 
 
-def _intended_changes(mine: Mapping[str, Any], expected: Evidence) -> Iterator[Fact]:
-    for name, changed in expected["changed"].items():
-        reference = expected["inputs"][name]
-        if "value" in changed and "type" in reference["value"]:
-            yield Fact("input", f"afterwards `{name}` was", mine[name]["value"], reference["value"])
-        for aspect in ("requires_grad", "training"):
-            if aspect in changed:
-                words = f"`{name}` did not end in the state ({aspect}) it should"
-                yield Fact("state", words, _state(mine[name].get(aspect)), _state(reference[aspect]))
+def _gradients(name: str, grad: Mapping[str, Any]) -> Mapping[str, Plain]:  # of a tensor, or of a module's parameters
+    return {name: grad} if "type" in grad else {f"{name}.{key}": one for key, one in grad.items()}
 
 
 def alike(mine: Plain, expected: Plain) -> bool:
@@ -161,10 +151,10 @@ def first_difference(got: Sequence[Evidence], expected: Sequence[Evidence], name
     for mine, reference in zip(got, expected, strict=False):
         where = f"for {reference['given']}" if reference["given"] else "in the first case"
         fact = next((fact for fact in facts(mine, reference) if not alike(fact.mine, fact.expected)), None)
-        if fact and fact.aspect == "raised":
+        if fact and fact.stage is Stage.RAISED:
             return _tell_error(mine, reference, where, name)
-        if fact and fact.aspect in STAGES:
-            return Difference(STAGES[fact.aspect], f"{where} {fact.words}")
+        if fact and fact.stage:
+            return Difference(fact.stage, f"{where} {fact.words}")
         if fact:
             return _tell_value(fact.mine, fact.expected, fact.words, where)
     if len(got) < len(expected):

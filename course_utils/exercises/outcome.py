@@ -4,12 +4,10 @@
 meaning, never colour alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 
-from course_utils.show import Told
+from course_utils.show import CAUTION, GOOD, NEUTRAL, Told
 
 
 class Stage(str, Enum):
@@ -63,8 +61,7 @@ class Outcome(Told):
             return "check: nothing was checked"
         if self.passed:
             return f"{self.exercise}: passed ({self.points} point{'s' * (self.points != 1)})"
-        attempted = self.stage is not Stage.NOT_ATTEMPTED
-        return f"{self.exercise}: {f'not yet ({self.stage})' if attempted else 'not attempted yet'}"
+        return f"{self.exercise}: {'not attempted yet' if self.symbol == '○' else f'not yet ({self.stage})'}"
 
     @property
     def lines(self) -> list[str]:
@@ -81,6 +78,6 @@ class Outcome(Told):
         return "○" if self.stage in (Stage.NOT_ATTEMPTED, Stage.NOT_AN_EXERCISE) else "✗"
 
     @property
-    def tone(self) -> str:
-        """The colour of the card's edge: "good", "bad" or "neutral". The words say the same."""
-        return {"✓": "good", "✗": "bad", "○": "neutral"}[self.symbol]
+    def edge(self) -> str:
+        """The colour of the card's edge. The words say the same."""
+        return {"✓": GOOD, "✗": CAUTION, "○": NEUTRAL}[self.symbol]

@@ -7,7 +7,6 @@ learner's own objects survives. Each value is a dict with its `type`; a tensor k
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import re
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ MAX_ITEMS = 1_000
 MAX_DEPTH = 8
 MAX_TEXT = 2_000
 MAX_SHOWN = 12  # numbers of a tensor, items of a list
+GENERATORS = ("generator", "coroutine", "async_generator")
 LISTS = {"deque", "dict_keys", "dict_values"}  # count as lists
 
 NAMES = {
@@ -34,9 +34,9 @@ NAMES = {
     "str": "a string",
     "handle": "a hook's handle",
     "tensor without numbers": "a tensor whose numbers cannot be read (on the meta device, or sparse)",
-    "generator": "a generator (the function uses `yield` or `async`; use `return`)",
     "function": "a function",
     "context manager": "a context manager",
+    **dict.fromkeys(GENERATORS, "a generator (the function uses `yield` or `async`; use `return`)"),
 }
 
 
@@ -70,8 +70,6 @@ def plain(value: object, depth: int = 0) -> Plain:
         return _plain_tensor(value)
     if isinstance(value, RemovableHandle):
         return {"type": "handle"}
-    if inspect.isgenerator(value) or inspect.iscoroutine(value) or inspect.isasyncgen(value):
-        return {"type": "generator"}
     if isinstance(value, nn.Module):
         return {"type": "module", "value": type(value).__name__}
     if isinstance(value, Mapping):
@@ -129,10 +127,10 @@ def show(value: Plain) -> str:
     kind = value["type"]
     if kind == "tensor":
         return _show_tensor(value)
-    if kind in {"int", "bool", "None", "float"}:
-        return number_text(value["value"]) if kind == "float" else str(value.get("value"))
-    if kind == "str":
-        return repr(value["value"])
+    if kind == "float":
+        return number_text(value["value"])
+    if kind in {"int", "bool", "None", "str"}:
+        return repr(value.get("value"))
     if "items" not in value:
         return name_type(value)
     shown = value["items"][:MAX_SHOWN]

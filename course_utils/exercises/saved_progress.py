@@ -4,8 +4,7 @@ It is written only in a folder that carries the mark of a learner's copy, and ne
 `COURSE_PROGRESS=off`. Elsewhere progress is remembered until the kernel ends.
 """
 
-from __future__ import annotations
-
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -15,7 +14,6 @@ from course_utils.root import write_whole
 
 MARKER = ".course-work"
 FILE = "progress.json"
-PARTS = ("exercises", "predictions")
 NOTHING = {"attempts": 0, "passed": False, "hints": 0}
 
 _in_memory: dict[str, dict[str, Any]] = {}
@@ -31,25 +29,24 @@ def location() -> Path | None:
 
 def load() -> dict[str, dict[str, Any]]:
     """All progress: `{"exercises": {name: {...}}, "predictions": {name: choice}}`. A damaged file counts as empty."""
-    path, found = location(), _in_memory
-    if path:
+    found: Any = _in_memory
+    if path := location():
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             found = {}
     parts = found if isinstance(found, dict) else {}
-    return {name: dict(part) if isinstance(part := parts.get(name), dict) else {} for name in PARTS}
+    names = ("exercises", "predictions")
+    return {name: dict(part) if isinstance(part := parts.get(name), dict) else {} for name in names}
 
 
-def _save(section: str, name: str, value: Any) -> None:
-    progress, path = load(), location()  # read anew each time: two kernels may write
+def save(section: str, name: str, value: Any) -> None:
+    """Remember the record of one of the exercises, or the choice in one of the predictions."""
+    progress = load()  # read anew each time: two kernels may write
     progress[section][name] = value
-    try:
-        if path:
-            write_whole(path, json.dumps(progress, indent=1, sort_keys=True))
-            return
-    except OSError:  # a read-only or full disk: the lesson goes on, the tick is remembered until the kernel ends
-        pass
+    if path := location():
+        with contextlib.suppress(OSError):  # a read-only or full disk: the lesson goes on
+            return write_whole(path, json.dumps(progress, indent=1, sort_keys=True))
     _in_memory.update(progress)
 
 
@@ -63,14 +60,4 @@ def of_exercise(name: str) -> dict[str, Any]:
 def note_attempt(name: str, passed: bool) -> None:
     """Count an attempt; once passed stays passed."""
     before = of_exercise(name)
-    _save("exercises", name, before | {"attempts": before["attempts"] + 1, "passed": before["passed"] or passed})
-
-
-def note_hint(name: str, count: int) -> None:
-    """Remember how many hints have been read."""
-    _save("exercises", name, of_exercise(name) | {"hints": count})
-
-
-def note_prediction(name: str, choice: str) -> None:
-    """Remember a committed prediction."""
-    _save("predictions", name, choice)
+    save("exercises", name, before | {"attempts": before["attempts"] + 1, "passed": before["passed"] or passed})

@@ -11,8 +11,6 @@ code cell, looked for
 The first that is more than the empty skeleton counts. Nothing of a notebook runs here.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -112,10 +110,7 @@ def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> AnswerP
 
 
 def _candidates(name: str, cells: list[Cell], lasting_id: str | None) -> Iterator[tuple[int, DEFINES | None]]:
-    """Where the answer may be, best first: the cell's number and the definition, or None where the cell does not parse.
-
-    A cell may come more than once.
-    """
+    """Where the answer may be, best first; without a node where the cell does not parse. A cell may come twice."""
     ids = Counter(cell.id for cell in cells)
     numbers = [
         *(number for number, cell in enumerate(cells) if cell.id == lasting_id and ids[cell.id] == 1),

@@ -1,12 +1,10 @@
 """All steps in a row: submissions to scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nbformat
 
@@ -17,15 +15,11 @@ from course_utils.grading.evidence import Key, Observed, make_keys, make_task, r
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import Score, score
 from course_utils.grading.resume import GradingMemory
-from course_utils.grading.sandbox.crew import LocalCrew, choose_engine
+from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew, choose_engine
 from course_utils.grading.sandbox.tasks import Limits, Ran
 from course_utils.grading.submissions import Submission, printable, read_submission
-from course_utils.grading.verdict import Item, Verdict, compare, judge_answer, make_verdict_notebook
+from course_utils.grading.verdict import Comparer, Item, Verdict, compare, judge_answer, make_verdict_notebook
 from course_utils.root import CourseError
-
-if TYPE_CHECKING:
-    from course_utils.grading.sandbox.crew import DaskCrew
-    from course_utils.grading.verdict import Comparer
 
 STOPPED = "the grading was stopped before this was run"
 

@@ -5,19 +5,14 @@ submission, and what the submission has lost, from the lesson itself. What a not
 imported from where it is now (see `old_imports`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.answers import find_answer
 from course_utils.grading.definitions import Cell, Names, first_line, text_of, used_names
+from course_utils.grading.lessons import Lesson
 from course_utils.grading.old_imports import renew_imports
-
-if TYPE_CHECKING:
-    from course_utils.exercises.declaration import Declaration
-    from course_utils.grading.lessons import Lesson
 
 
 @dataclass(frozen=True)

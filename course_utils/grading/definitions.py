@@ -9,8 +9,6 @@ definition up to there or, if there is none, the first one after. Names that a d
 way, from where it stands; what a function or class uses, from the answer's cell too, because its body runs only then.
 """
 
-from __future__ import annotations
-
 import ast
 import bisect
 import contextlib
@@ -135,12 +133,9 @@ def definitions_in(cells: Iterable[Cell]) -> list[Definition]:
 
 
 def _define(node: ast.stmt, source: str) -> Iterator[tuple[set[str], str]]:
-    if isinstance(node, ast.Import):
+    if isinstance(node, ast.Import | ast.ImportFrom):
         for alias in node.names:
-            yield _imported(alias), ast.unparse(ast.Import([alias]))
-    elif isinstance(node, ast.ImportFrom):
-        for alias in node.names:
-            yield _imported(alias), ast.unparse(ast.ImportFrom(node.module, [alias], node.level))
+            yield _imported(alias), ast.unparse(type(node)(**vars(node) | {"names": [alias]}))
     elif names := _bound(node):
         yield names, text_of(node, source)
 

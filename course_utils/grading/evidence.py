@@ -5,8 +5,6 @@ that `RECORD` describes, and nothing more. It becomes what is known of the answe
 outcome where the answer kept the run from ending, or why a person has to look.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import hmac
@@ -15,20 +13,18 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.plain import Evidence
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import CollectedAnswer, collect_answers
 from course_utils.grading.lessons import Lesson
+from course_utils.grading.sandbox import kernel
 from course_utils.grading.sandbox.tasks import BLAMED, EVIDENCE, MISTAKES, TOO_LONG, Limits, Ran, Task
 from course_utils.root import CourseError, has_answers
-
-if TYPE_CHECKING:
-    from course_utils.exercises.evidence import Evidence
-    from course_utils.grading.sandbox.kernel import Execution, Seat
 
 MAX_CHARACTERS = 32 * 1024 * 1024
 MAX_CASES = 200
@@ -221,7 +217,7 @@ def make_keys(
     wanted: Sequence[tuple[Lesson, Collection[str]]],
     secret: int,
     limits: Limits | None = None,
-    seat: Seat | None = None,
+    seat: kernel.Seat | None = None,
 ) -> dict[str, Key]:
     """The key of exercises by name: the answered edition, collected as any submission, run by papermill.
 
@@ -251,20 +247,18 @@ def _make_key(evidence: Iterable[Evidence], mistakes: Iterable[tuple[str, Iterab
 
 
 def _run_key(
-    answers: Sequence[CollectedAnswer], secret: int, limits: Limits, seat: Seat | None = None
+    answers: Sequence[CollectedAnswer], secret: int, limits: Limits, seat: kernel.Seat | None = None
 ) -> dict[str, Key]:
-    from course_utils.grading.sandbox.kernel import execute, make_notebook
-
     tasks = [make_task(answer, secret) for answer in answers]
     modules = sorted({f"course_utils.lessons.lesson_{answer.exercise.lesson:02}" for answer in answers})
-    notebook = make_notebook(tasks, setup="\n".join(f"import {module}" for module in modules), mistakes=True)
+    notebook = kernel.make_notebook(tasks, setup="\n".join(f"import {module}" for module in modules), mistakes=True)
     seeds = {task.exercise: task.seed for task in tasks}
     seconds = limits.submission * len(modules)
-    executed = execute(notebook, seeds, limits.submission, time.monotonic() + seconds, seat)
+    executed = kernel.execute(notebook, seeds, limits.submission, time.monotonic() + seconds, seat)
     return {answer.exercise.name: _read_key(answer, executed) for answer in answers}
 
 
-def _read_key(answer: CollectedAnswer, executed: Execution) -> Key:
+def _read_key(answer: CollectedAnswer, executed: kernel.Execution) -> Key:
     name = answer.exercise.name
     evidence, mistakes = (executed.displayed.get((kind, name), []) for kind in (EVIDENCE, MISTAKES))
     if answer.outcome:

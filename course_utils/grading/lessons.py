@@ -4,8 +4,6 @@ The grader needs of an exercise only what its declaration says (`exercises.decla
 need not import torch, which takes longer than grading ten notebooks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@
 Lessons of today import from today's places, so a new edition needs lines here only for what it has moved.
 """
 
-from __future__ import annotations
-
 import ast
 
 from course_utils.grading.definitions import Cell, read_cell

@@ -21,8 +21,6 @@ A student's page tells what the learner's own `check` would: how far each answer
 cause, and a hint to read again. It holds no reference answer, no seed, and nothing about anybody else.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import io
@@ -108,10 +106,6 @@ def by_student(scores: Sequence[Score]) -> dict[str, list[Score]]:
     return found
 
 
-def _earned(rows: Sequence[Score]) -> tuple[int, int]:
-    return sum(row.points for row in rows), sum(row.possible for row in rows)
-
-
 def table(scores: Sequence[Score]) -> str:
     """A line for each student with the points for each lesson and in all, and a line for each thing to look at."""
     lessons = sorted({row.lesson for row in scores if row.exercise})
@@ -126,7 +120,9 @@ def table(scores: Sequence[Score]) -> str:
 
 
 def _points(rows: Sequence[Score]) -> str:
-    return "{} of {}".format(*_earned(rows)) if any(row.exercise for row in rows) else "-"
+    if not any(row.exercise for row in rows):
+        return "-"
+    return f"{sum(row.points for row in rows)} of {sum(row.possible for row in rows)}"
 
 
 def _notes(scores: Sequence[Score]) -> list[str]:

@@ -6,8 +6,6 @@ come from is there too while a grading is not complete. The next one has another
 reports for which inputs their answers failed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -9,8 +9,6 @@ The layouts, by the place of a notebook in the folder (or zip):
 Links are not followed. Everything found has an entry, with a reason in words where it is no submission.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import os

@@ -3,8 +3,6 @@
 Results come as they are ready; a submission of a lost worker goes to another one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -4,8 +4,6 @@ The children of `host` call `observe_answer`; the notebooks that `kernel` makes 
 conclusions and knows no right answer's results; whatever goes wrong becomes part of the evidence.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import json

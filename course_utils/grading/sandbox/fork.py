@@ -1,7 +1,5 @@
 """The fork engine: a child process for each exercise, in a sandbox, in milliseconds. Linux only; see `host`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -10,8 +10,6 @@ thread and never ran a multi-threaded operation of torch, because the children o
 when it has written its record to a pipe; then all that it has started is killed. Nothing here knows a key.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -163,7 +161,6 @@ class Host:
                 if pid == 0:
                     self._be_child(task, limits, scratch, write)
             os.close(write)
-            status = 0
             try:
                 text, ended = self._receive(read, pid, limits, start, scratch)
             finally:
@@ -243,10 +240,7 @@ class Host:
         return not self._isolation.root and _folder_bytes(scratch) > limits.disk
 
     def _end(self, pid: int, first: int) -> int:
-        if first:
-            os.kill(first, signal.SIGKILL)
-        else:
-            os.kill(pid, signal.SIGKILL)
+        os.kill(first or pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
         if first:
             os.waitpid(first, 0)

@@ -110,11 +110,14 @@ def execute(
     The cell of an exercise is stopped after `exercise_seconds`, and any cell at `deadline` (of `time.monotonic`). The
     kernel is a new process or, if there is one, in the `seat`.
     """
+    from unittest import mock
+
     import nbformat
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
+    from course_utils.authoring.build import kernel_environment
     from course_utils.authoring.source import KERNELSPEC
 
     def seconds_left(cell: NotebookNode) -> int:
@@ -129,7 +132,8 @@ def execute(
         (folder / "empty").mkdir()
         (folder / "runtime").mkdir(mode=0o700)
         nbformat.write(notebook, folder / "in.ipynb")
-        with _kernel_environment(folder), _quiet():
+        environment = {**kernel_environment(folder), "JUPYTER_RUNTIME_DIR": str(folder / "runtime")}
+        with mock.patch.dict(os.environ, environment), _quiet():
             try:
                 papermill.execute_notebook(
                     folder / "in.ipynb",
@@ -181,20 +185,6 @@ def _read_execution(path: Path, ended: str) -> Execution:
 def _purpose(cell: dict) -> tuple[str, str]:
     purpose, _, exercise = cell["metadata"].get("purpose", "").partition(":")
     return purpose, exercise
-
-
-@contextlib.contextmanager
-def _kernel_environment(folder: Path) -> Iterator[None]:
-    from course_utils.authoring import build
-
-    before = dict(os.environ)
-    os.environ.update(build.kernel_environment(folder))
-    os.environ["JUPYTER_RUNTIME_DIR"] = str(folder / "runtime")
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextlib.contextmanager

@@ -4,8 +4,6 @@ Each function raises `OSError` with the kernel's own words where the platform re
 `walls`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

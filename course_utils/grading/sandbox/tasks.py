@@ -1,7 +1,5 @@
 """What goes into a sandbox and what comes out of it: plain values, the same for every engine and every machine."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ rights, Landlock, seccomp. What a platform refuses to `enter` is in the line of 
 although it was promised keeps the answer from running.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -50,17 +48,15 @@ class Isolation:
     @property
     def words(self) -> str:
         """The line of the report."""
-        parts = ["a process for each exercise, deadlines, limits on memory, disk and processes"]
-        if self.namespaces:
-            parts.append("its own processes, network (none), file system (read-only, without answers)")
-        if self.user:
-            parts.append("a user without rights")
-        if self.landlock:
-            parts.append(f"Landlock {self.landlock}")
-        if self.seccomp:
-            parts.append("seccomp")
+        parts = {
+            "a process for each exercise, deadlines, limits on memory, disk and processes": True,
+            "its own processes, network (none), file system (read-only, without answers)": self.namespaces,
+            "a user without rights": self.user,
+            f"Landlock {self.landlock}": self.landlock,
+            "seccomp": self.seccomp,
+        }
         lacking = f"; MISSING: {'; '.join(self.lacking)}" if self.lacking else ""
-        return f"isolation: {', '.join(parts)}{lacking}"
+        return f"isolation: {', '.join(part for part, there in parts.items() if there)}{lacking}"
 
 
 def enter_namespaces() -> Isolation:
@@ -110,10 +106,7 @@ def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
 
 
 def _free_user(isolation: Isolation) -> int:
-    """A user id that no other sandbox of this machine has, if this process may give it to its children.
-
-    It is the first of `LANES`.
-    """
+    """The first of `LANES` user ids that no other sandbox here has; 0 if this process may not give them to children."""
     wanted = FIRST_USER + int.from_bytes(os.urandom(4), "big") % (USERS - LANES)
     mapped = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
     if not any(first <= wanted and wanted + LANES <= first + count for first, _, count in mapped):
