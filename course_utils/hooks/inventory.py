@@ -58,10 +58,10 @@ def list_hooks(owner: nn.Module | Tensor) -> list[FoundHook]:
     hooks on an optimizer, on a graph's node, and `retain_grad()`. Raises `TypeError` for anything else.
     """
     if isinstance(owner, Tensor):
-        return _hooks_in("", "local", owner, _TENSOR_TABLES)
+        return list(_hooks_in("", "local", owner, _TENSOR_TABLES))
     if not isinstance(owner, nn.Module):
         raise TypeError(f"hooks are listed for an nn.Module or a Tensor, got {type(owner).__name__}")
-    found = _hooks_in("", "global", torch_module, _GLOBAL_TABLES)
+    found = list(_hooks_in("", "global", torch_module, _GLOBAL_TABLES))
     for name, module in owner.named_modules():
         found += _hooks_in(name, "local", module, _TABLES)
     for name, tensor in (*owner.named_parameters(), *owner.named_buffers()):
@@ -69,16 +69,14 @@ def list_hooks(owner: nn.Module | Tensor) -> list[FoundHook]:
     return found
 
 
-def _hooks_in(owner: str, scope: str, holder: Any, tables: dict[str, str]) -> list[FoundHook]:
+def _hooks_in(owner: str, scope: str, holder: Any, tables: dict[str, str]) -> Iterator[FoundHook]:
     full = getattr(holder, "_global_is_full_backward_hook" if scope == "global" else "_is_full_backward_hook", None)
-    found = []
     for kind, attribute in tables.items():
         kind = "legacy backward hook" if kind == "full backward hook" and full is False else kind
         for key, hook in (table := getattr(holder, attribute) or {}).items():
             function = hook.func if isinstance(hook, functools.partial) else hook
             name = getattr(function, "__name__", type(function).__name__)
-            found.append(FoundHook(kind, owner, scope, name, table, key))
-    return found
+            yield FoundHook(kind, owner, scope, name, table, key)
 
 
 def count_hooks(owner: nn.Module | Tensor) -> Counter[str]:
