@@ -104,10 +104,9 @@ def _find_part(name: str, module_type: type[nn.Module], place: str, kind: type[a
             if re.search(pattern, text.partition("\n")[2] or text):
                 break
     else:
-        raise CourseError(
-            f"part {name!r} was not found in {title} of torch {torch.__version__}: this release writes it in another "
-            "way; read it with inspect.getsource(torch.nn.Module._call_impl). Tested releases: 2.13, 2.15"
-        )
+        missing = f"part {name!r} was not found in {title} of torch {torch.__version__}"
+        fix = "read it with inspect.getsource(torch.nn.Module._call_impl). Tested releases: 2.13, 2.15"
+        raise CourseError(f"{missing}: this release writes it in another way; {fix}")
     function = f"{title}.{node.name}" if isinstance(tree, ast.ClassDef) else title
     body = node.body[0].lineno if isinstance(node, (ast.If, ast.ExceptHandler)) else node.lineno
     source = textwrap.dedent("".join(lines[node.lineno - start : node.end_lineno - start + 1]))
@@ -151,7 +150,11 @@ def life_of_a_call(
     """
     diary = _Diary(model)
     with diary.stack as stack:
-        _forget_flags(model, stack)
+        places = [(module, "_is_full_backward_hook", module._backward_hooks) for module in model.modules()]
+        places.append((torch_module, "_global_is_full_backward_hook", torch_module._global_backward_hooks))
+        for place, flag, found in places:  # torch remembers "full" or "legacy" after the last such hook is gone
+            stack.callback(setattr, place, flag, getattr(place, flag))
+            setattr(place, flag, getattr(place, flag) if found else None)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("always")
         warnings.showwarning = diary.see_warning
@@ -274,13 +277,3 @@ def _register_spy(model: nn.Module, kind: str, place: str, diary: _Diary) -> Any
     where, on = (torch_module, "module_") if place == "global" else (find_layer(model, place)[1], "")
     options = {"always_call": True} if kind.startswith("always-called") else {}
     return getattr(where, f"register_{on}{name}")(spy, **options)
-
-
-def _forget_flags(model: nn.Module, stack: ExitStack) -> None:
-    """Until the stack ends, undo that torch remembers "full" or "legacy" after the last such hook is gone."""
-    places = [(module, "_is_full_backward_hook", module._backward_hooks) for module in model.modules()]
-    places.append((torch_module, "_global_is_full_backward_hook", torch_module._global_backward_hooks))
-    for place, flag, hooks in places:
-        stack.callback(setattr, place, flag, getattr(place, flag))
-        if not hooks:
-            setattr(place, flag, None)

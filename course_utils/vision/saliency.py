@@ -148,9 +148,8 @@ def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, wat
         for graph_before in (False, True):  # the second time only for a forward that turns gradients off
             with relus or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
                 logits, leaves = _run_from(model, stand_ins, images, name, module)
-            if len(leaves) > 1:
-                times = f"ran {len(leaves)} times in one call of the model"
-                raise CourseError(f"layer {name!r} {times}: choose another one")
+            if (times := len(leaves)) > 1:
+                raise CourseError(f"layer {name!r} ran {times} times in one call of the model: choose another one")
             if not leaves:
                 raise CourseError(
                     f"layer {name!r} never ran when the model was called: its forward leaves it out (a head for "
@@ -171,7 +170,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _make_stand_ins(model: nn.Module) -> dict[str, Tensor]:
-    """Copies if a run must not use the model's tensors: made in inference mode (no graph), or updated in training."""
+    """Copies for tensors that a run must not use: made in inference mode (no graph), or updated in training mode."""
     named = list(model.named_modules())
     noisy = [(name, module) for name, module in named if module.training and isinstance(module, _NOISY)]
     tables = [table for _, module in named for table in (module._parameters, module._buffers)]  # quicker than by name
@@ -179,12 +178,10 @@ def _make_stand_ins(model: nn.Module) -> dict[str, Tensor]:
         return {}
     if noisy:
         name, module = noisy[0]
-        warnings.warn(
-            f"{type(module).__name__} {name!r} of {type(model).__name__} is in training mode: maps depend on chance "
-            "or on the other images of the batch. Call model.eval() first.",
-            stacklevel=4,
-        )
-    tensors = (*model.named_parameters(), *model.named_buffers())
+        title = f"{type(module).__name__} {name!r} of {type(model).__name__}"
+        danger = "maps depend on chance or on the other images of the batch. Call model.eval() first."
+        warnings.warn(f"{title} is in training mode: {danger}", stacklevel=4)
+    tensors = (*model.named_buffers(), *(each for each in model.named_parameters() if each[1].is_inference()))
     return {name: tensor.detach().clone() for name, tensor in tensors}
 
 
@@ -221,15 +218,14 @@ _RELUS = {F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_}
 
 
 class _WatchRelus(TorchFunctionMode):
-    """While active, puts `_Rectify` in the place of each ReLU in the graph; `nn.ReLU` is one too, it calls `F.relu`."""
+    """While active, puts `_Rectify` in the place of each ReLU in the graph; nn.ReLU calls F.relu, nn.ReLU6 F.hardtanh."""
 
     rule: ReluRule = "plain"  # the one that a backward pass follows now
     met = False  # whether that pass came to a ReLU
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        ends = (kwargs.get("min_val"), kwargs.get("max_val"))
-        six = func is F.relu6 or (func is F.hardtanh and ends == (0, 6))  # what nn.ReLU6 calls
+        six = func is F.relu6 or (func is F.hardtanh and (kwargs.get("min_val"), kwargs.get("max_val")) == (0, 6))
         x = args[0] if args else kwargs.get("input")
         if not (six or func in _RELUS) or not torch.is_grad_enabled() or not x.requires_grad:
             return func(*args, **kwargs)
@@ -400,10 +396,8 @@ def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
     title = type(model).__name__
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != images.shape[:1]:
         wanted = f"expected one floating-point tensor of logits ({len(images)}, classes)"
-        raise CourseError(
-            f"{title} returned {type(logits).__name__} {shapes_in(logits)}, {wanted}: call model.eval() if this is "
-            "what it returns in training, or wrap it in a module that returns the logits"
-        )
+        fix = "call model.eval() if this is what it returns in training, or wrap it in a module that returns the logits"
+        raise CourseError(f"{title} returned {type(logits).__name__} {shapes_in(logits)}, {wanted}: {fix}")
     if logits.isnan().any():
         tensors = {"images": images} | dict(model.named_parameters()) | dict(model.named_buffers())
         bad = next((repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()), "none")
