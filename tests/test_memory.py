@@ -1,5 +1,7 @@
 """The memory that `measure_memory` counts, against sizes worked out by hand and against torch's own profiler."""
 
+import itertools
+
 import torch
 from torch.profiler import ProfilerActivity, profile
 
@@ -13,11 +15,7 @@ def profiled_peak(run):
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as log:
         run()
     events = [event for event in log.profiler.kineto_results.events() if event.name() == "[memory]"]
-    total = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        total += event.nbytes()
-        peak = max(peak, total)
-    return peak
+    return max(itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 
 def test_counts_new_storages_until_the_last_view_is_deleted_also_after_the_block():

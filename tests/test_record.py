@@ -132,26 +132,19 @@ def test_several_backward_passes_add_up_and_other_hooks_do_not_disturb():
     assert seen["fc1"].gradient.tolist() == [[0, 1, 2, 3]]
 
 
-def test_a_module_that_runs_several_times():
-    wrapper = nn.Sequential(nn.RNNCell(2, 2))
-    with record(wrapper, "0", gradients=True) as seen:
-        state = wrapper(torch.ones(1, 2))
-        wrapper(state).sum().backward()
-        wrapper(state)  # no gradient reaches this call
-    assert [call.has_gradient for call in seen["0"].calls] == [True, True, False]
-    assert [output.shape for output in seen["0"].outputs] == [(1, 2)] * 3
-    with pytest.raises(CourseError, match=r"layer '0' ran 3 times in this block: choose one of `\.calls`"):
-        _ = seen["0"].output
-    with pytest.raises(CourseError, match="layer '0' has no gradient: no backward pass reached it inside the block"):
-        _ = seen["0"].calls[2].gradient
-
-
-def test_two_names_reach_one_record_and_a_module_that_never_runs_says_so():
-    model = share()
-    with record(model, nn.Linear) as seen:
+def test_a_module_with_two_names_that_runs_several_times_and_one_that_never_runs():
+    model, got = share(), "; output (1, 2), with its gradient"
+    with record(model, nn.Linear, gradients=True) as seen:
         model(torch.ones(1, 2)).sum().backward()
+        model.first(torch.ones(1, 2))  # no gradient reaches this call
     assert seen["first"] is seen["again"] is seen[model.first]
-    assert repr(seen).startswith("first: ran 2 times; output (1, 2); output (1, 2)\nfirst.unused: ran 0 times")
+    assert repr(seen) == f"first: ran 3 times{got}{got}; output (1, 2)\nfirst.unused: ran 0 times"
+    assert [call.has_gradient for call in seen["first"].calls] == [True, True, False]
+    torch.testing.assert_close(seen["first"].outputs[1], model(torch.ones(1, 2)).detach())
+    with pytest.raises(CourseError, match=r"layer 'first' ran 3 times in this block: choose one of `\.calls`"):
+        _ = seen["first"].output
+    with pytest.raises(CourseError, match="'first' has no gradient: no backward pass reached it inside the block"):
+        _ = seen["first"].calls[2].gradient
     for name in ("output", "gradient"):
         with pytest.raises(CourseError, match=r"'first\.unused' has no output: it never ran .*`model\.forward`"):
             getattr(seen["first.unused"], name)

@@ -22,23 +22,17 @@ from course_utils.root import CourseError
 WIDTH = 4
 
 
-class Around(nn.Module):
-    def __init__(self, body):
-        super().__init__()
-        self.body = body
-
-
-class Residual(Around):
+class Residual(nn.Sequential):
     inplace = True
 
     def forward(self, x):
-        out = self.body(x)
+        out = super().forward(x)
         return out.add_(x) if self.inplace else out + x
 
 
-class Repeat(Around):
+class Repeat(nn.Sequential):
     def forward(self, x):
-        return self.body(self.body(x))
+        return self[0](self[0](x))
 
 
 class Split(nn.Module):
@@ -46,13 +40,9 @@ class Split(nn.Module):
         return torch.sin(x), 3.0, {"left": torch.cos(x), "right": [x * 3, "text"]}
 
 
-class Join(Around):
+class Join(nn.Sequential):
     def forward(self, x):
-        return join(self.body(x))
-
-
-def join(structure):
-    return sum(place * tensor for place, tensor in enumerate(tensors_in(structure), 1))
+        return sum(place * tensor for place, tensor in enumerate(tensors_in(self[0](x)), 1))
 
 
 def by_hand(model, x, share):
@@ -101,6 +91,7 @@ view_in_place = in_a_row(linear, lambda: nn.Unflatten(1, (2, -1)), relu_in_place
 rows = [(linear, relu_in_place), (linear, norm, relu_in_place), (linear, nn.Identity, relu_in_place)]
 simple = [linear, norm, nn.Dropout, nn.Identity, nn.Tanh, nn.ReLU, view_in_place, lambda: Join(Split())]
 trees = st.recursive(st.sampled_from([*simple, *(in_a_row(*row) for row in rows)]), grow, max_leaves=6)
+contexts, yes = st.sampled_from([contextlib.nullcontext, torch.no_grad, torch.inference_mode]), st.booleans()
 modes, parts = st.sampled_from(["train", "eval", "mixed"]), st.sampled_from(["none", "some", "all"])
 slow_is_fine = [HealthCheck.too_slow, HealthCheck.data_too_large]
 common = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=slow_is_fine)
@@ -148,7 +139,7 @@ WATCH = {
 
 
 @common
-@given(make=trees, mode=modes, frozen=parts, wants=st.booleans(), watch=st.sampled_from(list(WATCH)))
+@given(make=trees, mode=modes, frozen=parts, wants=yes, watch=st.sampled_from(list(WATCH)))
 def test_watching_is_invisible(make, mode, frozen, wants, watch):
     model = build(make, mode, frozen)
     attributes = [sorted(vars(module)) for module in model.modules()]
@@ -163,14 +154,7 @@ def test_watching_is_invisible(make, mode, frozen, wants, watch):
 
 
 @common
-@given(
-    make=trees,
-    mode=modes,
-    frozen=st.sampled_from(["none", "some"]),
-    wants=st.booleans(),
-    detach=st.booleans(),
-    context=st.sampled_from([contextlib.nullcontext, torch.no_grad, torch.inference_mode]),
-)
+@given(make=trees, mode=modes, frozen=st.sampled_from(["none", "some"]), wants=yes, detach=yes, context=contexts)
 def test_records_and_traces_equal_the_calculation_by_hand(make, mode, frozen, wants, detach, context):
     model, gradients = build(make, mode, frozen), {}
     wants = wants and context is contextlib.nullcontext
@@ -203,11 +187,7 @@ def test_records_and_traces_equal_the_calculation_by_hand(make, mode, frozen, wa
 def test_nothing_stays_when_any_module_raises(make, index, error):
     model = build(make)
     modules = list(model.modules())
-
-    def fail(*args):
-        raise error("stop here")
-
-    modules[index % len(modules)].forward = fail
+    modules[index % len(modules)].forward = mock.Mock(side_effect=error("stop here"))
     for watch in WATCH.values():
         with pytest.raises(error, match="stop here"), no_hooks_left(model), watch(model):
             model(make_input(True))

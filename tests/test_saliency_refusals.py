@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from unittest import mock
 
 import pytest
 import torch
@@ -87,7 +88,8 @@ def test_a_target_that_does_not_exist_gets_a_sentence(target, error, words):
 
 
 def test_what_a_run_cannot_answer():
-    at_input = explain(seeded(Small()), images())
+    at_input, changed = explain(seeded(Small()), images()), explain(model := seeded(Small()), images(), "second")
+    nn.init.ones_(model.head.weight)
     with explain(seeded(Small()), images(), "second") as closed:
         pass
     for ask, words in (
@@ -95,6 +97,7 @@ def test_what_a_run_cannot_answer():
         (lambda: at_input.gradient(0, relu_rule="guided"), r"explain\(\.\.\., watch_relus=True\)"),
         (lambda: at_input.gradient(0, relu_rule="guide"), "got 'guide'"),
         (lambda: closed.grad_cam(1), "this run is closed"),
+        (lambda: changed.grad_cams([0, 1, 2]), "changed in place: weights after the run"),
     ):
         with pytest.raises(CourseError, match=words):
             ask()
@@ -144,8 +147,7 @@ def test_tensors_made_in_inference_mode_can_be_explained(method):
     assert torch.equal(METHODS[method](model, batch), wanted)
 
 
-def explode(*_):
-    raise RecursionError  # a RuntimeError, as torch's own are
+explode = mock.Mock(side_effect=RecursionError)  # a RuntimeError, as torch's own are
 
 
 @pytest.mark.parametrize("method", ["explain", "input_gradient", "guided_grad_cam"])

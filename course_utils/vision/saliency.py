@@ -218,7 +218,7 @@ _RELUS = {F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_}
 
 
 class _WatchRelus(TorchFunctionMode):
-    """While active, puts `_Rectify` in the place of each ReLU in the graph; nn.ReLU calls F.relu, nn.ReLU6 F.hardtanh."""
+    """While active, puts `_Rectify` in the place of each ReLU in the graph: nn.ReLU calls F.relu, nn.ReLU6 hardtanh."""
 
     rule: ReluRule = "plain"  # the one that a backward pass follows now
     met = False  # whether that pass came to a ReLU
