@@ -18,7 +18,7 @@ from course_utils.hooks.trace import trace
 from course_utils.root import CourseError
 from course_utils.vision.toys import SmallNet
 
-ONES = torch.ones(1, 3)
+ONES, FAST = torch.ones(1, 3), ["dispatch", "choose forward", "fast path"]
 
 
 @pytest.fixture(autouse=True)
@@ -112,9 +112,6 @@ def fired_in(moments):
 
 def parts_of(moments, module, taken=True):
     return [m.part.name for m in moments if m.what == "part" and m.module == module and m.taken == taken]
-
-
-FAST = ["dispatch", "choose forward", "fast path"]
 
 
 def test_without_hooks_a_call_takes_the_fast_path():

@@ -244,15 +244,10 @@ def test_a_copy_made_inside_the_block_records_nothing_afterwards():
     assert seen["fc1"].calls == []
 
 
-def compiled(model):
-    pytest.importorskip("torch._dynamo")
-    torch.compiler.reset()
-    return torch.compile(model, backend="eager")
-
-
 @pytest.mark.slow
 def test_a_model_compiled_before_the_block_says_so_and_one_compiled_inside_is_recorded():
-    model = nn.Sequential(compiled(SmallNet()), nn.Linear(1, 1))
+    pytest.importorskip("torch._dynamo").reset()
+    model = nn.Sequential(torch.compile(SmallNet(), backend="eager"), nn.Linear(1, 1))
     model(ONES)
     warns = pytest.warns(UserWarning, match=r"nothing was recorded for 0._orig_mod.fc1: the model ran compiled")
     with warns as warned, record(model, "0._orig_mod.fc1", "1") as seen:
@@ -261,7 +256,8 @@ def test_a_model_compiled_before_the_block_says_so_and_one_compiled_inside_is_re
     assert len(seen["1"].calls) == 1
     with pytest.raises(CourseError, match="code compiled before the block does not see hooks added later"):
         _ = seen["0._orig_mod.fc1"].output
-    model = compiled(SmallNet())
+    torch.compiler.reset()
+    model = torch.compile(SmallNet(), backend="eager")
     with warnings.catch_warnings(record=True) as warned, record(model, "fc1", model, gradients=True) as seen:
         model(ONES).backward()
     assert not any("nothing was recorded" in str(warning.message) for warning in warned)

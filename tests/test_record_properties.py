@@ -70,11 +70,6 @@ def in_a_row(*makers):
     return lambda: nn.Sequential(*[make() for make in makers])
 
 
-def twice_by_name(make):
-    module = make()
-    return nn.Sequential(module, nn.Tanh(), module)
-
-
 def grow(children):
     several = st.lists(children, min_size=1, max_size=3)
     residual = several.map(lambda makers: lambda: Residual(in_a_row(*makers, linear)()))
@@ -83,7 +78,7 @@ def grow(children):
         residual,
         residual.map(lambda make: in_a_row(make, relu_in_place)),
         children.map(lambda make: lambda: Repeat(make())),
-        children.map(lambda make: lambda: twice_by_name(make)),
+        children.map(lambda make: lambda: nn.Sequential(module := make(), nn.Tanh(), module)),
     )
 
 

@@ -13,6 +13,7 @@ from course_utils.vision import saliency
 from course_utils.vision.saliency import cam, class_maps, deconvnet, explain, grad_cam, guided_backprop, input_gradient
 
 pytestmark, slow = pytest.mark.filterwarnings("error"), pytest.mark.slow
+GATE = torch.ones(3, requires_grad=True)
 
 
 def grad_cam_by_differences(model, layer, image, target, step=1e-7):
@@ -168,9 +169,6 @@ def test_guided_grad_cam_is_the_product():
     wanted = guided_backprop(model, batch, predicted) * heat
     assert torch.equal(saliency.guided_grad_cam(model, batch, "features.3"), wanted)
     assert torch.equal(saliency.guided_grad_cam(model, batch, "features.3", predicted), wanted)
-
-
-GATE = torch.ones(3, requires_grad=True)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """trace.py: one call as a timeline, in torch's own order, and nothing changed by watching."""
 
 import functools
-import warnings
 
 import pytest
 import torch
@@ -75,26 +74,19 @@ def test_tracing_keeps_the_timeline_when_forward_raises():
     assert timeline.events[2].sees == "RuntimeError"
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_legacy_hook_and_a_module_outside_are_named():
-    model = SmallNet()
-    with (
-        model.fc2.register_backward_hook(lambda *args: None),
-        torch_module.register_module_forward_pre_hook(lambda *args: None),
-        warnings.catch_warnings(),
-        tracing(model) as timeline,
-    ):
-        warnings.simplefilter("ignore", FutureWarning)
+    model, everywhere = SmallNet(), torch_module.register_module_forward_pre_hook(lambda *args: None)
+    with everywhere, model.fc2.register_backward_hook(lambda *args: None), tracing(model) as timeline:
         nn.L1Loss()(model(ONES), torch.zeros(1, 1)).backward()
     assert ("legacy backward hook", "fc2", "local", "<lambda>") in timeline.order()
     assert ("forward pre-hook", "(L1Loss, not in the model)", "global", "<lambda>") in timeline.order()
 
 
 def test_a_trace_of_kwargs_and_structures_without_backward_or_a_graph():
-    class Net(nn.Module):
-        def forward(self, x, *, scale):
-            return {"out": x * scale, "n": 3}
-
-    timeline = trace(Net(), torch.ones(2), scale=2.0, backward=False)
+    model = nn.Module()
+    model.forward = lambda x, *, scale: {"out": x * scale, "n": 3}
+    timeline = trace(model, torch.ones(2), scale=2.0, backward=False)
     assert [event.sees for event in timeline.events] == [((2,), {"scale": "float"}), {"out": (2,), "n": "int"}]
     assert timeline.note == ""
     timeline = trace(SmallNet().requires_grad_(False), ONES)
