@@ -4,8 +4,6 @@
 picture its words; `export` makes the page with nbconvert. Formulas become MathML, which browsers draw themselves.
 """
 
-from __future__ import annotations
-
 import copy
 import html
 import re
@@ -31,7 +29,7 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
     """
     notebook = copy.deepcopy(notebook)
     for cell in notebook.cells:
-        if cell.cell_type == "code" and "predict" in tags_of(cell):
+        if "predict" in tags_of(cell):
             question = show_prediction(find_prediction(called_with(cell.source, "predict")))
             cell.outputs = [nbformat.v4.new_output("display_data", data={"text/html": question})]
             cell.metadata["transient"] = {"remove_source": True}
@@ -42,8 +40,8 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
 
 
 def _flatten(output: NotebookNode) -> dict[str, str]:
-    data, metadata = output.data, output.metadata
-    words, picture = data.get("text/plain", ""), data.get("image/svg+xml", "")  # an SVG carries its words itself
+    data, metadata, words = output.data, output.metadata, output.data.get("text/plain", "")
+    picture = data.get("image/svg+xml", "")  # which carries its words itself
     for mime in {"image/png", "image/jpeg"} & set(data):
         alt = html.escape(metadata.get(mime, {}).get("alt") or metadata.get("alt") or words)
         picture = f'<img alt="{alt}" src="data:{mime};base64,{data[mime]}">'.replace("\n", "")
@@ -87,11 +85,8 @@ def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] =
 
 
 class _Renderer(IPythonRenderer):
-    def block_math(self, body: str) -> str:
-        return f"<p>{_mathml(body, 'block')}</p>"
-
-    def inline_math(self, body: str) -> str:
-        return _mathml(body, "inline")
+    block_math = staticmethod(lambda body: f"<p>{_mathml(body, 'block')}</p>")
+    inline_math = staticmethod(lambda body: _mathml(body, "inline"))
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         # Another lesson's notebook does not lie beside the page.
