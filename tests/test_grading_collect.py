@@ -320,13 +320,9 @@ def test_what_the_first_edition_imported_is_still_found():
 
 
 def test_imports_are_renewed_wherever_they_stand_and_every_line_keeps_its_number():
-    old = (
-        "é = 1; from course_utils.hooks import record as r, trace; x = 2\n"
-        "def scale_gradient(t, f):\n"
-        "    from course_utils.hooks import (\n        count_hooks,\n        record,\n    )\n"
-        "    import torch, course_utils.saliency as s\n"
-        "    return r, s\n"
-    )
+    old = "é = 1; from course_utils.hooks import record as r, trace; x = 2\ndef scale_gradient(t, f):\n"
+    old += "    from course_utils.hooks import (\n        count_hooks,\n        record,\n    )\n"
+    old += "    import torch, course_utils.saliency as s\n    return r, s\n"
     cell = renew_imports(read_cell(old, "id", ["answer"]))
     assert cell.source.splitlines()[:3] == [
         "é = 1; from course_utils.hooks.record import record as r; from course_utils.hooks.trace import trace; x = 2",

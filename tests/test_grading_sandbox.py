@@ -85,12 +85,10 @@ def attempt(what, *arguments, **options):
 
 def run_inside(engine, body, **names):
     """What code returns that runs in the sandbox, in the place of an answer: any JSON value, or its `attempt`s."""
-    given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
-    source = (
-        "import ctypes, gc, glob, json, os, signal, socket, stat, subprocess, sys, time\n"
-        f"{given}def inside():\n{textwrap.indent(TRY + textwrap.dedent(body), '    ')}\n    return found\n"
-        "def largest(tensor):\n    return json.dumps(inside())\n"
-    )
+    source = "import ctypes, gc, glob, json, os, signal, socket, stat, subprocess, sys, time\n"
+    source += "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    source += f"def inside():\n{textwrap.indent(TRY + textwrap.dedent(body), '    ')}\n    return found\n"
+    source += "def largest(tensor):\n    return json.dumps(inside())\n"
     (ran,) = engine.run([Task("largest", "", source, SEED)], LIMITS)
     assert not ran.ended, ran.ended
     record = json.loads(ran.record)

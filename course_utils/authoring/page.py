@@ -13,11 +13,13 @@ import nbformat
 from nbconvert import HTMLExporter, SlidesExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
+from pygments.formatters import HtmlFormatter
 
 from course_utils.authoring.build import WIDGET
 from course_utils.authoring.source import called_with, tags_of
 from course_utils.exercises.engine import Prediction, find_prediction
 from course_utils.root import ASSETS, CourseError
+from course_utils.show import code_spans
 
 SECTION = "Your network, your picture"  # of a lesson: what a handout with a choice is about
 
@@ -60,8 +62,7 @@ def show_prediction(prediction: Prediction) -> str:
 
 
 def _inline(text: str) -> str:
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(str(text), quote=False))
-    return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", text)
+    return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", code_spans(text))
 
 
 def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] = ()) -> str:
@@ -70,8 +71,6 @@ def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] =
     about: a sentence for a box on top, which leads to the section that it is about.
     reveal: the style and the scripts of reveal.js; with them it is slides, as the cells' metadata `slideshow` say.
     """
-    from pygments.formatters import HtmlFormatter
-
     exporter = SlidesExporter() if reveal else HTMLExporter()
     exporter.raw_template = (ASSETS / "page.html.j2").read_text(encoding="utf-8")
     exporter.exclude_input_prompt = exporter.exclude_output_prompt = True

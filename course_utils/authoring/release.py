@@ -64,9 +64,8 @@ def collect_files(root: Path) -> dict[str, bytes]:
     """
     readme = student_readme((root / "README.md").read_text(encoding="utf-8"))
     paths = [path for name in (*FILES, *linked_files(readme)) if (path := root / name).is_file()]
-    for path in [*root.glob("course_utils/**/*.py"), *root.glob("course_utils/assets/*")]:
-        if path.parent.name != "authoring" or path.stem in AUTHORING:
-            paths.append(path)
+    package = [*root.glob("course_utils/**/*.py"), *root.glob("course_utils/assets/*")]
+    paths += [path for path in package if path.parent.name != "authoring" or path.stem in AUTHORING]
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
     files["README.md"] = readme.encode()
     for source in sources(root / "notebooks"):

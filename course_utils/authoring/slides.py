@@ -21,7 +21,6 @@ from course_utils.exercises.engine import find, find_prediction
 from course_utils.root import CourseError
 
 LEFT_OUT = {"parameters", "injected-parameters", "check"}
-EXPECTED = "**Mistakes to expect, in the words of the check**"
 GO_ON = '<p class="goes-on">{}</p>'
 
 
@@ -79,7 +78,7 @@ def cut(notebook: NotebookNode) -> NotebookNode:
             elif "answer" in tags:
                 exercise = find(defined_name(cell.source))
                 add(f"**The answer**\n\n```python\n{exercise.source.strip()}\n```", "notes")
-                add(f"{EXPECTED}\n\n{describe_mistakes(exercise)}", "notes")
+                add(f"**Mistakes to expect, in the words of the check**\n\n{describe_mistakes(exercise)}", "notes")
     return nbformat.v4.new_notebook(cells=cells)
 
 
