@@ -1,7 +1,5 @@
 """Train the course's picture network and its misled twin again, and measure what they can do: `make train`."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import itertools
