@@ -131,7 +131,7 @@ def measure_shape(name: str, given: dict[str, str], look: dict, boxes: list[tupl
 def besides() -> dict[str, str]:
     """What a learner can call up that no saved lesson shows."""
     parts = ("got `1`, expected `2`", "a cause", "a note", 1, 3)
-    findings = tuple(doctor.Finding(status, "`torch`", "details", "do this") for status in doctor.EDGES)
+    findings = tuple(doctor.Finding(status, "`torch`", "details", "do this") for status in doctor.MARKS)
     flow = explorers.GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "print")], step=3)
     hooks = explorers.ModelHooks("small net", hooks=[("relu", "forward hook", "replace by zero")])
     call = explorers.LifeOfACall("plain", hooks=[("forward hook", "relu"), ("forward pre-hook", "global")], step=9)
