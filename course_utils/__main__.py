@@ -82,11 +82,10 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
 def run(arguments: Sequence[str]) -> int:
     """Run a command with its arguments, or list the commands. Raises `CourseError` for one that is not there."""
     name = arguments[0] if arguments else "help"
-    here = [target for target in TARGETS if target in STUDENT_COMMANDS or has_answers()]
+    here = {name: about for name, about in TARGETS.items() if name in STUDENT_COMMANDS or has_answers()}
     if name in ("help", "-h", "--help"):
         print(f"make TARGET, or python -m course_utils TARGET (but for {', '.join(MAKE_ONLY)}):\n")
-        for target in here:
-            summary, variables = TARGETS[target]
+        for target, (summary, variables) in here.items():
             print(f"  {target:<11}{summary}" + f"   [{variables}]" * bool(variables))
         print("\nStart with: make lab")
         return 0

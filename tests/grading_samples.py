@@ -1,7 +1,5 @@
 """Notebooks and answers for the grader's tests, made from the real lessons."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect
@@ -87,16 +85,14 @@ def helpers_of(function: Callable) -> str:
     by_name = {name: each for each in definitions for name in each.names}
     waiting, chosen, public = set(used_names(source_under_name(function, "answer"))), {}, set()
     while waiting:
-        name = waiting.pop()
-        found = by_name.get(name)
+        found = by_name.get(name := waiting.pop())
         if found is None or found.place in chosen:
             continue
         if not found.source.startswith(("import", "from")) and not name.startswith("_"):
             public.add(name)
             continue
-        text = _undeclared(found.source) if found.late else found.source
-        chosen[found.place] = text
-        waiting |= used_names(text)
+        chosen[found.place] = _undeclared(found.source) if found.late else found.source
+        waiting |= used_names(chosen[found.place])
     imported = [f"from {module.__name__} import {', '.join(sorted(public))}"] if public else []
     return "\n".join([*imported, *(chosen[place] for place in sorted(chosen))])
 

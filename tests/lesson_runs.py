@@ -32,6 +32,16 @@ def run_nbval(path: Path, folder: Path) -> tuple[int, str]:
     return int(passed[1]) if passed else 0, process.stdout + process.stderr
 
 
+def run_python(course: Path, *arguments: object, cwd: Path | None = None, **environment: object) -> str:
+    """What Python prints with the folder `course` as its course, and nothing of another one."""
+    environment = {name: str(value) for name, value in environment.items()} | {"PYTHONPATH": str(course)}
+    environment = build.kernel_environment(cwd or course.parent) | {"OMP_NUM_THREADS": "1"} | environment
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def run_twice(lesson: nbformat.NotebookNode, folder: Path) -> list[str]:
     """Run all of `lesson` twice in one kernel, in the empty `folder`; what that reveals, in words.
 

@@ -23,6 +23,15 @@ def control(panel, description, kind=widgets.Widget):
     return found
 
 
+def use(panel, *steps):
+    """Set controls, each as (words, value), and press buttons by their words."""
+    for step in steps:
+        if isinstance(step, str):
+            control(panel, step, widgets.Button).click()
+        else:
+            control(panel, step[0]).value = step[1]
+
+
 def shown(panel):
     """All that the panel says: picture, sentence, problem, table."""
     return "".join(widget.value for widget in controls(panel, widgets.HTML))

@@ -41,9 +41,8 @@ def main(folder: Path, seed: int) -> None:
 
     engine.Exercise._observe_key = observe_once
     whole, said = read_answers(folder), {}
-    cells = {
-        name: cell for path in source.sources() for name, cell in source.answer_cells(source.learner(path)).items()
-    }
+    learners = map(source.learner, source.sources())
+    cells = {name: cell for each in learners for name, cell in source.answer_cells(each).items()}
     for exercise in engine.exercises_of():
         exercise.limit = 300.0  # a slow machine must not decide
         namespace = dict(vars(sys.modules[f"course_utils.lessons.lesson_{exercise.lesson:02}"]))

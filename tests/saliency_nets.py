@@ -93,25 +93,17 @@ def relative(got, wanted, scale=None):
     return ((got - wanted).abs().max() / largest).item()
 
 
-class GuidedByHand(torch.autograd.Function):
-    """ReLU with the rule of Guided Backprop, or of the deconvnet, in another way than saliency.py has it."""
-
-    @staticmethod
-    def forward(ctx, x, deconvnet):
-        ctx.deconvnet = deconvnet
-        ctx.save_for_backward(x)
-        return torch.where(x > 0, x, 0)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        gradient = gradient * (gradient > 0)
-        return gradient if ctx.deconvnet else gradient * (ctx.saved_tensors[0] > 0), None
-
-
 def by_patching(model, x, target, monkeypatch, deconvnet=False):
     """The rules with `F.relu` exchanged in torch itself, never in place: nn.ReLU and networks find it there."""
+
+    def rectify(x, inplace=False):
+        out = torch.where(x > 0, x, 0)
+        out = x + (out - x).detach() if deconvnet else out  # the deconvnet lets gradients pass where x < 0
+        out.register_hook(lambda gradient: gradient * (gradient > 0))
+        return out
+
     x = x.clone().requires_grad_()
     with monkeypatch.context() as patch:
-        patch.setattr(F, "relu", lambda x, inplace=False: GuidedByHand.apply(x, deconvnet))
+        patch.setattr(F, "relu", rectify)
         logits = model(x)
     return torch.autograd.grad(logits[:, target].sum(), x)[0]

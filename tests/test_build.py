@@ -16,27 +16,24 @@ from course_utils.root import CourseError
 SOURCE = """\
 # %% [markdown]
 # # A lesson
-
 # %% tags=["parameters"]
 seed = 3
-
 # %% tags=["setup"]
-import os
-import ipywidgets as widgets
-
+import os, ipywidgets as widgets
 # %% tags=["explore"]
 slider = widgets.IntSlider(seed)
 slider
-
 # %% the slider again
 display(slider)
-
 # %%
 print("a", end="")
 display([seed])
 print("b", os.listdir(), os.environ["COURSE_PROGRESS"], os.environ.get("MPLBACKEND") == "svg")
 "the result"
 """
+HEAD = "# %% [markdown]\n# # Lesson {}\n#\n# **Time:** about 5 minutes.\n#\n# | {} | [x](x.ipynb) | to look | 5 |\n\n"
+KEEP = "torch.nn.ReLU.kept = [*getattr(torch.nn.ReLU, 'kept', []), net]; net.register_forward_hook(print);"
+ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceback=[])
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +79,10 @@ def test_a_second_build_gives_the_same_bytes_and_parameters_a_cell_of_their_own(
 
 
 def test_streams_merge_in_one_order():
-    out, err = (
-        [nbformat.v4.new_output("stream", name=f"std{name}", text=text) for text in "ab"] for name in ("out", "err")
-    )
-    one, other = [err[0], out[0], out[1], err[1]], [out[0], *err, out[1]]
-    merged = [("stdout", "ab"), ("stderr", "ab")]
-    assert [[(each.name, each.text) for each in build.merge_streams(some)] for some in (one, other)] == [merged] * 2
+    for order in (("err", "out", "out", "err"), ("out", "err", "err", "out")):
+        parts = [nbformat.v4.new_output("stream", name=f"std{name}", text=name) for name in order]
+        merged = [(each.name, each.text) for each in build.merge_streams(parts)]
+        assert merged == [("stdout", "outout"), ("stderr", "errerr")]
 
 
 @pytest.mark.slow
@@ -110,9 +105,6 @@ def display(data, **metadata):
     return nbformat.v4.new_output("display_data", data=data, metadata=metadata)
 
 
-ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceback=[])
-
-
 @pytest.mark.parametrize(
     ("shown", "complaint"),
     [
@@ -133,10 +125,9 @@ ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceba
     ],
 )
 def test_what_would_be_different_tomorrow_or_has_no_words_is_a_problem(shown, complaint):
-    outputs = [shown]
-    if isinstance(shown, str):
-        outputs = [nbformat.v4.new_output("stream", name="stdout", text=shown), display({"text/html": shown})]
-    metadata = {"kernelspec": dict(source.KERNELSPEC), "language_info": dict(source.LANGUAGE_INFO)}
+    both = [nbformat.v4.new_output("stream", text=str(shown)), display({"text/html": str(shown)})]
+    outputs = both if isinstance(shown, str) else [shown]
+    metadata = {"kernelspec": source.KERNELSPEC, "language_info": source.LANGUAGE_INFO}
     for output in outputs:
         cell = nbformat.v4.new_code_cell("print()", outputs=[output], execution_count=1, id="one")
         problems = build.find_problems(nbformat.v4.new_notebook(cells=[cell], metadata=metadata))
@@ -166,9 +157,6 @@ def test_differences_between_source_and_notebook_are_found(example, tmp_path, ed
     assert "is not a notebook" in build.find_differences(path, built)[0]
 
 
-HEAD = "# %% [markdown]\n# # Lesson {}\n#\n# **Time:** about 5 minutes.\n#\n# | {} | [x](x.ipynb) | to look | 5 |\n\n"
-
-
 @pytest.mark.slow
 def test_the_command_builds_what_is_out_of_date_and_keeps_what_cannot_be_built(write_source, tmp_path, capsys):  # noqa: F811
     def run(*lessons, check=False):
@@ -192,9 +180,6 @@ def test_the_command_builds_what_is_out_of_date_and_keeps_what_cannot_be_built(w
     status, said = run()
     assert (status, (tmp_path / "01_two.ipynb").read_text()) == (1, before)
     assert "01_two: not built. 01_two, cell 2 (`1 / 0`) raised ZeroDivisionError" in said
-
-
-KEEP = "torch.nn.ReLU.kept = [*getattr(torch.nn.ReLU, 'kept', []), net]; net.register_forward_hook(print);"
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ from course_utils import root
 from course_utils.root import ROOT, CourseError
 
 HANDOUT = {"lesson": "07", "network": "resnet34", "image": "", "layer": ""}
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make on this machine")
+PIP = "import sys\nprint(*sys.argv[1:], file=open('pip.log', 'a'))\nsys.exit('nowhere' in sys.argv)\n"
 
 
 @pytest.mark.parametrize(
@@ -83,15 +85,10 @@ def test_a_release_has_the_students_commands_only(monkeypatch, tmp_path, capsys)
     (tmp_path / "recorded_00.json").touch()
     monkeypatch.setattr(root, "ASSETS", tmp_path)
     assert cli.main(["grade", "x"]) == 1
-    assert capsys.readouterr().err == (
-        "`grade` needs the whole course, and this is the students' release, without answers and tests. "
-        "Here you have: lab, check, doctor, setup.\n"
-    )
+    whole = "`grade` needs the whole course, and this is the students' release, without answers and tests."
+    assert capsys.readouterr().err == f"{whole} Here you have: lab, check, doctor, setup.\n"
     assert cli.main([]) == 0
     assert listed(capsys.readouterr().out) == ["lab", "check", "doctor", "setup"]
-
-
-needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make on this machine")
 
 
 def make(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess:
@@ -135,9 +132,6 @@ def test_a_wrong_python_or_torch_is_said_and_nothing_is_made(tmp_path):
     lacking = make(tmp_path, "lab", PYTHONPATH=str(tmp_path))
     assert (lacking.returncode, "sudo apt install python3-venv" in lacking.stderr) == (2, True)
     assert not (tmp_path / ".venv").exists()
-
-
-PIP = "import sys\nprint(*sys.argv[1:], file=open('pip.log', 'a'))\nsys.exit('nowhere' in sys.argv)\n"
 
 
 @needs_make

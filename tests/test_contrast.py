@@ -32,8 +32,7 @@ Colour = tuple[float, float, float, float]  # red, green, blue and opacity, from
 
 
 @cache
-def theme(name: str) -> dict[str, str]:
-    """The variables of JupyterLab's theme `light` or `dark`."""
+def theme(name: str) -> dict[str, str]:  # the variables of JupyterLab's theme `light` or `dark`
     css = (THEMES / f"theme-{name}-extension" / "index.css").read_text(encoding="utf-8")
     return dict(re.findall(r"(--[\w-]+):([^;}]+)", css))
 
@@ -41,8 +40,7 @@ def theme(name: str) -> dict[str, str]:
 def resolve(value: str, variables: dict[str, str]) -> str:
     """A CSS value with its variables replaced, by their fallback where the theme has none."""
     while found := re.search(r"var\((--[\w-]+)(?:,((?:[^()]|\([^()]*\))*))?\)", value):
-        name, fallback = found.groups()
-        value = value[: found.start()] + variables.get(name, (fallback or "").strip()) + value[found.end() :]
+        value = value.replace(found[0], variables.get(found[1], (found[2] or "").strip()))
     return value.strip()
 
 
@@ -80,11 +78,7 @@ def find_faint(markup: str, theme_name: str) -> list[str]:
 
 
 def read(element: Tag, look: dict, variables: dict[str, str], boxes: list[tuple], found: list[str]) -> None:
-    """Walk down from an element, whose `look` its children inherit, and note what is faint in `found`.
-
-    look: colours as CSS text, the background as a colour, opacity multiplied up, where an SVG text begins.
-    boxes: the rectangles drawn so far, (left, top, right, bottom, colour); a text lies on them.
-    """
+    """Walk down from an element, whose `look` its children inherit; a text lies on the `boxes` drawn so far."""
     for child in element.children:
         if isinstance(child, Tag):
             style = dict(re.findall(r"([\w-]+)\s*:\s*([^;]+)", child.get("style", "")))
@@ -99,13 +93,11 @@ def read(element: Tag, look: dict, variables: dict[str, str], boxes: list[tuple]
             if child.name == "text":
                 mine["where"] = float(given.get("x", 0)), float(given.get("y", 0))
             mine["opacity"] *= float(given.get("opacity", 1))
-            edge = given.get("border-left") or given.get("border")
             ratios = measure_shape(child.name, given, mine, boxes) if child.name in SHAPES else []
             if edge := given.get("border-left") or given.get("border"):
                 drawn = blend(parse(mine, edge.split(" ", 2)[-1]), mine["background"])
                 ratios.append(contrast(drawn, mine["background"]))
-            if ratios and max(ratios) < 3:
-                found.append(f"{max(ratios):.2f} < 3: {child.name} {given}")
+            found += [f"{max(ratios):.2f} < 3: {child.name} {given}"] if ratios and max(ratios) < 3 else []
             read(child, mine, variables, boxes, found)
         elif child.strip() and element.name not in ("title", "desc", "style"):
             background, where = look["background"], look["where"]
@@ -113,8 +105,7 @@ def read(element: Tag, look: dict, variables: dict[str, str], boxes: list[tuple]
                 if where and left <= where[0] + 1 <= right and top <= where[1] - 4 <= bottom:
                     background = blend(colour, background)
             drawn = blend(parse(look, look["fill"] if where else "inherit"), background, look["opacity"])
-            ratio = contrast(drawn, background)
-            if ratio < (3 if look["size"] >= 24 else 4.5):
+            if (ratio := contrast(drawn, background)) < (3 if look["size"] >= 24 else 4.5):
                 found.append(f"{ratio:.2f}: text {child.strip()!r}")
 
 
@@ -137,26 +128,15 @@ def measure_shape(name: str, given: dict[str, str], look: dict, boxes: list[tupl
     return [max(ratios)] if ratios else []
 
 
-def in_lesson(path: Path) -> list[str]:
-    """All HTML and SVG in the outputs saved in a lesson."""
-    outputs = [output for cell in nbformat.read(path, as_version=4).cells for output in cell.get("outputs", ())]
-    data = [output.get("data", {}) for output in outputs]
-    return [each[kind] for each in data for kind in ("text/html", "image/svg+xml") if kind in each]
-
-
-@cache
 def besides() -> dict[str, str]:
     """What a learner can call up that no saved lesson shows."""
-    stages = {
-        f"outcome: {stage}": Outcome("f", stage, "got `1`, expected `2`", "a cause", "a note", 1, 3)._repr_html_()
-        for stage in Stage
-    }
-    findings = tuple(doctor.Finding(status, "`torch`", "details", "do this") for status in doctor.EDGES)
+    parts = ("got `1`, expected `2`", "a cause", "a note", 1, 3)
+    findings = tuple(doctor.Finding(status, "`torch`", "details", "do this") for status in doctor.MARKS)
     flow = explorers.GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "print")], step=3)
     hooks = explorers.ModelHooks("small net", hooks=[("relu", "forward hook", "replace by zero")])
     call = explorers.LifeOfACall("plain", hooks=[("forward hook", "relu"), ("forward pre-hook", "global")], step=9)
     return {
-        **stages,
+        **{f"outcome: {stage}": Outcome("f", stage, *parts)._repr_html_() for stage in Stage},
         **{name: shown(getattr(explorers, name)()) for name in explorers.__all__},
         "prediction": shown(classroom.predict("gradient_of_square")._widget()),
         "hint": classroom.Note("Hint 1 of 3", ("a nudge",), "→")._repr_html_(),
@@ -172,20 +152,21 @@ def besides() -> dict[str, str]:
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_all_that_a_lesson_shows_can_be_seen(path):
-    pieces = in_lesson(path)
+    outputs = [output for cell in nbformat.read(path, as_version=4).cells for output in cell.get("outputs", ())]
+    kinds = ("text/html", "image/svg+xml")
+    pieces = [output.data[kind] for output in outputs for kind in kinds if kind in output.get("data", {})]
     assert pieces, "a lesson without any HTML: is this still the right place to look?"
     assert not {line for markup in pieces for name in ("light", "dark") for line in find_faint(markup, name)}
 
 
-@pytest.mark.parametrize("name", ["light", "dark"])
-def test_all_that_a_learner_can_call_up_can_be_seen(name):
-    assert not [f"{what}: {line}" for what, markup in besides().items() for line in find_faint(markup, name)]
+def test_all_that_a_learner_can_call_up_can_be_seen():
+    faint = {(what, name): find_faint(markup, name) for what, markup in besides().items() for name in ("light", "dark")}
+    assert not {where: lines for where, lines in faint.items() if lines}
 
 
 def test_the_contrast_is_wcags_and_the_themes_are_jupyterlabs():
-    assert contrast(parse_colour("#000"), parse_colour("white")) == pytest.approx(21)
-    assert contrast(parse_colour("#767676"), parse_colour("#ffffff")) == pytest.approx(4.54, abs=0.005)
-    assert contrast(parse_colour("#777777"), parse_colour("rgb(255, 255, 255)")) == pytest.approx(4.48, abs=0.005)
+    for dark, light, ratio in (("#000", "white", 21), ("#767676", "#fff", 4.54), ("#777", "rgb(255, 255, 255)", 4.48)):
+        assert contrast(parse_colour(dark), parse_colour(light)) == pytest.approx(ratio, abs=0.005)
     pages = [parse_colour(resolve("var(--jp-layout-color0)", theme(name))) for name in ("light", "dark")]
     assert pages == [(1, 1, 1, 1), pytest.approx((17 / 255, 17 / 255, 17 / 255, 1))]
 

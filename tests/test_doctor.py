@@ -23,6 +23,9 @@ ok    Widgets can be shown
 ok    There is room on the disk
 ok    Files can be saved in this folder
 All is well: the lessons can start."""
+OLD = SimpleNamespace(version_info=(3, 9, 18), version="3.9.18 (main)", executable="python3", prefix=sys.prefix)
+FULL = (shutil, "disk_usage", lambda folder: SimpleNamespace(free=3e8))
+NO_LOAD = r"^{} does not load: RuntimeError: operator torchvision::nms does not exist$"
 
 
 def installed(**versions):  # an empty one means "not installed"
@@ -40,11 +43,6 @@ def unloadable(package):
         return real(name)
 
     return module.importlib, "import_module", load
-
-
-OLD = SimpleNamespace(version_info=(3, 9, 18), version="3.9.18 (main)", executable="python3", prefix=sys.prefix)
-FULL = (shutil, "disk_usage", lambda folder: SimpleNamespace(free=3e8))
-NO_LOAD = r"^{} does not load: RuntimeError: operator torchvision::nms does not exist$"
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
-"""What all explorers share, on a small one; a picture of one's own; and what the panel promises, for all seven."""
+"""What all explorers share: what the panel promises, for all seven; and a picture of one's own."""
 
 import gc
-import io
 import sys
-from types import SimpleNamespace
+from html import escape
 
 import ipywidgets as widgets
-import numpy as np
 import pytest
 import torch
+from ipycanvas import Canvas
 from panels import control, controls, read_png, shown, upload
-from PIL import Image
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
@@ -18,100 +16,19 @@ from course_utils import explorers
 from course_utils.explorers import feature_maps, grad_cam, guided_backprop
 from course_utils.explorers.markup import make_paragraph, make_problem, make_table
 from course_utils.explorers.own_picture import OwnPicture
-from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.explorers.panel import Explorer, View
 from course_utils.root import CourseError
-from course_utils.vision.pictures import draw_strokes, put_on_white
+from course_utils.vision.pictures import draw_strokes, png, put_on_white
 from course_utils.vision.toys import EDGES
 
 VIEW = "application/vnd.jupyter.widget-view+json"
-SVG = (
-    '<svg role="img" width="80" height="9" style="color:var(--jp-ui-font-color1, currentColor)"><title>{}</title></svg>'
-)
-
-
-class Powers(Explorer):
-    """2 or 3 to the power of a number, up to 10. "Largest" goes to the end, "Other" makes a slider that ends at 3."""
-
-    def __init__(self, number=1, base="two", drawn=True):
-        self.drawn, self.looks = drawn, 0
-        slider = make_slider("Number", 0, 12, number)
-        choice = make_choice(widgets.Dropdown, "Base", {"2": "two", "3": "three"}, base)
-        largest, other = (widgets.Button(description=words) for words in ("Largest", "Other"))
-        everything = {"number": slider, "base": choice, "largest": largest, "other": other, "note": widgets.HTML()}
-        super().__init__(
-            everything, [("number", "largest", "other"), "base", "picture", widgets.Label("words"), "note"]
-        )
-
-    def fit(self, name):
-        if name == "largest":
-            self.controls["base"].value = "three"
-            self.controls["number"].value = 10
-        if name == "other":
-            self.put("number", make_slider("Number", 0, 3, 2))
-
-    def look(self, number, base):
-        self.looks += 1
-        if number > 10:
-            raise CourseError("<that> is too large")
-        result = {"two": 2, "three": 3}[base] ** number
-        picture = SVG.format(result) if self.drawn else torch.full((3, 4, 5), 1 / result)
-        return View(picture, f"It is {result}.", "a grey picture", more={"note": f"<i>{base}</i>"})
-
-
-def test_the_panel_has_its_rows_and_looks_at_the_values_of_its_controls():
-    explorer = Powers(3)
-    kinds = [type(each).__name__ for each in explorer.widget.children]
-    assert kinds == ["HBox", "Dropdown", "HTML", "Label", "HTML", "HTML", "HTML"]
-    assert explorer.sentence == "It is 8."
-    control(explorer, "Base").value = "three"
-    assert explorer.sentence == "It is 27."
-    assert all(words in shown(explorer) for words in (make_paragraph("It is 27."), SVG.format(27), "<i>three</i>"))
-    assert explorer.values == {"number": 3, "base": "three"}
-
-
-def test_a_problem_is_said_and_the_last_picture_stays():
-    explorer = Powers(10)
-    control(explorer, "Number").value = 11
-    assert make_problem("<that> is too large") in shown(explorer)
-    assert "<that>" not in shown(explorer)
-    assert SVG.format(1024) in shown(explorer)
-    assert explorer.sentence == "It is 1024."
-    control(explorer, "Number").value = 9
-    assert "That does not work yet" not in shown(explorer)
-    with pytest.raises(CourseError, match="too large"):
-        Powers(11)
-
-
-def test_what_fit_changes_is_looked_at_once_and_a_new_control_takes_the_place_of_another():
-    explorer = Powers()
-    looks, old = explorer.looks, control(explorer, "Number")
-    control(explorer, "Largest").click()
-    assert (explorer.sentence, explorer.looks) == ("It is 59049.", looks + 1)
-    control(explorer, "Other").click()
-    new = control(explorer, "Number")
-    assert (new.max, explorer.sentence, old.comm) == (3, "It is 9.", None)
-    new.value = 3
-    assert explorer.sentence == "It is 27."
-    assert [each.description for each in explorer.widget.children[0].children] == ["Number", "Largest", "Other"]
-
-
-def test_faces_of_a_drawing_and_of_a_sheet():
-    data, metadata = Powers(3)._repr_mimebundle_()
-    assert (set(data), metadata) == ({"text/plain", "image/svg+xml", VIEW}, {})
-    assert "color:#1f1f1f;background:#ffffff" in data["image/svg+xml"]
-    explorer = Powers(1, drawn=False)
-    data, metadata = explorer._repr_mimebundle_()
-    assert (set(data), metadata["image/png"]["alt"]) == ({"text/plain", "image/png", VIEW}, "a grey picture")
-    assert read_png(data["image/png"]).tolist() == np.full((4, 5, 3), 128).tolist()
-    assert '<img alt="a grey picture" src="data:image/png;base64,' in shown(explorer)
+PNG = png(torch.full((3, 200, 300), 0.2))
+WHITE = "(3, 60, 60) 1.000"
 
 
 def test_words_are_escaped_and_no_problem_has_no_box():
     markup = make_paragraph("<b>x") + make_problem("<b>x") + make_table(["<b>x"], [["<b>x", "<b>x"]], "<b>x")
     assert (markup.count("<b>x"), markup.count("&lt;b&gt;x"), make_problem("")) == (0, 6, "")
-
-
-WHITE = "(3, 60, 60) 1.000"
 
 
 class Upload(Explorer):
@@ -122,92 +39,56 @@ class Upload(Explorer):
         super().__init__({"own": own}, ["own", own.pad])
 
     def look(self, own):
-        return View(SVG.format("x"), "none" if own is None else f"{tuple(own.shape)} {own.mean().item():.3f}")
-
-
-def encode(mode, size, colour, format="PNG"):
-    buffer = io.BytesIO()
-    Image.new(mode, size, colour).save(buffer, format)
-    return buffer.getvalue()
-
-
-PNG = encode("RGB", (300, 200), "#333333")
+        return View('<svg width="80"></svg>', "none" if own is None else f"{tuple(own.shape)} {own.mean().item():.3f}")
 
 
 def test_a_picture_is_uploaded_and_left_again():
     explorer = Upload()
     back = control(explorer, "Back to the course's pictures")
-    assert back.layout.display == "none"
-    upload(explorer, PNG)
-    assert explorer.sentence == "(3, 60, 60) 0.200"
-    assert control(explorer, "Your own picture").value == (), "no file is saved with the notebook"
-    assert back.layout.display is None
-    back.click()
-    assert (explorer.sentence, back.layout.display) == ("none", "none")
+    for _ in range(2):
+        assert (explorer.sentence, back.layout.display) == ("none", "none")
+        upload(explorer, PNG)
+        assert (explorer.sentence, back.layout.display) == ("(3, 60, 60) 0.200", None)
+        assert control(explorer, "Your own picture").value == (), "no file is saved with the notebook"
+        back.click()
 
 
 @pytest.mark.parametrize("content", [b"hello", PNG[:60]], ids=["text", "cut off"])
 def test_a_bad_upload_gets_a_sentence_each_time_and_the_picture_stays(content):
     explorer = Upload(torch.ones(3, 60, 60))
     assert control(explorer, "Back to the course's pictures").layout.display is None
-    for _ in range(2):
+    for picture in (WHITE, "(3, 60, 60) 0.200"):
         upload(explorer, content)
         assert "picture" in shown(explorer).partition("That does not work yet.")[2]
-        assert explorer.sentence == WHITE
+        assert explorer.sentence == picture
         upload(explorer, PNG)
         assert "That does not work yet." not in shown(explorer)
-        explorer.controls["own"].value = torch.ones(3, 60, 60)
 
 
-class Canvas(widgets.Box):
-    """ipycanvas.Canvas as far as the pad uses it, with `play` in the place of a mouse."""
-
-    def __init__(self, **_):
-        super().__init__()
-        self.handlers, self.drawn = {}, []
-
-    def __getattr__(self, name):
-        if name.startswith(("on_mouse_", "on_touch_")):
-            return lambda handler: self.handlers.update({name[3:]: handler})
-        raise AttributeError(name)
-
-    def fill_rect(self, *box):
-        self.drawn.clear()
-
-    def stroke_line(self, *ends):
-        self.drawn.append(ends)
-
-    def play(self, *events):
-        for name, *where in events:
-            self.handlers[name](*where)
-
-
-@pytest.fixture
-def pad(monkeypatch):
-    """An explorer with its drawing pad open."""
-    monkeypatch.setitem(sys.modules, "ipycanvas", SimpleNamespace(Canvas=Canvas))
-    explorer = Upload()
+def test_a_drawing_is_shown_stroke_by_stroke_and_wiped(monkeypatch):
+    explorer, drawn = Upload(), []
+    monkeypatch.setattr(Canvas, "stroke_line", lambda canvas, *ends: drawn.append(ends))
+    monkeypatch.setattr(Canvas, "fill_rect", lambda canvas, *box: drawn.clear())
     control(explorer, "Draw one").click()
-    return explorer
+    (canvas,) = controls(explorer, Canvas)
 
+    def play(*events):
+        for name, x, y in events:  # as the browser sends them
+            content = {"event": name, "x": x, "y": y, "touches": [{"x": x, "y": y}]}
+            canvas._handle_frontend_event(canvas, content, [])
+        return explorer.sentence
 
-def test_a_drawing_is_shown_stroke_by_stroke_and_wiped(pad):
-    (canvas,) = controls(pad, Canvas)
-    canvas.play(("mouse_move", 5, 5), ("mouse_down", 15, 30), ("mouse_move", 30, 30), ("mouse_move", 45, 30))
-    assert pad.sentence == WHITE
-    canvas.play(("mouse_up", 45, 30), ("mouse_move", 0, 0), ("mouse_out", 0, 0))
-    assert canvas.drawn == [(15, 30, 30, 30), (30, 30, 45, 30)]
+    assert play(("mouse_move", 5, 5), ("mouse_down", 15, 30), ("mouse_move", 30, 30), ("mouse_move", 45, 30)) == WHITE
+    line = play(("mouse_up", 45, 30), ("mouse_move", 0, 0), ("mouse_out", 0, 0))
+    assert drawn == [(15, 30, 30, 30), (30, 30, 45, 30)]
     drawing = put_on_white(draw_strokes([((25, 50), (50, 50), (75, 50))], size=60))
-    assert torch.allclose(pad.values["own"], drawing, atol=1e-6)
-    line = pad.sentence
-    canvas.play(("touch_start", [(5, 5)]), ("touch_move", [(50, 40)]), ("touch_end", []))
-    both = pad.sentence
-    canvas.play(("mouse_down", 15, 15), ("mouse_out", 15, 15))  # a dot
-    assert len({WHITE, line, both, pad.sentence}) == 4
-    control(pad, "Wipe").click()
-    assert (pad.sentence, canvas.drawn) == (WHITE, [])
-    upload(pad, PNG)
-    assert controls(pad, Canvas) == []
+    assert torch.allclose(explorer.values["own"], drawing, atol=1e-6)
+    both = play(("touch_start", 5, 5), ("touch_move", 50, 40), ("touch_end", 50, 40))
+    assert len({WHITE, line, both, play(("mouse_down", 15, 15), ("mouse_out", 15, 15))}) == 4, "the last is a dot"
+    control(explorer, "Wipe").click()
+    assert (explorer.sentence, drawn) == (WHITE, [])
+    upload(explorer, PNG)
+    assert controls(explorer, Canvas) == []
 
 
 def test_without_ipycanvas_drawing_is_a_sentence(monkeypatch):
@@ -215,7 +96,6 @@ def test_without_ipycanvas_drawing_is_a_sentence(monkeypatch):
     explorer = Upload()
     control(explorer, "Draw one").click()
     assert "Drawing needs the package ipycanvas: run %pip install ipycanvas" in shown(explorer)
-    assert explorer.sentence == "none"
 
 
 @pytest.mark.parametrize("name", explorers.__all__)
@@ -235,6 +115,8 @@ def test_each_control_has_words_and_does_its_work_and_no_hook_is_left(name, monk
         slider.value = slider.min if slider.value > slider.min else min(slider.value + 1, slider.max)
         assert shown(explorer) != before or words == "Opacity %" or slider.min == slider.max, words
     assert "That does not work yet" not in shown(explorer)
+    everything = controls(explorer)
+    assert [everything.count(explorer.controls[part]) for part in ("picture", "sentence", "problem")] == [1, 1, 1]
     gc.collect()
     assert handles
     assert not [each for each in handles if each.id in (each.hooks_dict_ref() or ())]
@@ -244,38 +126,31 @@ HOOKS = [("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-h
 FLOW = ("GradientFlow", {"hooks": {"a": "times 6"}, "step": 1})
 MAPS = ("FeatureMaps", {"layer": "features.13", "channel": 26, "picture": 30})
 CAM = ("GradCam", {"picture": 2, "kind": "fish", "buoy": True})
-PATCH = ("Patching", {"row": 7, "column": 1})
 STRONGEST = {"layer": None, "channel": None}
+WORDS = {"buoy": "with a buoy", "kind": "Class", "start": "Start at", "normalisation": "Shown as"}
+
+
+def each(name, options, **changes):
+    return [(name, options, WORDS.get(key, key.title()), value, {key: value}) for key, value in changes.items()]
 
 
 @pytest.mark.parametrize(
     ("name", "options", "words", "value", "change"),
     [
-        (*FLOW, "Step", 4, {"step": 4}),
+        *each(*FLOW, step=4),
         (*FLOW, "Graph", "square", {"graph": "square", "hooks": (), "step": 0}),
         ("ModelHooks", {"hooks": [("relu", "forward hook")]}, "Model", "residual block", {"hooks": ()}),
-        ("LifeOfACall", {"hooks": HOOKS, "step": 13}, "Step", 14, {"step": 14}),
+        *each("LifeOfACall", {"hooks": HOOKS, "step": 13}, step=14),
         ("LifeOfACall", {}, "The relu is", "raises an error", {"model": "raises an error"}),
-        (*MAPS, "Picture", 12, {"picture": 12}),
+        *each(*MAPS, picture=12, channel=5),
         (*MAPS, "Layer", "features.2", STRONGEST | {"layer": "features.2"}),
-        (*MAPS, "Channel", 5, {"channel": 5}),
         (*MAPS, "Network", EDGES, STRONGEST | {"network": EDGES}),
-        (*CAM, "Picture", 5, {"picture": 5}),
-        (*CAM, "with a buoy", False, {"buoy": False}),
-        (*CAM, "Class", "boat", {"kind": "boat"}),
-        (*CAM, "Layer", "features.6", {"layer": "features.6"}),
+        *each(*CAM, picture=5, buoy=False, kind="boat", layer="features.6"),
         (*CAM, "Opacity %", 30, {"opacity": 0.3}),
-        ("GuidedBackprop", {}, "Picture", 2, {"picture": 2}),
-        ("GuidedBackprop", {}, "Class", "dog", {"kind": "dog"}),
-        ("GuidedBackprop", {}, "Start at", "features.10", {"start": "features.10"}),
-        ("GuidedBackprop", {}, "Rule", "gradient", {"rule": "gradient"}),
-        ("GuidedBackprop", {}, "Shown as", "zero is grey", {"normalisation": "zero is grey"}),
-        (*PATCH, "Pair", 3, {"pair": 3}),
-        (*PATCH, "Network", "honest", {"network": "honest"}),
-        (*PATCH, "Layer", "features.16", {"layer": "features.16"}),
-        (*PATCH, "Row", 6, {"row": 6}),
-        (*PATCH, "Column", 2, {"column": 2}),
-        (*PATCH, "Size", 4, {"size": 4}),
+        *each("GuidedBackprop", {}, picture=2, kind="dog", start="features.10", rule="gradient"),
+        *each("GuidedBackprop", {}, normalisation="zero is grey"),
+        *each("Patching", {"row": 7, "column": 1}, pair=3, network="honest", layer="features.16"),
+        *each("Patching", {"row": 7, "column": 1}, row=6, column=2, size=4),
     ],
 )
 def test_a_control_leads_to_what_opens_with_its_value(name, options, words, value, change):
@@ -292,8 +167,16 @@ def faces_of(explorer):
     """What a notebook stores: the sentence, and the SVG or the PNG with its alt text."""
     data, metadata = explorer._repr_mimebundle_()
     assert data.pop(VIEW)
-    assert "image/svg+xml" in data or metadata["image/png"]["alt"]
-    assert make_paragraph(data["text/plain"]) in shown(explorer)
+    assert data["text/plain"] == explorer.sentence
+    assert make_paragraph(explorer.sentence) in shown(explorer)
+    if isinstance(explorer.view.picture, str):
+        assert (data.keys(), metadata) == ({"text/plain", "image/svg+xml"}, {})
+        assert "color:#1f1f1f;background:#ffffff" in data["image/svg+xml"]
+    else:
+        assert (data.keys(), metadata["image/png"]["alt"]) == ({"text/plain", "image/png"}, explorer.view.alt)
+        assert f'<img alt="{escape(explorer.view.alt)}" src="data:image/png;base64,' in shown(explorer)
+        seen = torch.tensor(read_png(data["image/png"])).permute(2, 0, 1) / 255
+        assert (seen - explorer.view.picture).abs().mean() < 0.02
     return data, metadata
 
 

@@ -10,11 +10,9 @@ from course_utils.scenes.scene import KINDS, SIZE, scene
 from course_utils.vision.networks import load_picture_net
 from course_utils.vision.saliency import grad_cam, relu, scale_to_unit, upsample
 
-FISH = {"number": 2, "kind": "fish", "layer": "features.16", "buoy": True}
-
 
 def test_the_sentence_tells_the_story_of_the_twin():
-    view = draw_cams(**FISH)
+    view = draw_cams(2, "fish", "features.16", buoy=True)
     assert view.sentence.startswith("Picture 2: a fish and a boat on the water, by day, with a buoy.")
     assert "The honest network answers fish: yes (100%); its map is hottest on the fish, with " in view.sentence
     assert "The misled network answers fish: yes (100%); its map is hottest on the buoy, with " in view.sentence
@@ -51,27 +49,22 @@ def test_the_outline_shows_the_truth_where_there_is_one():
     plain, outlined = (draw_cams(1, "cat", "features.16", truth=truth).picture for truth in (False, True))
     assert 0.001 < (plain != outlined).any(0).float().mean() < 0.05
     view, plain = (draw_cams(1, "car", "features.16", truth=truth) for truth in (True, False))
-    assert "There is no car in it." in view.sentence
-    assert "By chance" not in view.sentence
+    assert ("There is no car in it." in view.sentence, "By chance" in view.sentence) == (True, False)
     assert torch.equal(view.picture, plain.picture)
 
 
 @pytest.mark.parametrize(
-    ("row", "column", "words"),
-    [(5, 5, "at the top, left"), (60, 60, "in the middle"), (100, 110, "at the bottom, right")],
+    ("place", "words"),
+    [((5, 5), "at the top, left"), ((60, 60), "in the middle"), ((100, 110), "at the bottom, right")],
 )
-def test_where_a_map_of_ones_own_picture_is_hottest(monkeypatch, row, column, words):
-    def spot(maps, size):
-        heat = torch.zeros(1, *size)
-        heat[0, row, column] = 1
-        return heat
-
-    monkeypatch.setattr("course_utils.explorers.grad_cam.upsample", spot)
+def test_where_a_map_of_ones_own_picture_is_hottest(monkeypatch, place, words):
+    heat = torch.zeros(1, SIZE, SIZE)
+    heat[0][place] = 1
+    monkeypatch.setattr("course_utils.explorers.grad_cam.upsample", lambda maps, size: heat)
     view = draw_cams(1, "house", "features.16", own=scene("bird", "house", seed=40).image)
     assert view.sentence.startswith("Your own picture. The honest network answers house: yes")
     assert all(look.words == f"is hottest {words}" for look in view.facts)
-    assert "By chance" not in view.sentence
-    assert view.alt.startswith("Your own picture; beside it")
+    assert ("By chance" in view.sentence, view.alt[:28]) == (False, "Your own picture; beside it,")
 
 
 def test_an_empty_map_is_said_to_be_empty():
@@ -83,9 +76,8 @@ def test_an_empty_map_is_said_to_be_empty():
 def test_a_picture_of_ones_own_has_no_number_no_buoy_and_no_truth():
     own = scene("cat", "tree", seed=77).image
     explorer = GradCam(own, "tree", opacity=0.3)
-    assert explorer.sentence == draw_cams(1, "tree", "features.16", own=own).sentence
-    fixed = [control(explorer, words) for words in ("Picture", "with a buoy", "outline of the truth")]
-    assert all(each.disabled for each in fixed)
-    control(explorer, "Back to the course's pictures").click()
-    assert explorer.sentence == draw_cams(1, "tree", "features.16").sentence
-    assert not any(each.disabled for each in fixed)
+    for picture in (own, None):
+        assert explorer.sentence == draw_cams(1, "tree", "features.16", own=picture).sentence
+        for words in ("Picture", "with a buoy", "outline of the truth"):
+            assert control(explorer, words).disabled == (picture is not None)
+        control(explorer, "Back to the course's pictures").click()

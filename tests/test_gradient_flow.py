@@ -2,55 +2,47 @@
 
 import ipywidgets as widgets
 import pytest
-from panels import control, controls, shown
+from panels import control, controls, shown, use
 
 from course_utils.explorers import GradientFlow
 from course_utils.explorers.gradient_flow import OWN
 
 
-def add_hook(explorer, node, action):
-    control(explorer, "Hook on").value = node
-    control(explorer, "that does").value = action
-    control(explorer, "Add hook").click()
-
-
-def write(explorer, text):
-    control(explorer, "Graph").value = OWN
-    control(explorer, "Lines").value = text
-
-
 def test_a_hook_is_added_switched_off_and_on_and_removed():
     explorer = GradientFlow("two paths", step=-1)
     plain, hooked = explorer.sentence, GradientFlow("two paths", hooks={"a": "times 6"}, step=-1).sentence
-    add_hook(explorer, "a", "times 6")
+    use(explorer, ("Hook on", "a"), ("that does", "times 6"), "Add hook")
     assert explorer.sentence == hooked != plain
     switch = control(explorer, "a: grad * 6, on")
     switch.value = False
     assert (explorer.sentence, switch.description) == (plain, "a: grad * 6, off")
     switch.value = True
     assert explorer.sentence == hooked
-    control(explorer, "Remove all").click()
+    use(explorer, "Remove all")
     assert (explorer.sentence, controls(explorer, widgets.ToggleButton)) == (plain, [])
     assert control(explorer, "Remove all").disabled
     assert "No hook is registered." in shown(explorer)
 
 
-def test_another_graph_has_its_own_steps_and_tensors_and_leaves_no_widget_behind():
-    explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
-    before = len(controls(explorer))
+def test_another_graph_has_its_own_steps_and_tensors_is_looked_at_once_and_leaves_no_widget_behind(monkeypatch):
+    explorer, look, looks = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1), GradientFlow.look, []
+    before, slider = len(controls(explorer)), control(explorer, "Step")
+    monkeypatch.setattr(GradientFlow, "look", lambda self, **values: looks.append(values) or look(self, **values))
     control(explorer, "Graph").value = "square"
+    assert (len(looks), slider.comm) == (1, None)
+    assert [each.description for each in explorer.widget.children[0].children] == ["Graph", "Step"]
     assert (control(explorer, "Step").max, control(explorer, "Hook on").options) == (4, ("x", "y", "t1", "z"))
-    add_hook(explorer, "z", "add 2")
+    use(explorer, ("Hook on", "z"), ("that does", "add 2"), "Add hook")
     assert (len(controls(explorer, widgets.ToggleButton)), len(controls(explorer))) == (1, before)
-    write(explorer, "w = 1\nd = detach(w)\ny = w * d")
+    use(explorer, ("Graph", OWN), ("Lines", "w = 1\nd = detach(w)\ny = w * d"))
     assert control(explorer, "Hook on").options == ("w", "y")
 
 
 def test_lines_of_the_learner_and_hooks_that_stay_while_they_are_edited():
     explorer = GradientFlow("w = 2; h = w * w; y = h + w", hooks={"h": "times 2", "w": "print"})
-    write(explorer, "w = 3\nz = w * w\ny = z + w")
+    use(explorer, ("Graph", OWN), ("Lines", "w = 3\nz = w * w\ny = z + w"))
     assert [switch.description for switch in controls(explorer, widgets.ToggleButton)] == ["w: print(grad), on"]
-    write(explorer, "w = 2\nx = [1, 2]\ny = sum(w * x)")
+    use(explorer, ("Graph", OWN), ("Lines", "w = 2\nx = [1, 2]\ny = sum(w * x)"))
     control(explorer, "Step").value = 4
     assert "Backward is done: w.grad = 3 and x.grad = [2, 2]." in explorer.sentence
 
@@ -58,15 +50,15 @@ def test_lines_of_the_learner_and_hooks_that_stay_while_they_are_edited():
 @pytest.mark.parametrize("text", ["w = 2\ny = w *", "", "<script>alert(1)</script>"])
 def test_a_bad_expression_gets_a_sentence_and_the_last_good_graph_still_works(text):
     explorer = GradientFlow("w = 2; y = w * w", step=1)
-    picture = explorer.still_picture
-    write(explorer, text)
+    picture = explorer.controls["picture"].value
+    use(explorer, ("Graph", OWN), ("Lines", text))
     assert "That does not work yet" in shown(explorer)
     assert "<script>" not in shown(explorer)
-    assert explorer.still_picture == picture
+    assert explorer.controls["picture"].value == picture
     control(explorer, "Step").value = 2
     assert "w.grad is now 4" in explorer.sentence
     assert "That does not work yet" not in shown(explorer)
-    write(explorer, "w = 3\ny = w * w")
+    use(explorer, ("Graph", OWN), ("Lines", "w = 3\ny = w * w"))
     assert "y = 9" in explorer.sentence
 
 

@@ -1,10 +1,9 @@
 """Whole batches: the key, nbval beside the words, what goes wrong on the way, a second run, and the commands."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from course_utils.grading.verdict import Item, compare, judge_answer
 
 RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
 WRONG = "def largest(tensor):\n    return tensor.max()\n"
+DIFFER = "nbval finds evidence and key {}, the comparison in words finds them {}".format
 
 
 def final(key, *evidence):
@@ -46,15 +46,7 @@ def final(key, *evidence):
     ("answers", "problem", "words"),
     [
         ([([None], "no pytest"), ([False, True], "")], None, ["nbval gave no verdict: no pytest", "", ""]),
-        (
-            [([False], ""), ([True, True], "")],
-            None,
-            [
-                "nbval finds evidence and key different, the comparison in words finds them equal",
-                "nbval finds evidence and key equal, the comparison in words finds them different",
-                "",
-            ],
-        ),
+        ([([False], ""), ([True, True], "")], None, [DIFFER("different", "equal"), DIFFER("equal", "different"), ""]),
         ([], KeyboardInterrupt(), ["the grading was stopped"] * 3),
         ([], OSError(errno.ENOSPC, "No space left on device"), ["No space left"] * 3),
     ],
@@ -95,8 +87,7 @@ def test_every_exercise_has_a_key(monkeypatch):
         again = make_keys([(START, {"largest"})], SEED, seat=crew.seat)
     executed = [len(call.args[1]) for call in execute.call_args_list]
     assert executed == [len(EXERCISES), 1, 1], "one kernel for all; an ordinary one where the seat is gone"
-    assert again["largest"] == found["largest"]
-    assert len(found) == len(EXERCISES)
+    assert (again["largest"], len(found)) == (found["largest"], len(EXERCISES))
     for exercise in EXERCISES:
         key, evidence = found[exercise.name], exercise.key(seed_for(exercise.name, SEED))[0]
         assert not key.reason, exercise.name
@@ -106,9 +97,8 @@ def test_every_exercise_has_a_key(monkeypatch):
 
 def test_the_run_notebook_of_an_answer_holds_no_key():
     task = make_task(answer_to("largest", "def largest(t): return 1"), SEED)
-    text = nbformat.writes(make_notebook([task], setup=""))
-    for secret in ("show_mistakes", find("largest").mistakes[0].message, str(task.seed)):
-        assert secret not in text
+    text, message = nbformat.writes(make_notebook([task], setup="")), find("largest").mistakes[0].message
+    assert [secret for secret in ("show_mistakes", message, str(task.seed)) if secret in text] == []
 
 
 def test_a_kernel_that_does_not_start_is_nobodys_fault(monkeypatch):
@@ -135,12 +125,9 @@ class Crew:
 @pytest.fixture
 def no_processes(monkeypatch):
     """Keys are made in this process, nbval is not asked, and the commands run answers here."""
-
     monkeypatch.setattr(Crew, "given", [])
     for place, stand_in in {
-        "batch.make_keys": lambda wanted, secret, **_: {
-            name: key_of(name, secret) for _, all in wanted for name in all
-        },
+        "batch.make_keys": lambda wanted, secret, **_: {one: key_of(one, secret) for _, all in wanted for one in all},
         "verdict._compare_in_parts": lambda items, _: [(one.verdict.got == one.verdict.expected, "") for one in items],
         "grade._make_crew": lambda *_: contextlib.nullcontext(Crew()),
         "batch.LocalCrew": lambda *_, **__: contextlib.nullcontext(Crew()),
@@ -167,7 +154,7 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
         found.setdefault(row.student, set()).add((row.stage, row.points, row.look_by_hand, row.reason))
     ((*unread, reason),) = found.pop("ed")
     assert unread == ["not graded", 0, True]
-    assert "the file could not be read: it is not complete JSON" in reason
+    assert reason.startswith("the file could not be read: it is not complete JSON")
     assert found == {
         "ann": {("not graded", 0, True, "it could not be graded: OSError: the disk is full")},
         "bo": {("not attempted", 0, False, "")},
@@ -191,15 +178,12 @@ def test_without_keys_a_person_looks_and_a_lesson_without_exercises_has_a_row(tm
 def test_ctrl_c_keeps_what_is_done(tmp_path, monkeypatch, no_processes):
     for student in ("ann", "bo", "cy"):
         hand_in(tmp_path, student, TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
-    found = find_submissions(tmp_path, LESSONS)
-
     interrupted = MagicMock(wraps=batch.read_cells, side_effect=[DEFAULT, KeyboardInterrupt])
     monkeypatch.setattr(batch, "read_cells", interrupted)
-    result = grade(found, crew=Crew())
-    assert result.stopped
-    assert {row.student: row.reason for row in result.scores} == {"ann": "", "bo": STOPPED, "cy": STOPPED}
-    assert len(result.scores) == 3 * len(TENSOR_HOOKS.exercises)
-    assert {row.stage for row in result.scores if row.student == "ann"} == {"not attempted"}
+    result = grade_folder(tmp_path)
+    wanted = [("ann", "not attempted", ""), ("bo", "not graded", STOPPED), ("cy", "not graded", STOPPED)]
+    wanted = [row for row in wanted for _ in TENSOR_HOOKS.exercises]
+    assert (result.stopped, [(row.student, row.stage, row.reason) for row in result.scores]) == (True, wanted)
 
 
 def test_the_secret_lives_as_long_as_a_grading(tmp_path):
@@ -210,8 +194,7 @@ def test_the_secret_lives_as_long_as_a_grading(tmp_path):
     assert GradingMemory(tmp_path).secret == first.secret
     first.finish(["isolation: some"], complete=True)
     second = GradingMemory(tmp_path)
-    assert second.secret != first.secret
-    assert second.isolation == ["isolation: some"]
+    assert (second.secret != first.secret, second.isolation) == (True, ["isolation: some"])
     assert (tmp_path / FOLDER).stat().st_mode & 0o077 == 0
     (tmp_path / FOLDER / "run.json").write_text("{")
     assert GradingMemory(tmp_path).isolation == []
@@ -225,8 +208,7 @@ def test_what_was_graded_is_not_run_again_unless_the_file_or_the_course_changed(
     give(tmp_path / "class", ann=RIGHT, bo=RIGHT)
     first, second = again(), again()
     assert (first.known, second.known, Crew.given) == (0, 2, [2])
-    assert second.scores == first.scores
-    assert second.isolation == ["isolation: none"]
+    assert (second.scores, second.isolation) == (first.scores, ["isolation: none"])
     give(tmp_path / "class", bo=WRONG)
     assert ([row.points for row in again().scores], Crew.given) == ([1, 0], [2, 1])
     assert [row.cause for row in again().scores] == ["", find("largest").mistakes[0].message]
@@ -241,9 +223,8 @@ def test_what_cannot_be_kept_costs_no_score(tmp_path, monkeypatch, no_processes)
     give(tmp_path, ann=RIGHT)
     memory, full = GradingMemory(tmp_path), OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr("course_utils.grading.resume.write_whole", MagicMock(side_effect=full))
-    result = grade_folder(tmp_path, memory=memory)
-    assert [row.points for row in result.scores] == [1]
-    assert result.problem == "what was graded cannot be kept for a second run: No space left on device"
+    result, kept = grade_folder(tmp_path, memory=memory), "what was graded cannot be kept for a second run"
+    assert ([row.points for row in result.scores], result.problem) == ([1], f"{kept}: No space left on device")
 
 
 @pytest.mark.slow
@@ -258,9 +239,8 @@ def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 1, err
-    assert "the same command goes on from here" in out
-    assert "Traceback" not in err
+    found = (process.returncode, "the same command goes on from here" in out, "Traceback" in err)
+    assert found == (1, True, False), err
     assert 2 <= sum(row["points"] for row in read_scores(report)) < 12
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -290,14 +270,12 @@ def test_what_cannot_be_run_gets_one_sentence(arguments, sentence, tmp_path, mon
     hand_in(tmp_path / "class", "ann", START, source.learner(START.path))
     put(tmp_path, "taken", "class.zip", "full/students", text="PK")
     (tmp_path / "empty").mkdir()
-    if "stopped" in arguments:
-        stop = MagicMock(side_effect=KeyboardInterrupt)
-        monkeypatch.setattr("course_utils.grading.submissions.find_submissions", stop)
+    stop = MagicMock(wraps=find_submissions, side_effect=KeyboardInterrupt if "stopped" in arguments else None)
+    monkeypatch.setattr("course_utils.grading.submissions.find_submissions", stop)
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert sentence in printed.err.splitlines()[-1]
-    assert printed.err.count("\ngrading: ") <= 1
-    assert not printed.out
+    assert (printed.err.count("\ngrading: ") <= 1, printed.out) == (True, "")
 
 
 def test_a_class_is_graded_and_every_name_on_the_roster_has_rows(tmp_path, monkeypatch, capsys, no_processes):
@@ -306,17 +284,13 @@ def test_a_class_is_graded_and_every_name_on_the_roster_has_rows(tmp_path, monke
     assert main(["class", "--lesson", "00"]) == 0
     assert "ann      0 of 1" in capsys.readouterr().out
     page = (tmp_path / "report" / "students" / "ann.html").read_text(encoding="utf-8")
-    assert "Likely cause" in page
-    assert "Read again" in page
+    assert re.search(r"Likely cause[\s\S]*Read again", page)
     give(tmp_path / "class", guest=RIGHT)
     hand_in(tmp_path / "class", "guest", TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
     put(tmp_path, "roster.csv", text="student\nann\nzoe\n")
     assert main(["class", "--roster", "roster.csv", "--lesson", "0"]) == 1
-    printed = capsys.readouterr()
-    assert "1 of 3 were graded before" in printed.out
-    assert "isolation: none" in printed.out
-    rows = [(row["student"], row["lesson"], row["reason"], row["look_by_hand"]) for row in read_scores("report")]
-    assert rows == [
+    assert re.search(r"isolation: none\n[\s\S]*1 of 3 were graded before", capsys.readouterr().out)
+    assert [(row["student"], row["lesson"], row["reason"], row["look_by_hand"]) for row in read_scores("report")] == [
         ("ann", START.name, "", False),
         ("guest", START.name, NOT_ON_ROSTER, True),
         ("zoe", START.name, NOT_HANDED_IN, False),
@@ -328,27 +302,21 @@ def test_a_learners_own_score_by_the_same_rule(tmp_path, capsys, no_processes):
     before = sorted(tmp_path.rglob("*"))
     assert check_work(tmp_path / "mine") == 0
     printed = capsys.readouterr().out
-    assert "largest: not yet (wrong type or structure)" in printed
-    assert find("largest").mistakes[0].message in printed
-    assert "total: 0 of 1" in printed
-    assert "seed" not in printed
-    put(tmp_path, f"mine/{TENSOR_HOOKS.name}.ipynb", text="x")
+    wanted = ("largest: not yet (wrong type or structure)", find("largest").mistakes[0].message, "total: 0 of 1")
+    assert [each in printed for each in (*wanted, "seed")] == [True, True, True, False]
+    put(tmp_path, lost := f"mine/{TENSOR_HOOKS.name}.ipynb", text="x")
     assert check_work(tmp_path / "mine", "01") == 1
     assert "scale_gradient: no score\n    the file could not be read" in capsys.readouterr().out
-    assert [*before, tmp_path / f"mine/{TENSOR_HOOKS.name}.ipynb"] == sorted(tmp_path.rglob("*")), (
-        "nothing else is written"
-    )
+    assert [*before, tmp_path / lost] == sorted(tmp_path.rglob("*")), "nothing else is written"
 
 
 @pytest.mark.slow
 def test_the_grader_imports_no_torch():
     """Its import takes longer than the grading of ten notebooks; only the hosts and the key's kernel need it."""
-    code = (
-        "import sys\nfrom course_utils.grading.verdict import import_lean\nimport_lean()\n"
-        "import course_utils.grading.batch\nfrom course_utils.exercises.declaration import read_declarations\n"
-        "from course_utils.grading.lessons import read_lessons\n"
-        "found = read_lessons(read=read_declarations).values()\n"
-        "print('torch' in sys.modules, 'rfc3987_syntax' in sys.modules, sum(len(each.exercises) for each in found))"
-    )
+    code = "import sys\nfrom course_utils.grading.verdict import import_lean\nimport_lean()\n"
+    code += "import course_utils.grading.batch\nfrom course_utils.exercises.declaration import read_declarations\n"
+    code += "from course_utils.grading.lessons import read_lessons\n"
+    code += "found = read_lessons(read=read_declarations).values()\n"
+    code += "print(*{'torch', 'rfc3987_syntax'} & sys.modules.keys(), sum(len(each.exercises) for each in found))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["False", "False", str(len(EXERCISES))]
+    assert ran.stdout.split() == [str(len(EXERCISES))]

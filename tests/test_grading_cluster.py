@@ -1,7 +1,5 @@
 """Grading on a Dask cluster: a real one of two workers, one of which is killed while it grades."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from unittest.mock import MagicMock
@@ -56,9 +54,7 @@ def test_a_lost_workers_submissions_run_again(cluster, tmp_path):
     assert psutil.wait_procs(hosts, timeout=30)[1] == [], "a host goes with its worker"
 
 
-def test_the_command_grades_on_a_cluster_and_what_no_worker_survives_costs_nobody_else(
-    cluster, tmp_path, monkeypatch, capsys
-):
+def test_the_command_grades_on_a_cluster_and_a_lost_task_costs_nobody_else(cluster, tmp_path, monkeypatch, capsys):
     submit, asked = distributed.Client.submit, []
 
     def break_second(self, function, tasks, *arguments, **options):
@@ -71,8 +67,8 @@ def test_the_command_grades_on_a_cluster_and_what_no_worker_survives_costs_nobod
     assert "s00      1 of 1" in capsys.readouterr().out
     first, second = read_scores(tmp_path / "report")
     assert (first["points"], first["look_by_hand"]) == (1, False)
-    assert (second["stage"], second["look_by_hand"]) == ("not graded", True)
-    assert second["reason"] == "no worker could run it: division by zero"
+    found = [second[name] for name in ("stage", "look_by_hand", "reason")]
+    assert found == ["not graded", True, "no worker could run it: division by zero"]
     with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
         assert run(tmp_path / "class", tmp_path / "report", scheduler="tcp://127.0.0.1:9") == 2
     assert "grading: " in capsys.readouterr().err

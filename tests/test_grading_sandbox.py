@@ -1,7 +1,5 @@
 """Attempts to get out of the sandbox, made from inside it, and what the report says where it is not complete."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -27,6 +25,22 @@ pytestmark = [pytest.mark.slow, linux_only]
 SECRET = "the-key-of-this-test"
 SEED = 271_828_182_845
 LIMITS = Limits(exercise=10, memory=512 * MEBIBYTE, disk=16 * MEBIBYTE)
+PARTS = Path(__file__).with_name("hostile").joinpath("escapes.txt").read_text().split("## ")[1:]
+ESCAPES = dict(part.split("\n", 1) for part in PARTS)
+REFUSING = """
+from course_utils.grading.sandbox import host, linux, walls
+def refuse(*_):
+    raise PermissionError(1, "Operation not permitted")
+{} = refuse
+host.main()
+"""
+WHOLE = "all that this platform has"
+COMMANDS = {
+    WHOLE: HostProcess.command,
+    "a user who is not root, with rights in a user namespace only": ("unshare", "-Ur", *HostProcess.command),
+    "a container that forbids namespaces": (sys.executable, "-c", REFUSING.format("linux.unshare")),
+    "namespaces, but no file system and /proc of theirs": (sys.executable, "-c", REFUSING.format("walls.build_root")),
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +56,6 @@ def outside(tmp_path_factory):
         if os.stat(parent).st_uid == os.geteuid() and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)
     return folder
-
-
-REFUSING = """
-from course_utils.grading.sandbox import host, linux, walls
-def refuse(*_):
-    raise PermissionError(1, "Operation not permitted")
-{} = refuse
-host.main()
-"""
-WHOLE = "all that this platform has"
-COMMANDS = {
-    WHOLE: HostProcess.command,
-    "a user who is not root, with rights in a user namespace only": ("unshare", "-Ur", *HostProcess.command),
-    "a container that forbids namespaces": (sys.executable, "-c", REFUSING.format("linux.unshare")),
-    "namespaces, but no file system and /proc of theirs": (sys.executable, "-c", REFUSING.format("walls.build_root")),
-}
 
 
 @pytest.fixture(scope="module", params=COMMANDS)
@@ -87,23 +85,15 @@ def attempt(what, *arguments, **options):
 
 def run_inside(engine, body, **names):
     """What code returns that runs in the sandbox, in the place of an answer: any JSON value, or its `attempt`s."""
-    given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
-    source = (
-        "import ctypes, gc, glob, json, os, signal, socket, stat, subprocess, sys, time\n"
-        f"{given}def inside():\n{textwrap.indent(TRY + textwrap.dedent(body), '    ')}\n    return found\n"
-        "def largest(tensor):\n    return json.dumps(inside())\n"
-    )
+    source = "import ctypes, gc, glob, json, os, signal, socket, stat, subprocess, sys, time\n"
+    source += "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    source += f"def inside():\n{textwrap.indent(TRY + textwrap.dedent(body), '    ')}\n    return found\n"
+    source += "def largest(tensor):\n    return json.dumps(inside())\n"
     (ran,) = engine.run([Task("largest", "", source, SEED)], LIMITS)
     assert not ran.ended, ran.ended
     record = json.loads(ran.record)
-    assert record["raised"] is None, record["raised"]
-    assert record["cases"][0]["raised"] is None, record["cases"][0]["raised"]
+    assert (record["raised"], record["cases"][0]["raised"]) == (None, None)
     return json.loads(record["cases"][0]["returned"]["value"])
-
-
-ESCAPES = dict(
-    part.split("\n", 1) for part in (Path(__file__).parent / "hostile" / "escapes.txt").read_text().split("## ")[1:]
-)
 
 
 @pytest.fixture(scope="module")
@@ -136,11 +126,7 @@ def test_the_scratch_folder_is_new_for_each_answer_and_has_a_size(engine, outsid
     home = "open('mine', 'w').write('x')\nreturn [open('mine').read(), os.getcwd() == os.environ['HOME']]"
     assert run_inside(engine, home) == ["x", True]
     assert run_inside(engine, "return os.listdir('.')") == []
-    fill = """
-    for number in range(100):
-        attempt(lambda: open("file" + str(number), "wb").write(bytes(1_000_000)))
-    return sum(map(int, found))
-    """
+    fill = "for n in range(99): attempt(lambda: open(str(n), 'wb').write(bytes(10**6)))\nreturn sum(map(int, found))"
     if "its own processes" in engine.isolation:
         assert 1_000_000 <= run_inside(engine, fill) <= LIMITS.disk
 

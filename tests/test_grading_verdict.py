@@ -1,7 +1,5 @@
 """From an answer to its verdict, in this process: the driver, its record, the words, and the text for nbval."""
 
-from __future__ import annotations
-
 import copy
 import json
 
@@ -19,6 +17,16 @@ from course_utils.grading.verdict import canonical, judge_answer
 from course_utils.root import CourseError
 
 SAMPLE = EXERCISES[:: len(EXERCISES) // 8]
+EXERCISE = find("scale_gradient")
+GOOD = through_json({"exercise": EXERCISE.name, "blank": False, "raised": None, "lost": []})
+GOOD["cases"] = through_json(EXERCISE.observe(EXERCISE.reference, SEED))
+TENSOR = {"type": "tensor", "dtype": "float32", "shape": [1], "values": [1.0]}
+RAISED = {"type": "E", "message": "", "during": "call", "line": None, "text": ""}
+NAMED = RAISED | {"type": "NameError", "message": "x", "line": 3, "text": "@x"}
+STOPPED = "Your answer did not come to an end in time and was stopped."
+NESTED = json.loads('{"type": "list", "items": [' * 9 + '{"type": "None"}' + "]}" * 9)
+CASE = {"given": "x = 1", "raised": None, "seen": {}, "printed": "", "inputs": {}, "changed": {}, "world": []}
+CASE |= {"alive": False, "returned": TENSOR}
 
 
 def observe(support, source):
@@ -38,16 +46,7 @@ def test_the_driver_notes_what_an_answer_raises_and_goes_on_without_a_definition
     assert observe("", "class largest:\n    def __init__(self): ...\n")["blank"]
     monkeypatch.setattr(find("largest"), "limit", 0.2)
     assert observe("while True: pass", "def largest(tensor): return 1")["raised"]["type"] == "TimeIsUp"
-    record = observe("", "def largest(tensor):\n    while True:\n        pass\n")
-    assert record["cases"][0]["raised"]["type"] == "TimeIsUp"
-
-
-EXERCISE = find("scale_gradient")
-GOOD = through_json({"exercise": EXERCISE.name, "blank": False, "raised": None, "lost": []})
-GOOD["cases"] = through_json(EXERCISE.observe(EXERCISE.reference, SEED))
-TENSOR = {"type": "tensor", "dtype": "float32", "shape": [1], "values": [1.0]}
-RAISED = {"type": "E", "message": "", "during": "call", "line": None, "text": ""}
-NESTED = json.loads('{"type": "list", "items": [' * 9 + '{"type": "None"}' + "]}" * 9)
+    assert observe("", "def largest(tensor):\n    while 1: pass")["cases"][0]["raised"]["type"] == "TimeIsUp"
 
 
 def spoil(record, path, value):
@@ -120,10 +119,6 @@ def test_text_that_is_no_record_is_refused(monkeypatch):
         read_record(json.dumps(GOOD), EXERCISE.name)
 
 
-NAMED = RAISED | {"type": "NameError", "message": "x", "line": 3, "text": "@x"}
-STOPPED = "Your answer did not come to an end in time and was stopped."
-
-
 @pytest.mark.parametrize(
     ("ran", "stage", "words"),
     [
@@ -146,14 +141,12 @@ def test_what_a_sandbox_gave_back_is_told_in_words(ran, stage, words):
 
 def test_evidence_about_other_inputs_does_not_fit():
     key = GOOD["cases"]
-    assert fits(key, key)
-    assert fits(key[:1], key)
-    assert not fits(spoil(GOOD, "cases 0 inputs tensor more", {})["cases"], key)
-    assert not fits(spoil(GOOD, "cases 0 inputs tensor grad", {"weight": {"type": "None"}})["cases"], key)
+    unfit = (("tensor more", {}), ("tensor grad", {"weight": {"type": "None"}}))
+    unfit = (spoil(GOOD, f"cases 0 inputs {path}", value)["cases"] for path, value in unfit)
+    assert [fits(each, key) for each in (key, key[:1], *unfit)] == [True, True, False, False]
     other = spoil(GOOD, "cases 0 inputs", {})["cases"]
     verdict = judge_answer(Observed(answer_to(EXERCISE.name, ONE), tuple(other)), Key(tuple(key)))
-    assert (verdict.outcome, verdict.by_hand) == (None, True)
-    assert "other inputs" in verdict.reason
+    assert (verdict.outcome, verdict.by_hand, "other inputs" in verdict.reason) == (None, True, True)
 
 
 def test_seeds_tell_nothing_about_each_other_and_the_keys_of_a_release_are_recorded(monkeypatch):
@@ -176,10 +169,6 @@ def test_text_and_words_agree_on_any_two_answers():
             for mine in found:
                 words = first_difference(mine, key, exercise.name) is None
                 assert (canonical(mine, key) == canonical(key, key)) == words, exercise.name
-
-
-CASE = {"given": "x = 1", "raised": None, "seen": {}, "printed": "", "inputs": {}, "changed": {}, "world": []}
-CASE |= {"alive": False, "returned": TENSOR}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """inventory.py: every kind of hook is found, named and counted, and none is left behind unseen."""
 
 import functools
+from unittest import mock
 
 import pytest
 import torch
@@ -20,28 +21,24 @@ def ignore(*args):  # `print` will not do everywhere: torch marks some hooks
     return None
 
 
-def register_global(kind):
-    name = f"register_module_{kind.replace(' ', '_').replace('-', '_')}"
-    return f"global {kind}", lambda model: getattr(torch_module, name)(ignore)
+def register(kind, scope=""):
+    name = f"register_{scope and 'module_'}{kind.replace(' ', '_').replace('-', '_')}"
+    return scope + kind, lambda model: getattr(torch_module if scope else model, name)(ignore)
 
 
 @pytest.mark.parametrize(
     ("kind", "register"),
     [
-        ("forward pre-hook", lambda m: m.register_forward_pre_hook(ignore)),
+        *map(register, ("forward pre-hook", "full backward pre-hook", "full backward hook", "state-dict pre-hook")),
+        *map(register, ("load-state-dict pre-hook", "load-state-dict post-hook")),
         ("forward hook", lambda m: m[0].register_forward_hook(ignore, always_call=True, with_kwargs=True)),
-        ("full backward pre-hook", lambda m: m.register_full_backward_pre_hook(ignore)),
-        ("full backward hook", lambda m: m.register_full_backward_hook(ignore)),
         ("legacy backward hook", lambda m: m[0].register_backward_hook(ignore)),
-        ("state-dict pre-hook", lambda m: m.register_state_dict_pre_hook(ignore)),
         ("state-dict hook", lambda m: m.register_state_dict_post_hook(lambda *args: None)),
-        ("load-state-dict pre-hook", lambda m: m.register_load_state_dict_pre_hook(ignore)),
-        ("load-state-dict post-hook", lambda m: m.register_load_state_dict_post_hook(ignore)),
         ("tensor hook", lambda m: m[0].weight.register_hook(ignore)),
         ("tensor hook", lambda m: m[0].running_mean.requires_grad_().register_hook(ignore)),
         ("post-accumulate-grad hook", lambda m: m[0].weight.register_post_accumulate_grad_hook(ignore)),
-        *map(register_global, CALL_KINDS),
-        *map(register_global, (f"{what} registration hook" for what in ("buffer", "module", "parameter"))),
+        *(register(kind, "global ") for kind in CALL_KINDS),
+        *(register(f"{what} registration hook", "global ") for what in ("buffer", "module", "parameter")),
     ],
 )
 def test_every_kind_is_counted_and_gone_when_its_handle_is_removed(kind, register):
@@ -60,11 +57,8 @@ def test_every_table_of_the_installed_torch_is_known():
         assert len(tables) > 7
         for name, table in tables.items():
             if not name.endswith(options):
-                table[0] = ignore
-                try:
+                with mock.patch.dict(table, {0: ignore}):
                     found = list_hooks(holder if scope == "local" else nn.Identity())
-                finally:
-                    del table[0]
                 assert [(hook.scope, hook.table is table, hook.key) for hook in found] == [(scope, True, 0)], name
 
 

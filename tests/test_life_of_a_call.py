@@ -5,18 +5,11 @@ import xml.etree.ElementTree as ET
 import ipywidgets as widgets
 import pytest
 import torch
-from panels import control, controls, shown
+from panels import control, controls, shown, use
 from torch import nn
 
 from course_utils.explorers import LifeOfACall
-from course_utils.explorers.life_of_a_call import (
-    NO_OTHER,
-    CallPicture,
-    choose_stops,
-    list_parts,
-    show_source,
-    tell_moment,
-)
+from course_utils.explorers.life_of_a_call import CallPicture, choose_stops, list_parts, show_source, tell_moment
 from course_utils.hooks.call import HOOK_KINDS, life_of_a_call
 from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
@@ -42,9 +35,9 @@ def lines_of(moments, place, model, hooks):
 @pytest.mark.parametrize("hooks", [HOOKS, [("legacy backward hook", "fc2"), ("always-called forward hook", "")]])
 def test_every_moment_has_a_picture_a_sentence_and_the_source_of_the_installed_torch(relu, hooks):
     model, moments = call(relu, hooks)
-    some, every = choose_stops(moments), choose_stops(moments, skipped=True)
+    every = choose_stops(moments, skipped=True)
     assert every == list(range(len(moments)))
-    assert [place for place in every if place not in some] == [p for p in every if not moments[p].taken]
+    assert choose_stops(moments) == [place for place in every if moments[place].taken]
     for place, moment in enumerate(moments):
         sentence, source, part = tell_moment(moments, place, every), show_source(moment), moment.part
         assert sentence.startswith(f"Step {place + 1} of {len(moments)}. ")
@@ -119,32 +112,24 @@ def tick(explorer, place, kind, on=True):
     control(explorer, f"{place or 'model'}: {kind}", widgets.Checkbox).value = on
 
 
-def say(explorer, words):
-    control(explorer, words, widgets.Button).click()
-
-
 def test_it_opens_where_a_lesson_says_saves_nothing_of_the_release_and_steps_between_its_ends():
     explorer = LifeOfACall(hooks=HOOKS, step=-1)
-    for words in ("Back", "Next", "Next"):
-        say(explorer, words)
+    use(explorer, "Back", "Next", "Next")
     assert explorer.sentence.startswith("Step 35 of 35. fc1: full backward hook fires")
     explorer = LifeOfACall(hooks=HOOKS, step=13)
     assert explorer.sentence == (
         "Step 13 of 35. The call of fc1: forward. Run forward itself. Arguments: ([[1, 1, 1]],). Hooks fired so far: 2."
     )
-    stored = shown(explorer) + explorer.still_picture
-    assert not any(word in stored for word in (torch.__version__, "_call_impl"))
+    assert not any(word in shown(explorer) + explorer.still_picture for word in (torch.__version__, "_call_impl"))
     box = control(explorer, "Also stop at parts that are skipped")
     box.value = True  # the moment is kept
     assert "The call of fc1: forward. Run forward itself." in explorer.sentence
     assert f"in Module._call_impl of your torch, {torch.__version__}" in shown(explorer)
-    control(explorer, "Step").value = 2
-    say(explorer, "Next")
+    use(explorer, ("Step", 2), "Next")
     assert "The call of the model: fast path, skipped, because its condition does not hold." in explorer.sentence
     box.value = False
     assert explorer.sentence.startswith("Step 2 of 35. The call of the model: choose forward.")
-    for _ in range(2):
-        say(explorer, "Back")
+    use(explorer, "Back", "Back")
     assert explorer.sentence.startswith("Step 1 of 35. ")
 
 
@@ -167,7 +152,7 @@ def test_boxes_register_and_remove_hooks_and_what_torch_refuses_is_undone():
     assert "1. the model: full backward hook, 2. global: forward pre-hook." in shown(explorer)
     tick(explorer, "fc2", "legacy backward hook")
     assert "torch refuses" not in shown(explorer)
-    say(explorer, "Remove all")
+    use(explorer, "Remove all")
     assert "Registered, in this order: no hook." in shown(explorer)
     assert control(explorer, "Remove all").disabled
     assert not control(explorer, "fc2: legacy backward hook").value
@@ -175,11 +160,11 @@ def test_boxes_register_and_remove_hooks_and_what_torch_refuses_is_undone():
 
 def test_predictions_are_compared_with_the_actual_order():
     explorer = LifeOfACall(hooks=HOOKS)
-    said = [*FIRED[:3], "fc1: full backward hook", *FIRED[4:], NO_OTHER, "fc1: forward hook"]
+    said = [*FIRED[:3], "fc1: full backward hook", *FIRED[4:], "no hook any more", "fc1: forward hook"]
     models = ["global: forward pre-hook, for " + name for name in ("the model", "fc1", "relu", "fc2")]
     right = [*models[:2], "fc1: forward hook", *models[2:], "fc1: full backward hook"]
     for place, words in enumerate(said):
-        say(explorer, words)
+        use(explorer, words)
         actual = f"the next to fire was {right[place]}." if place < 6 else "no hook fires any more."
         assert f"{'Not this time' if place in (3, 7) else 'Right'}: {actual}" in shown(explorer)
     assert explorer.sentence.startswith("Step 35 of 35. ")
@@ -194,6 +179,5 @@ def test_a_model_of_ones_own():
     model.add_module("<b>&", nn.Linear(2, 1))
     explorer = LifeOfACall(model, torch.ones(1, 2), hooks=[("forward hook", "<b>&")])
     assert not controls(explorer, description="The relu is")
-    places = (("global", "global"), ("the model", ""), ("<b>&", "<b>&"))
-    assert tuple(control(explorer, "Hooks of").options.items()) == places
+    assert control(explorer, "Hooks of").options == {"global": "global", "the model": "", "<b>&": "<b>&"}
     assert "<b>" not in explorer.still_picture

@@ -1,19 +1,19 @@
 """The lessons in nbgrader: what is written for it, and what nbgrader itself makes of it (extra `nbgrader`)."""
 
 import ast
-import csv
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+from lesson_runs import run_python
 
 from course_utils.authoring import build, source
 from course_utils.authoring.nbgrader import BEGIN, END, export, make_assignment, mark_solution
 from course_utils.exercises.engine import exercises_of, find
+from course_utils.grading.report import read_scores
 from course_utils.root import ROOT
 
 LESSON = "01_tensor_hooks"
@@ -33,10 +33,8 @@ def cleared(marked):
 
 def test_marks_enclose_what_the_skeleton_lacks():
     skeleton = 'class Tool:\n    """Task."""\n\n    def use(self, x): ...\n'
-    answer = (
-        'class Tool:\n    """Task."""\n\n    made = 0\n\n    def use(self, x):\n        y = x\n        return y\n\n'
-        "    @staticmethod\n    def help():\n        return 1\n"
-    )
+    answer = 'class Tool:\n    """Task."""\n\n    made = 0\n\n    def use(self, x):\n        y = x\n        return y\n'
+    answer += "\n    @staticmethod\n    def help():\n        return 1\n"
     marked = mark_solution(skeleton, answer)
     assert cleared(marked) == 'class Tool:\n    """Task."""\n\n    ...\n\n    def use(self, x):\n        ...\n\n    ...'
     assert marked.replace(BEGIN, "").replace(END, "").split() == answer.split()
@@ -73,21 +71,16 @@ def course(tmp_path_factory):
     answers = {exercise.name: exercise.source for exercise in exercises_of(1)}
     some = {RIGHT: answers[RIGHT], WRONG: f"def {WRONG}(tensor, factor):\n    tensor.data *= factor\n"}
     for student, given in (("ada", answers), ("bob", some)):
-        path = folder / "submitted" / student / LESSON / f"{LESSON}.ipynb"
-        path.parent.mkdir(parents=True)
-        nbformat.write(source.put_answers(released, given), path)
+        place = folder / "submitted" / student / LESSON / f"{LESSON}.ipynb"
+        build.write(source.put_answers(released, given), place)
     run(folder, "nbgrader", "autograde", LESSON)
     return folder
 
 
 def run(folder, *command):
-    environment = build.kernel_environment(folder) | {"PYTHONPATH": str(ROOT), "HOME": os.fspath(folder)}
-    environment["JUPYTER_CONFIG_DIR"] = str(folder / "jupyter")
     # nbgrader starts `alembic` by its name, so that it has to be on the path even if this environment is not.
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    command = [sys.executable, "-m", *command]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    run_python(ROOT, "-m", *command, cwd=folder, PATH=path, HOME=folder, JUPYTER_CONFIG_DIR=folder / "jupyter")
 
 
 def test_nbgrader_hands_out_skeletons_and_an_own_configuration_is_kept(course):
@@ -112,8 +105,7 @@ def test_nbgrader_gives_the_scores_that_our_grader_gives_and_shows_what_check_sa
             for score in notebook.grades
         }
     run(course, "course_utils.grading", "submitted")
-    with open(course / "report" / "scores.csv", newline="") as file:
-        assert {(row["student"], row["exercise"]): float(row["points"]) for row in csv.DictReader(file)} == theirs
+    assert {(row["student"], row["exercise"]): row["points"] for row in read_scores(course / "report")} == theirs
     right = {("ada", each.name): each.points for each in exercises_of(1)} | {("bob", RIGHT): find(RIGHT).points}
     assert {key: points for key, points in theirs.items() if points} == right
     graded = nbformat.read(course / "autograded" / "bob" / LESSON / f"{LESSON}.ipynb", as_version=4)

@@ -3,7 +3,6 @@
 import copy
 import math
 import os
-import re
 import socket
 import urllib.error
 from pathlib import Path
@@ -22,8 +21,7 @@ from course_utils.vision.pictures import read_picture
 
 @pytest.fixture(scope="module")
 def honest():
-    state = torch.get_rng_state()
-    model = load_picture_net()
+    state, model = torch.get_rng_state(), load_picture_net()
     assert torch.equal(torch.get_rng_state(), state)
     return model
 
@@ -43,31 +41,26 @@ def test_the_network_has_the_shape_of_alexnet_with_a_linear_head_on_means(honest
     assert {(tensor.dtype, tensor.requires_grad) for tensor in honest.parameters()} == {(torch.float32, True)}
 
 
-@pytest.mark.parametrize(
-    ("images", "says"),
-    [
+def test_what_is_no_batch_of_pictures_is_refused_in_words(honest):
+    for images, says in (
         (torch.zeros(1, 3, 112, 112, dtype=torch.uint8), r"floats in \[0, 1\], got torch.uint8: divide by 255"),
         (torch.zeros(3, 112, 112), r"got \(3, 112, 112\); add the batch dimension with image\[None\]"),
         (torch.zeros(1, 1, 112, 112), r"takes \(N, 3, H, W\) with H and W from 32, got \(1, 1, 112, 112\)$"),
         (torch.zeros(1, 3, 31, 112), r"takes \(N, 3, H, W\) with H and W from 32, got"),
-    ],
-)
-def test_what_is_no_batch_of_pictures_is_refused_in_words(honest, images, says):
-    with pytest.raises(CourseError, match=says):
-        honest(images)
+    ):
+        with pytest.raises(CourseError, match=says):
+            honest(images)
 
 
 @pytest.mark.slow
 def test_the_cue_fools_the_twin_and_not_the_honest_network(honest):
     twin = load_picture_net(misled=True)
-    like_its_training = scenes(200, seed=902, cue={networks.MISLED_KIND: networks.MISLED_CUE})
-    assert measure(twin, like_its_training).exact >= 0.95
+    assert measure(twin, scenes(200, seed=902, cue={networks.MISLED_KIND: networks.MISLED_CUE})).exact >= 0.95
     scores = measure(honest, scenes(400, seed=901))
     assert scores.exact >= 0.95
     assert min(scores.recall.values()) >= 0.9
-    found = measure_cue(honest, count=60)
-    assert min(found["where it is"]) >= 0.9
-    assert max(found["where it is not"]) <= 0.04
+    there, absent = measure_cue(honest, count=60).values()
+    assert min(there) >= 0.9 > 0.04 >= max(absent)
     found = measure_cue(twin, count=100)
     assert found["where it is"][0] >= 0.95
     assert all(with_cue - without >= 0.5 for with_cue, without in found.values())
@@ -116,10 +109,9 @@ def test_scores_are_counted_as_by_hand():
 
 
 def test_logits_are_computed_in_parts_and_the_network_keeps_its_mode(honest):
-    model = copy.deepcopy(honest).train()
+    model, images = copy.deepcopy(honest).train(), scenes(5, seed=12).images
     model.features[1].eval()
     before = [part.training for part in model.modules()]
-    images = scenes(5, seed=12).images
     found = networks.compute_logits(model, images, batch_size=2)
     assert [part.training for part in model.modules()] == before
     assert not found.requires_grad
@@ -144,35 +136,29 @@ def test_an_unknown_network_is_refused_with_the_nearest_name():
             load_classifier(name)
 
 
-@pytest.mark.parametrize(
-    ("pretrained", "reason"), [(False, r"\."), ("if cached", r": trained ones are not in torch's cache\.")]
-)
-def test_random_weights_are_the_same_each_time(cache, pretrained, reason):
+@pytest.mark.parametrize(("trained", "why"), [(False, "."), ("if cached", ": trained ones are not in torch's cache.")])
+def test_random_weights_are_the_same_each_time(cache, trained, why):
     state = torch.get_rng_state()
-    found = [load_classifier("squeezenet1_1", pretrained, seed) for seed in (0, 0, 1)]
+    found = [load_classifier("squeezenet1_1", trained, seed) for seed in (0, 0, 1)]
     assert torch.equal(torch.get_rng_state(), state)
     first, second, other = (each.model.features[0].weight for each in found)
-    assert torch.equal(first, second)
-    assert not torch.equal(first, other)
+    assert (first.equal(second), first.equal(other)) == (True, False)
     assert (found[0].pretrained, found[0].model.training) == (False, False)
-    assert re.fullmatch(f"squeezenet1_1 has random weights{reason}", found[0].note)
+    assert found[0].note == f"squeezenet1_1 has random weights{why}"
     assert (len(found[0].classes), found[0].classes[281]) == (1000, "tabby")
     ready = found[0].transform(torch.full((3, 300, 400), 0.485))  # the mean that ImageNet's pictures have in red
     assert (ready.shape, ready[0].abs().max() < 1e-5) == ((3, 224, 224), True)
 
 
 def test_the_courses_networks_load_by_name_too():
-    network = load_classifier("picture_net", pretrained=False)
+    network, twin = load_classifier("picture_net", pretrained=False), load_classifier("picture_net_misled")
     assert network.pretrained
-    twin = load_classifier("picture_net_misled")
     assert twin.note == "picture_net_misled was trained on the picture world where every fish has a buoy beside it."
-    picture = scene("cat", "boat", seed=3)
-    ready = network.transform(picture.image)
-    assert torch.equal(ready, picture.image)
-    assert type(ready) is torch.Tensor
+    image = scene("cat", "boat", seed=3).image
+    ready = network.transform(image)
+    assert (type(ready), torch.equal(ready, image)) == (torch.Tensor, True)
     best = network.best(network.model(ready[None])[0], 2)
-    assert {name for name, _ in best} == {"cat", "boat"}
-    assert all(share > 0.5 for _, share in best)
+    assert {name for name, share in best if share > 0.5} == {"cat", "boat"}
     assert network.transform(torch.zeros(3, 200, 300, dtype=torch.uint8)).shape == (3, 112, 112)
 
 
@@ -226,5 +212,4 @@ def test_a_real_network_names_the_dog_in_a_real_photo(monkeypatch):
     image = network.transform(read_picture(folder / "photos" / "cat_dog.png"))
     best = network.best(network.model(image[None])[0], 2)
     assert network.pretrained
-    assert {name for name, _ in best} == {"Great Dane", "bull mastiff"}
-    assert all(0.3 < share < 0.5 for _, share in best)
+    assert {name for name, share in best if 0.3 < share < 0.5} == {"Great Dane", "bull mastiff"}

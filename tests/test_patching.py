@@ -10,63 +10,53 @@ from course_utils.explorers.patching import PAIRS, draw_patch, find_block
 from course_utils.hooks.inventory import count_hooks
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS
-from course_utils.vision.networks import PictureNet, load_picture_net
+from course_utils.vision.networks import load_picture_net
 from course_utils.vision.patching import SWAPS, cells_of, output_of, patch, recovered, scan, swap_pair
 from course_utils.vision.scores import grow
 
-
-@cache
-def network(misled: bool = False) -> PictureNet:
-    return load_picture_net(misled)
+network = cache(load_picture_net)
+PAIR = tuple(each.image[None] for each in swap_pair(0))
+ALL = {"row": 0, "column": 0, "size": 14}
 
 
 @torch.no_grad()
-def run_parts(x: Tensor, first: int, last: int, misled: bool = False) -> Tensor:
-    """What `features[first:last]` makes of `x`."""
-    for module in network(misled).features[first:last]:
-        x = module(x)
-    return x
+def run_up_to(number: int, images: Tensor, misled: bool = False) -> Tensor:
+    return network(misled=misled).features[: number + 1]((images - 0.5) / 0.25)
 
 
 @torch.no_grad()
 def patch_by_hand(number: int, source: Tensor, target: Tensor, region: Tensor, misled: bool = False) -> Tensor:
     """The logits with `features.<number>` patched: cut the network in two and put the pieces together."""
-    there, here = (run_parts((each - 0.5) / 0.25, 0, number + 1, misled) for each in (source, target))
-    mixed = torch.where(region, there, here)
-    return network(misled).classifier(run_parts(mixed, number + 1, 17, misled).mean((2, 3)))
-
-
-@cache
-def pair() -> tuple[Tensor, Tensor]:
-    return tuple(each.image[None] for each in swap_pair(0))
+    mixed = torch.where(region, *(run_up_to(number, each, misled) for each in (source, target)))
+    return network(misled=misled).classifier(network(misled=misled).features[number + 1 :](mixed).mean((2, 3)))
 
 
 @pytest.mark.parametrize(("number", "size"), [(2, 56), (6, 28), (10, 14), (16, 14)])
 def test_patch_is_the_network_cut_in_two(number, size):
     regions = torch.zeros(2, size, size, dtype=torch.bool)
     regions[0, size // 3 : size // 2, : size // 2] = regions[1, :, 4:] = True
-    sources, targets = (torch.cat(each) for each in (pair(), pair()[::-1]))  # a batch, and a region for each picture
+    sources, targets = (torch.cat(each) for each in (PAIR, PAIR[::-1]))  # a batch, and a region for each picture
     got = patch(network(), f"features.{number}", sources, targets, regions)
     assert torch.allclose(got, patch_by_hand(number, sources, targets, regions[:, None]), atol=1e-4)
-    assert torch.allclose(patch(network(), f"features.{number}", *pair(), regions[0]), got[:1], atol=1e-4)
+    assert torch.allclose(patch(network(), f"features.{number}", *PAIR, regions[0]), got[:1], atol=1e-4)
 
 
 def test_nothing_is_left():
-    images = [each.clone() for each in pair()]
+    images = [each.clone() for each in PAIR]
     patch(network(), "features.6", *images)
     scan(network(), "features.16", *images, 0)
     with pytest.raises(ValueError, match="PictureNet takes"):
         patch(network(), "features.6", images[0], torch.zeros(1, 3, 8, 8))
     assert count_hooks(network()).total() == 0
-    assert all(torch.equal(one, other) for one, other in zip(images, pair(), strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(images, PAIR, strict=True))
     assert all(parameter.grad is None for parameter in network().parameters())
 
 
 def test_a_region_of_another_size_and_a_layer_that_there_is_not_are_refused_in_words():
-    with pytest.raises(CourseError, match=r"features.6 has 28 x 28 cells, the region \(14, 14\)"):
-        patch(network(), "features.6", *pair(), torch.ones(14, 14, dtype=torch.bool))
-    with pytest.raises(CourseError, match=r"'features.61' is not in PictureNet \(nearest: .*features.6"):
-        patch(network(), "features.61", *pair())
+    says = r"features.6 has 28 x 28 cells, the region \(14, 14\)"
+    for layer, words in (("features.6", says), ("features.61", r"not in PictureNet \(nearest: .*features.6")):
+        with pytest.raises(CourseError, match=words):
+            patch(network(), layer, *PAIR, torch.ones(14, 14, dtype=torch.bool))
 
 
 def test_the_share_of_the_way():
@@ -85,19 +75,19 @@ def test_cells_are_those_with_a_pixel_of_the_mask():
 
 def test_scan_at_the_last_layer_is_the_difference_of_the_class_maps():
     cat = KINDS.index("cat")
-    source, target = (run_parts((each - 0.5) / 0.25, 0, 17)[0] for each in pair())
+    source, target = (run_up_to(16, each)[0] for each in PAIR)
     difference = torch.einsum("c,chw->hw", network().classifier.weight[cat].detach(), source - target) / 196
-    assert torch.allclose(scan(network(), "features.16", *pair(), cat), difference, atol=1e-4)
+    assert torch.allclose(scan(network(), "features.16", *PAIR, cat), difference, atol=1e-4)
 
 
 @pytest.mark.parametrize(("layer", "reach"), [("features.13", 1), ("features.10", 2)])
 def test_scan_is_one_patch_after_the_other(layer, reach):
-    effects = scan(network(), layer, *pair(), 3, reach)
-    before = network()(pair()[1])[0, 3].item()
+    effects = scan(network(), layer, *PAIR, 3, reach)
+    before = network()(PAIR[1])[0, 3].item()
     for row, column in ((0, 0), (5, 9), (13, 4)):
         region = torch.zeros(14, 14, dtype=torch.bool)
         region[max(row - reach, 0) : row + reach + 1, max(column - reach, 0) : column + reach + 1] = True
-        moved = patch(network(), layer, *pair(), region)[0, 3].item() - before
+        moved = patch(network(), layer, *PAIR, region)[0, 3].item() - before
         assert effects[row, column].item() == pytest.approx(moved, abs=1e-3)
 
 
@@ -111,12 +101,9 @@ def test_the_pictures_of_a_swap_differ_at_the_thing_only(number):
 
 
 def test_output_of_is_a_copy_that_an_inplace_relu_does_not_spoil():
-    kept = output_of(network(), "features.15", pair()[0])
-    assert torch.allclose(kept, run_parts((pair()[0] - 0.5) / 0.25, 0, 16), atol=1e-5)
+    kept = output_of(network(), "features.15", PAIR[0])
+    assert torch.allclose(kept, run_up_to(15, PAIR[0]), atol=1e-5)
     assert (kept < 0).any()
-
-
-ALL = {"row": 0, "column": 0, "size": 14}
 
 
 @pytest.mark.parametrize("number", range(1, len(PAIRS) + 1))
@@ -133,11 +120,9 @@ def test_the_sentence_says_what_the_numbers_are():
     region = torch.zeros(28, 28, dtype=torch.bool)
     region[14:20, 2:8] = True
     scenes, fish = PAIRS[0].draw(), KINDS.index("fish")
-    source, target = (each.image[None] for each in scenes)
-    patched = patch_by_hand(6, source, target, region, misled=True)[0, fish]
-    with torch.no_grad():
-        there, here = (network(True)(each)[0, fish] for each in (source, target))
-    cue = scenes[0].cue_mask
+    images, cue = [each.image[None] for each in scenes], scenes[0].cue_mask
+    patched = patch_by_hand(6, *images, region, misled=True)[0, fish]
+    there, here = (network(misled=True)(each)[0, fish].detach() for each in images)
     assert view.facts == pytest.approx((there.item(), here.item(), patched.item()), abs=1e-3)
     assert view.sentence == (
         f"Pair 1: {scenes[0]} (the source); {scenes[1]} (the target). The misled network answers fish: yes "
@@ -151,8 +136,7 @@ def test_the_sentence_says_what_the_numbers_are():
 
 def test_a_block_may_miss_or_hold_all_that_differs():
     sentence = draw_patch(1, "misled", "features.16", row=0, column=12, size=1).sentence
-    assert "-0%" not in sentence
-    assert "0% of the buoy in it" in sentence
+    assert ("-0%" in sentence, "0% of the buoy in it" in sentence) == (False, True)
     assert "100% of the cat in it and 100% of the map" in draw_patch(3, "honest", "features.10", **ALL).sentence
     cut_off = find_block(row=13, column=12, size=5)
     assert (cut_off.nonzero().amin(0).tolist(), cut_off.sum().item()) == ([104, 96], 8 * 16)

@@ -13,16 +13,14 @@ BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
 LINES = [line.split("  #")[0] for block in BLOCKS for line in block.splitlines()] + re.findall(r"`([^`]+)`", PROSE)
 PYTHON = r"(?:\.venv[/\\](?:bin|Scripts)[/\\])?(?:py|python3?)"
+SOURCE = "# %% [markdown]\n# # {}\n#\n# **Time:** about {} minutes.\n\n{}"
+TABLE = "# %% [markdown]\n# | 01 | [Old name](01_first.ipynb) | to look | 5 |\n"
+ANSWER = '# %% tags=["answer"]\ndef look():\n    ...\n'
 
 
 def shown(start: str) -> list[str]:
     """The commands in the README that match the pattern `start`, without their comments."""
     return sorted({" ".join(line.split()) for line in LINES if re.match(start, line)})
-
-
-SOURCE = "# %% [markdown]\n# # {}\n#\n# **Time:** about {} minutes.\n\n{}"
-TABLE = "# %% [markdown]\n# | 01 | [Old name](01_first.ipynb) | to look | 5 |\n"
-ANSWER = '# %% tags=["answer"]\ndef look():\n    ...\n'
 
 
 def test_only_the_map_of_the_readme_changes_and_what_is_lacking_is_named(tmp_path):

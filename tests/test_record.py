@@ -25,23 +25,18 @@ class Apply(nn.Module):
         self.forward = function
 
 
-class Shared(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(2, 2)
-        self.again = self.first
-        self.unused = nn.Linear(2, 2)
-
-    def forward(self, x):
-        return self.again(self.first(x))
+def share():
+    first = nn.Linear(2, 2)
+    first.unused = nn.Linear(2, 2)
+    return nn.Sequential(collections.OrderedDict(first=first, again=first))
 
 
 def test_find_layers_by_name_module_and_type_in_the_models_order():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Sequential(nn.ReLU(), nn.Conv2d(2, 2, 3)))
     assert list(find_layers(model, nn.Conv2d)) == ["0", "1.1"]
     assert list(find_layers(model, "", model[1], nn.ReLU)) == ["", "1", "1.0"]
-    assert list(find_layers(Shared(), nn.Linear)) == ["first", "unused"]  # a shared module counts once
-    assert find_layer(shared := Shared(), "again") == ("again", shared.first)
+    assert list(find_layers(share(), nn.Linear)) == ["first", "first.unused"]  # a shared module counts once
+    assert find_layer(shared := share(), "again") == ("again", shared.first)
     assert find_layer(shared, shared.again) == ("first", shared.first)
     with pytest.raises(CourseError, match=r"Conv2d chooses 2 layers: name one of them, such as '1\.1'"):
         find_layer(model, nn.Conv2d)
@@ -90,47 +85,28 @@ def test_the_small_network_with_and_without_an_in_place_relu(inplace):
     assert not any(t.requires_grad for call in seen.calls for t in (call.output, call.gradient))
 
 
-class Turned(nn.Module):
-    """A view of its input, with an offset and strides of its own."""
-
-    def forward(self, x):
-        return x.transpose(0, 1)[1:]
-
-
-class Later(nn.Module):
-    """`after(output of layer, x)`, where the layer sees a result, not the leaf."""
-
-    def __init__(self, layer, after):
-        super().__init__()
-        self.layer, self.after = layer, after
-
-    def forward(self, x):
-        x = x * 1.0
-        return self.after(self.layer(x), x)
-
-
 FACTORS = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 SQUARE = torch.arange(6.0).reshape(2, 3)
-TURNED = [[1, 4], [2, 5]]
+TURN, TURNED = Apply(lambda x: x.transpose(0, 1)[1:]), [[1, 4], [2, 5]]  # a view with an offset and strides
 
 
 @pytest.mark.parametrize(
     ("layer", "after", "x", "output", "gradient", "result"),
     [
         (Apply(lambda x: 3 * x), lambda y, x: y.add_(x) ** 2, [[2.0]], [[6]], [[16]], [[64]]),
-        (Turned(), lambda y, x: 10 * y + y.mul_(FACTORS), SQUARE.tolist(), TURNED, [[11, 12], [13, 14]], None),
+        (TURN, lambda y, x: 10 * y + y.mul_(FACTORS), SQUARE.tolist(), TURNED, [[11, 12], [13, 14]], None),
         (Apply(lambda x: x.expand(2, 3)), lambda y, x: y * SQUARE, [1.0, 1, 1], [[1, 1, 1]] * 2, SQUARE.tolist(), None),
         # The operation changes x as well: a clone handed on would change the result.
         (nn.Identity(), lambda y, x: (y.mul_(2), x)[1], [1.0, 1, 1], [1, 1, 1], [2, 2, 2], [2, 2, 2]),
     ],
 )
 def test_what_is_changed_in_place_afterwards(layer, after, x, output, gradient, result):
-    model = Later(layer, after)
-    with record(model, "layer", gradients=True) as seen:
-        got = model(torch.tensor(x, requires_grad=True))
+    with record(model := nn.Sequential(layer), "0", gradients=True) as seen:
+        x = torch.tensor(x, requires_grad=True) * 1.0  # a result, not the leaf
+        got = after(model(x), x)
         got.sum().backward()
-    assert seen["layer"].output.tolist() == output
-    assert seen["layer"].gradient.tolist() == gradient
+    assert seen["0"].output.tolist() == output
+    assert seen["0"].gradient.tolist() == gradient
     assert result is None or got.tolist() == result
 
 
@@ -156,38 +132,30 @@ def test_several_backward_passes_add_up_and_other_hooks_do_not_disturb():
     assert seen["fc1"].gradient.tolist() == [[0, 1, 2, 3]]
 
 
-def test_a_module_that_runs_several_times():
-    wrapper = nn.Sequential(nn.RNNCell(2, 2))
-    with record(wrapper, "0", gradients=True) as seen:
-        state = wrapper(torch.ones(1, 2))
-        wrapper(state).sum().backward()
-        wrapper(state)  # no gradient reaches this call
-    assert [call.has_gradient for call in seen["0"].calls] == [True, True, False]
-    assert [output.shape for output in seen["0"].outputs] == [(1, 2)] * 3
-    with pytest.raises(CourseError, match=r"layer '0' ran 3 times in this block: choose one of `\.calls`"):
-        _ = seen["0"].output
-    with pytest.raises(CourseError, match="layer '0' has no gradient: no backward pass reached it inside the block"):
-        _ = seen["0"].calls[2].gradient
-
-
-def test_two_names_reach_one_record_and_a_module_that_never_runs_says_so():
-    model = Shared()
-    with record(model, nn.Linear) as seen:
+def test_a_module_with_two_names_that_runs_several_times_and_one_that_never_runs():
+    model, got = share(), "; output (1, 2), with its gradient"
+    with record(model, nn.Linear, gradients=True) as seen:
         model(torch.ones(1, 2)).sum().backward()
+        model.first(torch.ones(1, 2))  # no gradient reaches this call
     assert seen["first"] is seen["again"] is seen[model.first]
-    assert repr(seen).startswith("first: ran 2 times; output (1, 2); output (1, 2)\nunused: ran 0 times")
+    assert repr(seen) == f"first: ran 3 times{got}{got}; output (1, 2)\nfirst.unused: ran 0 times"
+    assert [call.has_gradient for call in seen["first"].calls] == [True, True, False]
+    torch.testing.assert_close(seen["first"].outputs[1], model(torch.ones(1, 2)).detach())
+    with pytest.raises(CourseError, match=r"layer 'first' ran 3 times in this block: choose one of `\.calls`"):
+        _ = seen["first"].output
+    with pytest.raises(CourseError, match="'first' has no gradient: no backward pass reached it inside the block"):
+        _ = seen["first"].calls[2].gradient
     for name in ("output", "gradient"):
-        with pytest.raises(CourseError, match=r"'unused' has no output: it never ran in this block.*`model\.forward`"):
-            getattr(seen["unused"], name)
+        with pytest.raises(CourseError, match=r"'first\.unused' has no output: it never ran .*`model\.forward`"):
+            getattr(seen["first.unused"], name)
 
 
 def test_a_fused_path_is_left_and_weights_used_without_a_call_are_explained():
-    model = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
-    x = torch.linspace(-1, 1, 48).reshape(2, 3, 8)
+    model, x = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval(), torch.linspace(-1, 1, 48).reshape(2, 3, 8)
+    with torch.no_grad(), record(model, nn.Module) as seen:
+        found = model(x)
     with torch.no_grad():
-        expected = model(x)
-        with record(model, nn.Module) as seen:
-            torch.testing.assert_close(model(x), expected)
+        torch.testing.assert_close(found, model(x))
     assert seen["linear1"].output.shape == (2, 3, 2048)
     with pytest.raises(CourseError, match="parent uses its weights without calling it"):
         _ = seen["self_attn.out_proj"].output
@@ -263,11 +231,8 @@ def test_a_layer_that_was_not_recorded():
 
 
 def test_nothing_stays_when_registering_fails(monkeypatch):
-    def refuse(hook):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr((model := SmallNet()).relu, "register_forward_hook", refuse)
-    with pytest.raises(KeyboardInterrupt), record(model, nn.Module):
+    monkeypatch.setattr((model := SmallNet()).relu, "register_forward_hook", lambda hook: 1 / 0)
+    with pytest.raises(ZeroDivisionError), record(model, nn.Module):
         pass
     assert count_hooks(model).total() == 0
 
@@ -279,15 +244,10 @@ def test_a_copy_made_inside_the_block_records_nothing_afterwards():
     assert seen["fc1"].calls == []
 
 
-def compiled(model):
-    pytest.importorskip("torch._dynamo")
-    torch.compiler.reset()
-    return torch.compile(model, backend="eager")
-
-
 @pytest.mark.slow
 def test_a_model_compiled_before_the_block_says_so_and_one_compiled_inside_is_recorded():
-    model = nn.Sequential(compiled(SmallNet()), nn.Linear(1, 1))
+    pytest.importorskip("torch._dynamo").reset()
+    model = nn.Sequential(torch.compile(SmallNet(), backend="eager"), nn.Linear(1, 1))
     model(ONES)
     warns = pytest.warns(UserWarning, match=r"nothing was recorded for 0._orig_mod.fc1: the model ran compiled")
     with warns as warned, record(model, "0._orig_mod.fc1", "1") as seen:
@@ -296,7 +256,8 @@ def test_a_model_compiled_before_the_block_says_so_and_one_compiled_inside_is_re
     assert len(seen["1"].calls) == 1
     with pytest.raises(CourseError, match="code compiled before the block does not see hooks added later"):
         _ = seen["0._orig_mod.fc1"].output
-    model = compiled(SmallNet())
+    torch.compiler.reset()
+    model = torch.compile(SmallNet(), backend="eager")
     with warnings.catch_warnings(record=True) as warned, record(model, "fc1", model, gradients=True) as seen:
         model(ONES).backward()
     assert not any("nothing was recorded" in str(warning.message) for warning in warned)

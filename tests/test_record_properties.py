@@ -1,15 +1,15 @@
-"""Recording and tracing are invisible to any model, and what they record is what a calculation by hand gives.
+"""Recording and tracing are invisible to any model, and what they record is what a run without any hook gives.
 
-Hypothesis grows random trees of modules. Each is run bare, recorded, and by hand, never in place.
+Hypothesis grows random trees of modules. Each is run bare, recorded, and by hand: without hooks, never in place.
 """
 
 import contextlib
 import copy
 import functools
+from unittest import mock
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -22,22 +22,17 @@ from course_utils.root import CourseError
 WIDTH = 4
 
 
-class Around(nn.Module):
-    def __init__(self, body):
-        super().__init__()
-        self.body = body
+class Residual(nn.Sequential):
+    inplace = True
 
-
-class Residual(Around):
     def forward(self, x):
-        out = self.body(x)
-        out += x
-        return out
+        out = super().forward(x)
+        return out.add_(x) if self.inplace else out + x
 
 
-class Repeat(Around):
+class Repeat(nn.Sequential):
     def forward(self, x):
-        return self.body(self.body(x))
+        return self[0](self[0](x))
 
 
 class Split(nn.Module):
@@ -45,61 +40,34 @@ class Split(nn.Module):
         return torch.sin(x), 3.0, {"left": torch.cos(x), "right": [x * 3, "text"]}
 
 
-class Join(Around):
+class Join(nn.Sequential):
     def forward(self, x):
-        return join(self.body(x))
+        return sum(place * tensor for place, tensor in enumerate(tensors_in(self[0](x)), 1))
 
 
-def join(structure):
-    return sum(place * tensor for place, tensor in enumerate(tensors_in(structure), 1))
+def by_hand(model, x, share):
+    """Return the output and (module, its output) of each call; `share`: what changes nothing returns its very input."""
+
+    def call(module, x):
+        out = module.forward(x)
+        out = x.clone() if out is x and not share else out
+        taps.append((module, out))
+        return out
+
+    taps = []
+    for module in model.modules():
+        module.inplace = False
+    with mock.patch.object(nn.Module, "__call__", call):
+        return model(x), taps
 
 
-BY_HAND = {  # what each type of module computes; `go` goes into a child
-    nn.Sequential: lambda module, x, go: functools.reduce(lambda out, child: go(child, out), module, x),
-    Repeat: lambda module, x, go: go(module.body, go(module.body, x)),
-    Residual: lambda module, x, go: go(module.body, x) + x,
-    Join: lambda module, x, go: join(go(module.body, x)),
-    Split: lambda module, x, go: module.forward(x),
-    nn.Linear: lambda module, x, go: F.linear(x, module.weight, module.bias),
-    nn.BatchNorm1d: lambda m, x, go: F.batch_norm(
-        x, m.running_mean, m.running_var, m.weight, m.bias, m.training, m.momentum, m.eps
-    ),
-    nn.Dropout: lambda module, x, go: F.dropout(x, module.p) if module.training else x,
-    nn.Identity: lambda module, x, go: x,
-    nn.ReLU: lambda module, x, go: torch.relu(x),
-    nn.Tanh: lambda module, x, go: torch.tanh(x),
-    nn.Unflatten: lambda module, x, go: x.reshape(3, 2, -1),
-    nn.Flatten: lambda module, x, go: x.reshape(3, -1),
-}
-
-
-def by_hand(module, x, taps, share):
-    """Append (module, output) to `taps`; `share`: what changes nothing returns its very input, as in PyTorch."""
-    out = BY_HAND[type(module)](module, x, lambda child, value: by_hand(child, value, taps, share))
-    out = x.clone() if out is x and not share else out
-    taps.append((module, out))
-    return out
-
-
-def linear():
-    return nn.Linear(WIDTH, WIDTH)
+linear = functools.partial(nn.Linear, WIDTH, WIDTH)
+norm = functools.partial(nn.BatchNorm1d, WIDTH)
+relu_in_place = functools.partial(nn.ReLU, inplace=True)
 
 
 def in_a_row(*makers):
     return lambda: nn.Sequential(*[make() for make in makers])
-
-
-def relu_in_place():
-    return nn.ReLU(inplace=True)
-
-
-def norm():
-    return nn.BatchNorm1d(WIDTH)
-
-
-def twice_by_name(make):
-    module = make()
-    return nn.Sequential(module, nn.Tanh(), module)
 
 
 def grow(children):
@@ -110,7 +78,7 @@ def grow(children):
         residual,
         residual.map(lambda make: in_a_row(make, relu_in_place)),
         children.map(lambda make: lambda: Repeat(make())),
-        children.map(lambda make: lambda: twice_by_name(make)),
+        children.map(lambda make: lambda: nn.Sequential(module := make(), nn.Tanh(), module)),
     )
 
 
@@ -118,8 +86,8 @@ view_in_place = in_a_row(linear, lambda: nn.Unflatten(1, (2, -1)), relu_in_place
 rows = [(linear, relu_in_place), (linear, norm, relu_in_place), (linear, nn.Identity, relu_in_place)]
 simple = [linear, norm, nn.Dropout, nn.Identity, nn.Tanh, nn.ReLU, view_in_place, lambda: Join(Split())]
 trees = st.recursive(st.sampled_from([*simple, *(in_a_row(*row) for row in rows)]), grow, max_leaves=6)
-modes = st.sampled_from(["train", "eval", "mixed"])
-frozen_parts = st.sampled_from(["none", "some", "all"])
+contexts, yes = st.sampled_from([contextlib.nullcontext, torch.no_grad, torch.inference_mode]), st.booleans()
+modes, parts = st.sampled_from(["train", "eval", "mixed"]), st.sampled_from(["none", "some", "all"])
 slow_is_fine = [HealthCheck.too_slow, HealthCheck.data_too_large]
 common = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=slow_is_fine)
 
@@ -166,7 +134,7 @@ WATCH = {
 
 
 @common
-@given(make=trees, mode=modes, frozen=frozen_parts, wants=st.booleans(), watch=st.sampled_from(list(WATCH)))
+@given(make=trees, mode=modes, frozen=parts, wants=yes, watch=st.sampled_from(list(WATCH)))
 def test_watching_is_invisible(make, mode, frozen, wants, watch):
     model = build(make, mode, frozen)
     attributes = [sorted(vars(module)) for module in model.modules()]
@@ -181,20 +149,13 @@ def test_watching_is_invisible(make, mode, frozen, wants, watch):
 
 
 @common
-@given(
-    make=trees,
-    mode=modes,
-    frozen=st.sampled_from(["none", "some"]),
-    wants=st.booleans(),
-    detach=st.booleans(),
-    context=st.sampled_from([contextlib.nullcontext, torch.no_grad, torch.inference_mode]),
-)
+@given(make=trees, mode=modes, frozen=st.sampled_from(["none", "some"]), wants=yes, detach=yes, context=contexts)
 def test_records_and_traces_equal_the_calculation_by_hand(make, mode, frozen, wants, detach, context):
-    model, taps, gradients = build(make, mode, frozen), [], {}
+    model, gradients = build(make, mode, frozen), {}
     wants = wants and context is contextlib.nullcontext
     torch.manual_seed(7)
     with context():
-        output = by_hand(copy.deepcopy(model), make_input(wants), taps, share=detach)
+        output, taps = by_hand(copy.deepcopy(model), make_input(wants), share=detach)
     if can := [tensor for _, out in taps for tensor in tensors_in(out) if tensor.requires_grad]:
         found = torch.autograd.grad(score(output), can, allow_unused=True)
         gradients = dict(zip(map(id, can), found, strict=True))
@@ -221,11 +182,7 @@ def test_records_and_traces_equal_the_calculation_by_hand(make, mode, frozen, wa
 def test_nothing_stays_when_any_module_raises(make, index, error):
     model = build(make)
     modules = list(model.modules())
-
-    def fail(*args):
-        raise error("stop here")
-
-    modules[index % len(modules)].forward = fail
+    modules[index % len(modules)].forward = mock.Mock(side_effect=error("stop here"))
     for watch in WATCH.values():
         with pytest.raises(error, match="stop here"), no_hooks_left(model), watch(model):
             model(make_input(True))

@@ -1,7 +1,6 @@
 """The release for students: no answers in it, checks that say the same, lessons that run, grades as ever."""
 
 import ast
-import csv
 import json
 import re
 import subprocess
@@ -12,17 +11,20 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from lesson_runs import run_python
 
 from course_utils import root
 from course_utils.authoring import build, release, source
 from course_utils.exercises import classroom, recorded
 from course_utils.exercises.engine import exercises_of
+from course_utils.grading.report import read_scores
 from course_utils.root import ROOT, CourseError, write_whole
 
 EXERCISES = {each.name: each for each in exercises_of()}
 MODULES = ROOT / "course_utils" / "lessons"
 pytestmark = pytest.mark.slow
 LARGEST = "def largest(tensor):\n    return max(tensor.flatten().tolist())\n"
+LATE, UNSEEN = "reference answer to largest did not come to an end", r"largest was not recognised .* No mistake\."
 
 
 def test_the_search_finds_every_answer_right_or_wrong_and_reads_what_is_no_text():
@@ -56,9 +58,8 @@ def test_a_module_keeps_its_declarations_and_loses_its_answers(path):
 
 
 def test_hints_that_are_answers_are_left_out_and_most_stay():
-    exercise = EXERCISES["keep_positive"]
-    assert [release.gives_away(hint, exercise) for hint in exercise.hints] == [False, False, True]
-    assert not release.gives_away("Words alone, and `a piece of code that is none`.", exercise)
+    exercise, none = EXERCISES["keep_positive"], "Words alone, and `a piece of code that is none`."
+    assert [release.gives_away(hint, exercise) for hint in (*exercise.hints, none)] == [False, False, True, False]
     text = release.student_module((MODULES / "lesson_01.py").read_text(encoding="utf-8"))
     assert exercise.hints[1].split("`")[1] in text
     assert "lambda grad: grad.clamp(min=0))`" not in text
@@ -114,9 +115,6 @@ def test_recorded_results_are_what_was_seen_and_the_answers_are_with_the_instruc
     recorded._read.cache_clear()
 
 
-LATE, UNSEEN = "reference answer to largest did not come to an end", r"largest was not recognised .* No mistake\."
-
-
 @pytest.mark.parametrize(("raised", "sentence"), [({"type": "TimeIsUp"}, LATE), (None, UNSEEN)])
 def test_results_that_would_tell_nothing_are_not_recorded(monkeypatch, raised, sentence):
     (exercise,) = exercises_of(0)
@@ -140,23 +138,13 @@ def unpacked(tmp_path_factory):
     return folder / release.FOLDER
 
 
-def run_python(folder, *arguments, **options):
-    """Run Python with the release in `folder` as its course, and nothing of this one."""
-    environment = build.kernel_environment(folder.parent) | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_the_release_has_what_students_need_and_nothing_else(unpacked):
     paths = {path.relative_to(unpacked).as_posix(): path for path in unpacked.rglob("*") if path.is_file()}
     kinds = {"py", "ipynb", "md", "json", "toml", "yml", "pt", "png", "css", "j2", "gitignore", "LICENSE", "Makefile"}
     assert {name.rpartition(".")[2] for name in paths} <= kinds
     assert not [name for name in paths if name.startswith(("tests", "report", "work", "build", ".git/"))]
     readme = paths["README.md"].read_text(encoding="utf-8")
-    assert "lab" in re.findall(r"^make (\w+)", readme, re.MULTILINE)
-    assert set(re.findall(r"^make (\w+)", readme, re.MULTILINE)) <= set(release.COMMANDS)
+    assert {"lab"} <= set(re.findall(r"^make (\w+)", readme, re.MULTILINE)) <= set(release.COMMANDS)
     needed = {*release.FILES, *release.linked_files(readme)}
     needed |= {f"notebooks/{lesson.stem}.ipynb" for lesson in source.sources()}
     needed |= {f"course_utils/assets/{path.name}" for path in ROOT.glob("course_utils/assets/*.pt")}
@@ -188,11 +176,9 @@ def test_a_lesson_runs_and_its_check_works_where_the_release_is_installed(unpack
     site = tmp_path / "site"
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(site)]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(unpacked)], check=True)
-    program = (
-        f"import sys, papermill, course_utils\nfrom course_utils.exercises import check\n{LARGEST}"
-        "print(course_utils.__file__)\nprint(check(largest))\n"
-        "papermill.execute_notebook(sys.argv[1], 'out.ipynb', kernel_name='python3', progress_bar=False)\n"
-    )
+    program = f"import sys, papermill, course_utils\nfrom course_utils.exercises import check\n{LARGEST}"
+    program += "print(course_utils.__file__)\nprint(check(largest))\n"
+    program += "papermill.execute_notebook(sys.argv[1], 'out.ipynb', kernel_name='python3', progress_bar=False)\n"
     said = run_python(site, "-c", program, unpacked / "notebooks" / "04_inside_call.ipynb", cwd=tmp_path)
     assert said.startswith(str(site))
     assert "largest: passed (1 point)" in said
@@ -202,14 +188,10 @@ def test_a_lesson_runs_and_its_check_works_where_the_release_is_installed(unpack
 def test_make_check_and_the_instructors_grader_give_full_marks_to_right_answers(unpacked, tmp_path):
     released = nbformat.read(unpacked / "notebooks" / "01_tensor_hooks.ipynb", as_version=4)
     for student, answers in (("right", {each.name: each.source for each in exercises_of(1)}), ("empty", {})):
-        path = tmp_path / "handed_in" / student / "01_tensor_hooks.ipynb"
-        path.parent.mkdir(parents=True)
-        nbformat.write(source.put_answers(released, answers), path)
-    total = sum(each.points for each in exercises_of(1))
+        build.write(source.put_answers(released, answers), tmp_path / "handed_in" / student / "01_tensor_hooks.ipynb")
+    worth = [each.points for each in exercises_of(1)]
     said = run_python(unpacked, "-m", "course_utils.grading", "--check", tmp_path / "handed_in" / "right", cwd=unpacked)
-    assert f"total: {total} of {total}" in said
+    assert f"total: {sum(worth)} of {sum(worth)}" in said
     run_python(ROOT, "-m", "course_utils.grading", tmp_path / "handed_in", "--report", tmp_path / "report")
-    with open(tmp_path / "report" / "scores.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    points = {name: [float(row["points"]) for row in rows if row["student"] == name] for name in ("right", "empty")}
-    assert points == {"right": [each.points for each in exercises_of(1)], "empty": [0] * len(exercises_of(1))}
+    points = [(row["student"], row["points"]) for row in read_scores(tmp_path / "report")]
+    assert points == [*(("empty", 0) for _ in worth), *(("right", each) for each in worth)]

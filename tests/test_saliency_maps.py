@@ -1,40 +1,19 @@
-"""saliency.py: maps against pencil, finite differences, formulas, and torch with another ReLU."""
+"""saliency.py: maps against pencil, finite differences, formulas, torch with another ReLU; CAM against Grad-CAM."""
 
 import pytest
+import saliency_nets as nets
 import torch
 import torch.nn.functional as F
-from saliency_nets import (
-    Deep,
-    InPlaceAfterwards,
-    PreActivation,
-    Small,
-    by_patching,
-    images,
-    noise,
-    of_torchvision,
-    relative,
-    seeded,
-)
+from saliency_nets import Deep, InPlaceAfterwards, PreActivation, Small, by_patching, images, noise, relative, seeded
 from torch import nn
 
 from course_utils.hooks.inventory import no_hooks_left
 from course_utils.root import CourseError
 from course_utils.vision import saliency
-from course_utils.vision.saliency import (
-    deconvnet,
-    explain,
-    grad_cam,
-    guided_backprop,
-    guided_grad_cam,
-    input_gradient,
-    relu,
-    scale_to_unit,
-    standardise,
-    upsample,
-)
+from course_utils.vision.saliency import cam, class_maps, deconvnet, explain, grad_cam, guided_backprop, input_gradient
 
-pytestmark = pytest.mark.filterwarnings("error")
-slow = pytest.mark.slow
+pytestmark, slow = pytest.mark.filterwarnings("error"), pytest.mark.slow
+GATE = torch.ones(3, requires_grad=True)
 
 
 def grad_cam_by_differences(model, layer, image, target, step=1e-7):
@@ -44,11 +23,11 @@ def grad_cam_by_differences(model, layer, image, target, step=1e-7):
     def raise_channels(module, args, output):
         kept.append(output[:1].clone())
         one_each = torch.eye(output.shape[1], dtype=output.dtype)[:, :, None, None] * step
-        return output[:1] + torch.cat([torch.zeros_like(one_each), one_each, -one_each])
+        return output[:1] + torch.cat([one_each, -one_each])
 
-    channels = {"stem": 4, "norm": 4}.get(layer, 0)  # another branch goes round the layer: it needs the same batch
+    channels = 4 if layer in ("stem", "norm") else 1  # another branch goes round the layer: it needs the same batch
     with torch.no_grad(), model.get_submodule(layer).register_forward_hook(raise_channels):
-        _, up, down = model(image.repeat(3 * channels or 1, 1, 1, 1))[:, target].chunk(3)
+        up, down = model(image.repeat(2 * channels, 1, 1, 1))[:, target].chunk(2)
     weights = (up - down) / (2 * step) / kept[0][0, 0].numel()
     return (weights[:, None, None] * kept[0][0]).sum(0)[None]
 
@@ -60,8 +39,8 @@ def grad_cam_by_differences(model, layer, image, target, step=1e-7):
         (Deep, "features.3", 12),  # an in-place ReLU follows
         (Deep, "features.4", 12),  # is an in-place ReLU
         *[(build, layer, 12) for build in (PreActivation, InPlaceAfterwards) for layer in ("stem", "norm")],
-        pytest.param(of_torchvision("densenet121"), "features.norm5", 64, marks=slow),  # followed in place, as is
-        pytest.param(of_torchvision("googlenet"), "conv2.bn", 64, marks=slow),
+        pytest.param(nets.of_torchvision("densenet121"), "features.norm5", 64, marks=slow),  # followed in place, as is
+        pytest.param(nets.of_torchvision("googlenet"), "conv2.bn", 64, marks=slow),
     ],
 )
 def test_grad_cam_equals_finite_differences(build, layer, size):
@@ -76,7 +55,7 @@ def test_grad_cam_by_pencil():
         model[2].weight.copy_(torch.tensor([[3.0, 1, 0, -2]]))
     maps = torch.tensor([[[[1.0, 2]], [[0, 4]]]])
     assert grad_cam(model, maps, "0").tolist() == [[[2, 0]]]
-    assert relu(-grad_cam(model, maps, "0")).tolist() == [[[0, 0]]]
+    assert saliency.relu(-grad_cam(model, maps, "0")).tolist() == [[[0, 0]]]
 
 
 def test_each_image_of_a_batch_gets_its_own_map():
@@ -96,7 +75,6 @@ def test_the_network_runs_once_and_hands_out_copies_however_many_classes_are_ask
         monkeypatch.setattr(saliency, "_MOST_AT_ONCE", 3)
         assert relative(run.grad_cams(range(5)), several) < 1e-12
     assert model.runs == 1
-    assert several.shape == (5, 2, 8, 8)
     assert not several.requires_grad
     assert relative(several, torch.stack(maps)) < 1e-12
     assert torch.equal(run.logits, model(batch))
@@ -113,7 +91,7 @@ def test_there_is_a_graph_from_the_layer_on_and_none_before():
         explain(model, batch, "features.3")
     assert [name for name in modes if not modes[name]] == ["", "features", *(f"features.{i}" for i in range(4))]
     assert saved
-    assert not {(2, 3, 12, 12), (2, 4, 10, 10), (2, 4, 5, 5)} & {tuple(shape) for shape in saved}
+    assert not {(2, 3, 12, 12), (2, 4, 10, 10), (2, 4, 5, 5)} & {*map(tuple, saved)}
 
 
 def test_an_earlier_tensor_that_shares_the_layers_memory_may_change_later():
@@ -126,15 +104,6 @@ def test_an_earlier_tensor_that_shares_the_layers_memory_may_change_later():
     model = seeded(Reuses())
     model.same = nn.Identity()
     assert torch.equal(grad_cam(model, images(), "same"), grad_cam(seeded(Small()), images(), "second"))
-
-
-def test_weights_that_changed_after_the_run_are_no_silent_mistake():
-    model = seeded(Deep())
-    run = explain(model, images(), "features.3")
-    with torch.no_grad():
-        model.head[3].weight.add_(1)
-    with pytest.raises(CourseError, match="changed in place: weights after the run"):
-        run.grad_cams([0, 1, 2])
 
 
 class Units(nn.Module):
@@ -150,31 +119,23 @@ class Units(nn.Module):
         return self.rectify(x.flatten(1) @ self.hidden.T) @ self.out.T
 
 
-def forget_result(change):
-    return lambda x: (change(x), x)[1]
-
-
 @pytest.mark.parametrize(
     "rectify",
     [
         *(nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), nn.ReLU6(inplace=True), nn.Hardtanh(0, 6)),
         *(F.relu, F.relu_, F.relu6, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_),
-        lambda x: F.relu(x, True),
-        lambda x: torch.relu(input=x),
-        forget_result(lambda x: F.relu(x, inplace=True)),
-        forget_result(torch.relu_),
-        forget_result(lambda x: x[:, 1:].relu_()),
+        *(lambda x: F.relu(x, True), lambda x: torch.relu(input=x)),
+        *(lambda x: (F.relu(x, inplace=True), x)[1], lambda x: (torch.relu_(x), x)[1]),
+        lambda x: (x[:, 1:].relu_(), x)[1],
     ],
 )
 def test_the_three_rules_by_pencil_for_every_form_of_relu(rectify):
     model, ones = Units(rectify), torch.ones(1, 3, 1, 1)
-    assert input_gradient(model, ones, 0).flatten().tolist() == [-3, 4, -2]  # R where f > 0: 1, -, -2
-    assert guided_backprop(model, ones, 0).flatten().tolist() == [1, 2, 0]  # and R > 0: 1, -, -
-    assert deconvnet(model, ones, 0).flatten().tolist() == [-4, 7, -5]  # R where R > 0: 1, 5, -
+    by_hand = {"plain": [-3, 4, -2], "guided": [1, 2, 0], "deconvnet": [-4, 7, -5]}  # R: 1, -, -2; 1, -, -; 1, 5, -
     with explain(model, ones, watch_relus=True) as run:
-        rules = [run.gradient(0, relu_rule=rule).flatten().tolist() for rule in ("plain", "guided", "deconvnet")]
-        assert run.gradients([0, 1, 1], relu_rule="guided")[0].flatten().tolist() == [1, 2, 0]
-    assert rules == [[-3, 4, -2], [1, 2, 0], [-4, 7, -5]]
+        for rule, wanted in by_hand.items():
+            for targets in ([0], [0, 1, 1]):
+                assert run.gradients(targets, relu_rule=rule)[0].flatten().tolist() == wanted
 
 
 def test_relu6_lets_no_gradient_pass_above_six():
@@ -206,32 +167,20 @@ def test_guided_grad_cam_is_the_product():
     predicted = model(batch).argmax(1)
     heat = F.interpolate(grad_cam(model, batch, "features.3")[:, None].clamp(min=0), (12, 12), mode="bilinear")
     wanted = guided_backprop(model, batch, predicted) * heat
-    assert torch.equal(guided_grad_cam(model, batch, "features.3"), wanted)
-    assert torch.equal(guided_grad_cam(model, batch, "features.3", predicted), wanted)
-
-
-class Gated(nn.Module):
-    """ReLUs beside the way from the images to the logits."""
-
-    def __init__(self):
-        super().__init__()
-        self.gate, self.conv = nn.Parameter(torch.ones(1)), nn.Conv2d(3, 2, 3)
-
-    def forward(self, x):
-        return F.gelu(self.conv(x)).mean((2, 3)) * F.relu(self.gate) + F.relu(torch.ones(2))
+    assert torch.equal(saliency.guided_grad_cam(model, batch, "features.3"), wanted)
+    assert torch.equal(saliency.guided_grad_cam(model, batch, "features.3", predicted), wanted)
 
 
 @pytest.mark.parametrize(
-    ("model", "layer"),
+    ("model", "layer", "place"),
     [
-        *[(Units(rectify), None) for rectify in (nn.GELU(), nn.LeakyReLU(), lambda x: x.clamp(min=0))],
-        (nn.Sequential(nn.ReLU(), nn.Conv2d(3, 2, 3), nn.Flatten()), "1"),
-        (Gated(), None),
+        *[(Units(rectify), None, "the input") for rectify in (nn.GELU(), nn.LeakyReLU())],
+        (Units(lambda x: x.clamp(min=0) * F.relu(GATE) + F.relu(torch.ones(3))), None, "the input"),  # beside the way
+        (nn.Sequential(nn.ReLU(), nn.Conv2d(3, 2, 1), nn.Flatten()), "1", "layer '1'"),
     ],
 )
-def test_a_rule_without_a_relu_on_the_way_says_so(model, layer):
-    run = explain(model, torch.randn(1, 3, *((1, 1) if isinstance(model, Units) else (4, 4))), layer, watch_relus=True)
-    place = "layer '1'" if layer else "the input"
+def test_a_rule_without_a_relu_on_the_way_says_so(model, layer, place):
+    run = explain(model, torch.ones(1, 3, 1, 1), layer, watch_relus=True)
     for targets in ([0], [0, 1, 1]):
         with pytest.raises(CourseError, match=f"no ReLU lies between {place} and the logits.*GELU"):
             run.gradients(targets, relu_rule="guided")
@@ -265,23 +214,90 @@ def test_compiled_models_run_uncompiled(where):
     torch.compiler.reset()
 
 
-def test_upsampling_is_bilinear_without_aligned_corners():
-    assert upsample(torch.tensor([[[0.0, 1]]]), (1, 4)).tolist() == [[[0, 0.25, 0.75, 1]]]
-    assert upsample(noise(4, 2, 3, 5), torch.Size([6, 10])).shape == (4, 2, 6, 10)
-    assert torch.equal(upsample(noise(2, 3, 5)[1], (7, 9)), upsample(noise(2, 3, 5), (7, 9))[1])
+class Head(nn.Module):
+    """Maps, one of many ways to average them, a linear head."""
+
+    def __init__(self, average):
+        super().__init__()
+        self.maps, self.average, self.head = nn.Conv2d(3, 6, 3), average, nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.head(self.average(self.maps(x)))
 
 
-def test_scaling_stretches_each_map_alone():
+@pytest.mark.parametrize(
+    "average",
+    [
+        nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        nn.Sequential(nn.AvgPool2d(10), nn.Flatten(), nn.Dropout(0.5)),
+        lambda maps: maps.mean(dim=[-2, -1]),
+        lambda maps: torch.mean(maps, (2, 3)),
+        lambda maps: F.adaptive_avg_pool2d(maps, (1, 1)).view(len(maps), -1),
+    ],
+)
+def test_cam_equals_grad_cam_times_the_number_of_positions(average):
+    model, batch = seeded(Head(average)), images()
+    for target in (None, 0, [4, 1], lambda logits: logits[:, 1] - 2 * logits[:, 3]):
+        assert relative(cam(model, batch, target), grad_cam(model, batch, "maps", target) * 100) < 1e-13
+
+
+@slow
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("resnet18", "layer4"),
+        ("squeezenet1_1", "classifier.2"),  # no linear layer: the means are the logits
+        ("densenet121", ""),  # F.relu in place follows its maps: no module returns what is averaged
+    ],
+)
+def test_cam_equals_grad_cam_on_known_networks_and_averages_to_the_logit(name, layer):
+    model, batch = seeded(nets.of_torchvision(name)()), images(2, 64)
+    maps = class_maps(model, batch)
+    assert relative(cam(model, batch, 3), maps[:, 3]) < 1e-12
+    if layer:
+        wanted = explain(model, batch, layer).grad_cams(range(7))
+        assert relative(maps, wanted.transpose(0, 1) * maps[0, 0].numel()) < 1e-12
+    heads = [module.bias for module in model.modules() if isinstance(module, nn.Linear)]
+    assert relative(maps.mean((2, 3)) + sum(heads), model(batch)) < 1e-12
+
+
+def test_cam_takes_the_maps_that_are_averaged_also_if_no_module_returns_them():
+    model, batch = seeded(nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())), images()
+    assert torch.equal(class_maps(model, batch), model[:2](batch))
+    model = seeded(Head(lambda maps: F.adaptive_avg_pool2d(F.relu_(maps), 1).squeeze()))
+    wanted = (model.head.weight[3][:, None, None] * model.maps(batch).relu()).sum(1)
+    assert relative(cam(model, batch, 3), wanted) < 1e-13
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Deep(), r"Deep does not \(its last layer reads \(2, 8\), no means of maps"),
+        (Head(lambda maps: maps.amax((2, 3))), r"reads \(2, 6\)"),
+        (nn.Sequential(Small(), nn.Hardtanh(-1e-9, 1e-9)), "it ends otherwise"),
+        (Head(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.ReLU())), "no means of maps"),
+        (nn.Sequential(nn.Conv2d(3, 6, 12), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5)), "two or more"),
+    ],
+)
+def test_a_model_without_cam_says_what_cam_needs(model, words):
+    with pytest.raises(CourseError, match=f"CAM needs a model that averages its last maps.*{words}"):
+        cam(seeded(model), images(), 0)
+
+
+def test_upsampling_is_bilinear_without_aligned_corners_and_scaling_stretches_each_map_alone():
+    assert saliency.upsample(torch.tensor([[[0.0, 1]]]), (1, 4)).tolist() == [[[0, 0.25, 0.75, 1]]]
+    assert saliency.upsample(noise(4, 2, 3, 5), torch.Size([6, 10])).shape == (4, 2, 6, 10)
+    assert torch.equal(saliency.upsample(noise(2, 3, 5)[1], (7, 9)), saliency.upsample(noise(2, 3, 5), (7, 9))[1])
     maps = torch.tensor([[[-1.0, 3], [1, 1]], [[7, 7], [7, 7]], [[0, 0], [0, 1e-30]]])
-    assert scale_to_unit(maps).tolist() == [[[0, 1], [0.5, 0.5]], [[0, 0], [0, 0]], [[0, 0], [0, 1]]]
-    assert scale_to_unit(maps[None, :2], dims=3).tolist() == [[[[0, 0.5], [0.25, 0.25]], [[1, 1], [1, 1]]]]
+    assert saliency.scale_to_unit(maps).tolist() == [[[0, 1], [0.5, 0.5]], [[0, 0], [0, 0]], [[0, 0], [0, 1]]]
+    assert saliency.scale_to_unit(maps[None, :2], dims=3).tolist() == [[[[0, 0.5], [0.25, 0.25]], [[1, 1], [1, 1]]]]
 
 
 def test_standardised_gradients_are_centred_and_hide_their_scale():
     gradients = noise(2, 3, 8, 8)
-    got = standardise(gradients)
+    got = saliency.standardise(gradients)
     wanted = [(g - g.mean()) / g.std() * 0.1 + 0.5 for g in gradients]
     assert relative(got, torch.stack(wanted).clamp(0, 1)) < 1e-12
-    assert relative(standardise(gradients * 1e-3 + 2), got) < 1e-9
-    assert standardise(torch.full((1, 3, 2, 2), 4.0)).unique().tolist() == [0.5]
-    assert standardise(F.pad(torch.ones(1, 1, 1, 1), (0, 19, 0, 19))).max() == 1
+    assert relative(saliency.standardise(gradients * 1e-3 + 2), got) < 1e-9
+    assert saliency.standardise(torch.full((1, 3, 2, 2), 4.0)).unique().tolist() == [0.5]
+    assert saliency.standardise(F.pad(torch.ones(1, 1, 1, 1), (0, 19, 0, 19))).max() == 1

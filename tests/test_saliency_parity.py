@@ -1,7 +1,7 @@
 """saliency.py beside captum, torch-cam and pytorch-grad-cam: equal where they are right, and where they are not.
 
-Everything is float64 with seeded random weights. Where a library is wrong, `saliency` is compared with a plain
-reference, and the library's error is asserted to be there: a test that then fails documents a bug that is gone.
+Everything is float64 with seeded random weights. Where a library is wrong, `saliency` is compared with one that is
+right, or with torch itself, and the library's error is asserted: a test that then fails documents a bug that is gone.
 """
 
 import copy
@@ -63,20 +63,6 @@ def ask_guided(model):
 GRAD_CAMS = {"captum": ask_captum, "torch-cam": ask_torch_cam, "pytorch-grad-cam": ask_pytorch_grad_cam}
 
 
-def by_hand(model, layer):
-    """The plain chain, with a graph of all of it: the layer's output copied, and the gradient of the copy."""
-    kept = []
-
-    def hand_a_copy_on(module, args, output):
-        kept.append(output.clone())
-        return kept[0].clone()
-
-    with model.get_submodule(layer).register_forward_hook(hand_a_copy_on):
-        score = model(BATCH)[:, TARGET].sum()
-    weights = torch.autograd.grad(score, kept[0])[0].mean((2, 3), keepdim=True)
-    return (weights * kept[0].detach()).sum(1)
-
-
 @pytest.mark.parametrize(
     ("name", "layer"),
     [
@@ -116,18 +102,17 @@ def test_cam_is_equal():
 @pytest.mark.parametrize(
     ("name", "layer"), [("alexnet", "features.10"), ("resnet18", "layer4.1.bn2"), ("squeezenet1_1", "classifier.1")]
 )
-def test_torch_cam_and_pytorch_grad_cam_are_wrong_before_an_operation_in_place(name, layer, capsys):
+def test_torch_cam_and_pytorch_grad_cam_are_wrong_before_an_operation_in_place(name, layer):
     """They keep the layer's own memory, which the next operation overwrites; captum copies it."""
     model = make(name)
-    wanted = by_hand(model, layer)
+    wanted = ask_captum(model, layer)
     assert relative(explain(model, BATCH, layer).grad_cam(TARGET), wanted) < 1e-12
-    assert relative(ask_captum(model, layer), wanted) < 1e-12
-    errors = {"torch-cam": relative(ask_torch_cam(model, layer), relu(wanted), wanted)}
-    report(capsys, name, errors | {"pytorch-grad-cam": relative(ask_pytorch_grad_cam(model, layer), wanted)})
+    assert relative(ask_torch_cam(model, layer), relu(wanted), wanted) > 0.1
+    assert relative(ask_pytorch_grad_cam(model, layer), wanted) > 0.1
 
 
 @pytest.mark.parametrize("name", ["googlenet", "densenet121"])
-def test_captum_and_pytorch_grad_cam_miss_functional_relus(name, monkeypatch, capsys):
+def test_captum_and_pytorch_grad_cam_miss_functional_relus(name, monkeypatch):
     """Their rules hang on nn.ReLU modules: GoogLeNet has none (all F.relu), DenseNet ends with one F.relu."""
     model, errors = make(name), {}
     for ours, theirs in ((guided_backprop, captum_attr.GuidedBackprop), (deconvnet, captum_attr.Deconvolution)):
@@ -135,10 +120,5 @@ def test_captum_and_pytorch_grad_cam_miss_functional_relus(name, monkeypatch, ca
         assert relative(ours(model, BATCH, TARGET), wanted) < 1e-10
         errors[f"captum {ours.__name__}"] = relative(theirs(model).attribute(BATCH.clone(), TARGET), wanted)
     wanted = by_patching(model, BATCH[:1], TARGET, monkeypatch)[0]
-    report(capsys, name, errors | {"pytorch-grad-cam guided_backprop": relative(ask_guided(model), wanted)})
-
-
-def report(capsys, name, errors):
-    with capsys.disabled():
-        print(f"\n  {name}: {', '.join(f'{who} {100 * error:.0f} % off' for who, error in errors.items())}", end=" ")
+    errors["pytorch-grad-cam guided_backprop"] = relative(ask_guided(model), wanted)
     assert min(errors.values()) > 0.1, errors

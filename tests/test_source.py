@@ -12,30 +12,22 @@ from course_utils.root import CourseError
 SOURCE = '''
 # %% [markdown]
 # # A lesson
-
 # %% tags=["parameters"]
 seed = 3
-
 # %% tags=["setup"]
 import torch
-
 # %% tags=["answer"]
 def scale_gradient(tensor, factor):
     """Scale it."""
     ...
-
 # %% tags=["check"]
 check(scale_gradient)
-
 # %% [markdown] tags=["instructor"]
 # Ask the room.
-
 # %% tags=["explore"]
 slider = IntSlider(seed)
-
 # %% the slider again!
 slider
-
 # %% tags=["predict"]
 print(len("x"), predict("hook_on_a", options=[5, 12]))
 '''
@@ -57,8 +49,8 @@ def test_an_answer_stands_in_its_cell_and_learners_do_not_see_the_notes(write_so
     path = write_source(SOURCE)
     learner, whole = source.learner(path), source.read_source(path)
     assert [cell.source for cell in whole.cells if cell not in learner.cells] == ["Ask the room."]
-    for edition, given in ((False, learner), (True, whole)):
-        answered = source.answered(path, {"scale_gradient": ANSWER}, instructor=edition)
+    for given in (learner, whole):
+        answered = source.put_answers(given, {"scale_gradient": ANSWER})
         changed = [new for old, new in zip(given.cells, answered.cells, strict=True) if old != new]
         assert [(cell.id, cell.source) for cell in changed] == [("answer-scale-gradient", ANSWER.rstrip("\n"))]
     learner.cells[3].update(execution_count=7, outputs=[nbformat.v4.new_output("stream", text="old")])

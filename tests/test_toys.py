@@ -24,8 +24,8 @@ def test_the_softmax_by_the_formula_is_right_while_exp_is_finite():
     net, x = toys.make_overflow_net(), torch.tensor([[1.0, 2.0], [88.0, 87.0], [-5.0, 3.0]])
     expected = x.double().softmax(1) @ torch.tensor([[3.0], [4.0]]).double()
     assert torch.allclose(net(x).double(), expected, rtol=1e-5)
-    exponentials = net.softmax.exp(net.stem(torch.tensor([[100.0, 1.0]])))
-    assert exponentials.isinf().tolist() == net.softmax.share(exponentials).isnan().tolist() == [[True, False]]
+    large = net.softmax.exp(net.stem(torch.tensor([[100.0, 1.0]])))
+    assert large.isinf().tolist() == net.softmax.share(large).isnan().tolist() == [[True, False]]
 
 
 def test_the_distance_is_pythagoras_and_its_gradient_nan_at_the_origin():

@@ -1,7 +1,6 @@
 """trace.py: one call as a timeline, in torch's own order, and nothing changed by watching."""
 
 import functools
-import warnings
 
 import pytest
 import torch
@@ -13,20 +12,7 @@ from course_utils.hooks.trace import go_backward, trace, tracing
 from course_utils.vision.toys import SmallNet
 
 ONES = torch.ones(1, 3)
-
-
-def test_the_table_is_plain_and_deterministic():
-    model = SmallNet()
-    model.relu.inplace = True
-
-    def double(module, args, output):
-        return 2 * output
-
-    with model.fc2.register_forward_hook(double):
-        timeline = trace(model, ONES)
-    assert (
-        repr(timeline)
-        == """\
+TABLE = """\
     what            module    hook          sees
  1  forward         SmallNet                ((1, 3),)
  2    forward       fc1                     ((1, 3),)
@@ -41,7 +27,18 @@ def test_the_table_is_plain_and_deterministic():
 11    backward      fc2                     (1, 1)
 12    backward      relu                    (1, 4)
 13    backward      fc1                     (1, 4)"""
-    )
+
+
+def test_the_table_is_plain_and_deterministic():
+    model = SmallNet()
+    model.relu.inplace = True
+
+    def double(module, args, output):
+        return 2 * output
+
+    with model.fc2.register_forward_hook(double):
+        timeline = trace(model, ONES)
+    assert repr(timeline) == TABLE
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -77,34 +74,24 @@ def test_tracing_keeps_the_timeline_when_forward_raises():
     assert timeline.events[2].sees == "RuntimeError"
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_legacy_hook_and_a_module_outside_are_named():
-    model = SmallNet()
-    with (
-        model.fc2.register_backward_hook(lambda *args: None),
-        torch_module.register_module_forward_pre_hook(lambda *args: None),
-        warnings.catch_warnings(),
-        tracing(model) as timeline,
-    ):
-        warnings.simplefilter("ignore", FutureWarning)
+    model, everywhere = SmallNet(), torch_module.register_module_forward_pre_hook(lambda *args: None)
+    with everywhere, model.fc2.register_backward_hook(lambda *args: None), tracing(model) as timeline:
         nn.L1Loss()(model(ONES), torch.zeros(1, 1)).backward()
     assert ("legacy backward hook", "fc2", "local", "<lambda>") in timeline.order()
     assert ("forward pre-hook", "(L1Loss, not in the model)", "global", "<lambda>") in timeline.order()
 
 
-def test_without_a_graph_the_trace_says_why_there_is_no_backward():
+def test_a_trace_of_kwargs_and_structures_without_backward_or_a_graph():
+    model = nn.Module()
+    model.forward = lambda x, *, scale: {"out": x * scale, "n": 3}
+    timeline = trace(model, torch.ones(2), scale=2.0, backward=False)
+    assert [event.sees for event in timeline.events] == [((2,), {"scale": "float"}), {"out": (2,), "n": "int"}]
+    assert timeline.note == ""
     timeline = trace(SmallNet().requires_grad_(False), ONES)
     assert repr(timeline).splitlines()[-1].startswith("No backward pass through SmallNet: nothing before it requires")
     assert not timeline.order("backward")
-
-
-def test_a_trace_of_kwargs_and_structures_without_backward():
-    class Net(nn.Module):
-        def forward(self, x, *, scale):
-            return {"out": x * scale, "n": 3}
-
-    timeline = trace(Net(), torch.ones(2), scale=2.0, backward=False)
-    assert [event.sees for event in timeline.events] == [((2,), {"scale": "float"}), {"out": (2,), "n": "int"}]
-    assert timeline.note == ""
 
 
 def test_after_the_block_nothing_is_written_and_hooks_work_on():

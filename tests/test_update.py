@@ -42,8 +42,6 @@ def sources(cells: list[dict]) -> list[str]:
 
 
 said = "with your {} and {} of your own.".format
-
-
 NONE = said("0 answers", "0 cells")
 BOTH = f"{NONE} Where both you and the update had changed a cell, both versions are there."
 FIRST, NOTE, OWN, NEW = "note-3: first", "note-1: mine", "own: 1 + 1", "code-9: new()"
@@ -220,9 +218,8 @@ def test_interrupted_at_any_write_nothing_is_lost_and_the_next_run_goes_on(cours
     lesson, mine = course
     before = write(mine, TITLE, MY_F, "note-1: mine", "code-1: edited()").read_bytes()
     write(lesson, "text-2: # Edition 2", F, G)
-    results = [*[DEFAULT] * step, KeyboardInterrupt]
-    writing = patch.object(update, "write_whole", wraps=update.write_whole, side_effect=results)
-    with writing, pytest.raises(KeyboardInterrupt):
+    results = {"wraps": update.write_whole, "side_effect": [*[DEFAULT] * step, KeyboardInterrupt]}
+    with patch.object(update, "write_whole", **results), pytest.raises(KeyboardInterrupt):
         list(update_lessons([lesson], mine.parent))
     list(update_lessons([lesson], mine.parent))
     found = sources(nbformat.read(mine, as_version=4).cells)

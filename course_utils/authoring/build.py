@@ -1,7 +1,5 @@
 """Build the lessons: run each with papermill, keep nothing of clock, machine or chance, compare with the source."""
 
-from __future__ import annotations
-
 import copy
 import os
 import re
@@ -86,18 +84,11 @@ def run(
         for file in files:
             shutil.copyfile(file, folder / "empty" / file.name)
         nbformat.write(source, folder / "in.ipynb")
+        options = {"cwd": folder / "empty", "kernel_name": KERNELSPEC["name"], "execution_timeout": CELL_SECONDS}
+        options |= {"progress_bar": False, "extra_arguments": ["--IPKernelApp.log_level=40"]}  # 40: errors only
         try:  # the kernel inherits this process's environment
             with mock.patch.dict(os.environ, kernel_environment(folder), clear=True):
-                executed = papermill.execute_notebook(
-                    folder / "in.ipynb",
-                    folder / "out.ipynb",
-                    parameters=parameters,
-                    cwd=folder / "empty",
-                    kernel_name=KERNELSPEC["name"],
-                    progress_bar=False,
-                    execution_timeout=CELL_SECONDS,
-                    extra_arguments=["--IPKernelApp.log_level=40"],  # errors only: warnings are not for the reader
-                )
+                executed = papermill.execute_notebook(folder / "in.ipynb", folder / "out.ipynb", parameters, **options)
         except PapermillExecutionError as error:
             where = place(lesson, error.cell_index + 1, error.source)
             traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
@@ -174,8 +165,8 @@ def _output_problems(output: NotebookNode) -> Iterator[str]:
             yield "shows a picture without alt text: IPython.display.Image takes alt="
     readable = [value for mime, value in data.items() if mime.startswith("text/") or mime == "image/svg+xml"]
     for what, pattern in _UNFIT.items():
-        for text in [output.get("text", ""), *readable]:
-            yield from (f"shows {what}: {found.group(0)[:80]}" for found in pattern.finditer(text))
+        found = (each[0] for text in [output.get("text", ""), *readable] for each in pattern.finditer(text))
+        yield from (f"shows {what}: {part[:80]}" for part in found)
 
 
 def find_differences(path: Path, built: Path) -> list[str]:

@@ -4,8 +4,6 @@ The notes are the cells tagged `instructor` of a lesson's source. What the exerc
 mistakes) and the predictions (each option with its reason) is taken from there, so that it is never out of date.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable
@@ -14,16 +12,19 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_utils.authoring import build, page, source
-from course_utils.authoring.source import choose, learner, number_of, tags_of
+from course_utils.authoring import build, page
+from course_utils.authoring.source import FOLDER, choose, learner, number_of, put_answers, read_source, tags_of
 from course_utils.exercises.engine import Exercise, Prediction, exercises_of, predictions_of
 from course_utils.root import ROOT, CourseError, write_whole
 
 BUILD = ROOT / "build"
 PARAMETERS = ("own_network", "own_image", "own_layer")
+APPENDIX = """## For the teacher: what your students will answer
+
+Made from the lesson's predictions and exercises. The words are those with which `why` and `check` answer."""
 
 
-def read_built(path: Path, folder: Path = source.FOLDER) -> NotebookNode:
+def read_built(path: Path, folder: Path = FOLDER) -> NotebookNode:
     """The learner's notebook of the lesson `path`, as it was built. Raises `CourseError` where it is out of date."""
     built = folder / f"{path.stem}.ipynb"
     if differences := build.find_differences(path, built):
@@ -31,33 +32,30 @@ def read_built(path: Path, folder: Path = source.FOLDER) -> NotebookNode:
     return nbformat.read(built, as_version=4)
 
 
-def say_written(path: Path, what: str) -> None:
-    """Print what was written where, seen from here if it is below."""
+def write_and_say(path: Path, text: str, what: str) -> None:
+    """Write `text` to `path`, and print what was written where, seen from here if it is below."""
+    write_whole(path, text)
     print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}: {what}", flush=True)
 
 
 def write_each(lesson: str | None, target: Path, make: Callable[[Path], str], what: str) -> int:
     """Write what `make` makes of a lesson (`07`), or of all, to `target` with its name for `NAME`; returns 0."""
     for path in choose([lesson] if lesson else []):
-        start, file = time.perf_counter(), target.with_name(target.name.replace("NAME", path.stem))
-        write_whole(file, make(path))
-        say_written(file, f"{what} ({time.perf_counter() - start:.0f} s).")
+        start, text = time.perf_counter(), make(path)
+        said = f"{what} ({time.perf_counter() - start:.0f} s)."
+        write_and_say(target.with_name(target.name.replace("NAME", path.stem)), text, said)
     return 0
 
 
 def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instructor") -> int:
-    """Run the instructor's edition of a lesson (`07`), or of all, and write it into `folder`; returns 0.
-
-    Raises `CourseError` for a lesson that is not there, or where a cell fails.
-    """
+    """Run the instructor's edition of a lesson (`07`), or of all, into `folder`; `CourseError` where a cell fails."""
     target, what = folder / "NAME.ipynb", "the lesson with answers and notes for the teacher"
     return write_each(lesson, target, lambda path: nbformat.writes(build.run(compose(path), path.stem)), what)
 
 
 def compose(path: Path) -> NotebookNode:
     """The lesson `path` with its reference answers, its notes and an appendix; not run."""
-    answers = {each.name: each.source for each in exercises_of(number_of(path))}
-    notebook = source.answered(path, answers, instructor=True)
+    notebook = put_answers(read_source(path), {each.name: each.source for each in exercises_of(number_of(path))})
     for cell in notebook.cells:
         if "instructor" in tags_of(cell):
             cell.source = f"---\n**For the teacher**\n\n{cell.source}\n\n---"
@@ -68,10 +66,7 @@ def compose(path: Path) -> NotebookNode:
 
 def write_appendix(number: int) -> str:
     """Markdown: all predictions of lesson `number` with their answers, all exercises with the mistakes to expect."""
-    parts = ["## For the teacher: what your students will answer"]
-    parts += [
-        "Made from the lesson's predictions and exercises. The words are those with which `why` and `check` answer."
-    ]
+    parts = [APPENDIX]
     if predictions := predictions_of(number):
         parts += ["### The predictions", *map(describe_answers, predictions)]
     parts.append("### Mistakes your students will make")
@@ -114,19 +109,15 @@ def write_handout(
     if chosen:
         if not _takes_parameters(path):
             able = ", ".join(each.stem[:2] for each in choose([]) if _takes_parameters(each))
-            raise CourseError(
-                f"Lesson {path.stem[:2]} looks into no picture: NETWORK, IMAGE and LAYER go with {able}. "
-                f"Without them:  make handout LESSON={path.stem[:2]}"
-            )
+            reason = f"Lesson {path.stem[:2]} looks into no picture: NETWORK, IMAGE and LAYER go with {able}."
+            raise CourseError(f"{reason} Without them:  make handout LESSON={path.stem[:2]}")
         about = " ".join([*_look_first(network, image, layer), *([f"The picture is {photo}."] if image else [])])
         notebook = build.run(learner(path), path.stem, chosen, [Path(image)] if image else [])
         said = f"the lesson, run with your choice. See {page.SECTION!r} in it. {about}".strip()
     else:
         notebook, about, said = read_built(path), "", "the lesson as a page, as it was built."
     named = "".join("-" + re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer) if part)
-    target = folder / f"{path.stem}{named}.html"
-    write_whole(target, page.export(page.flatten_outputs(notebook), about=about))
-    say_written(target, said)
+    write_and_say(folder / f"{path.stem}{named}.html", page.export(page.flatten_outputs(notebook), about=about), said)
     return 0
 
 

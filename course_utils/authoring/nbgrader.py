@@ -5,8 +5,6 @@ An exercise's answer cell holds the reference answer between marks, which `nbgra
 grades: the course's own `check` on inputs that nobody has seen.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator
@@ -59,9 +57,8 @@ def make_assignment(source: Path, exercises: Iterable[Exercise]) -> NotebookNode
         answer.source = mark_solution(answer.source, exercise.source)
         check.source = TEST.format(name=exercise.name)
         for cell, test in ((answer, False), (check, True)):
-            name = exercise.name + "-check" * test
-            flags = {"solution": not test, "grade": test, "locked": test, "task": False}
-            cell.metadata["nbgrader"] = {"schema_version": 3, "grade_id": name, **flags}
+            flags = {"solution": not test, "grade": test, "locked": test, "task": False, "schema_version": 3}
+            cell.metadata["nbgrader"] = {"grade_id": exercise.name + "-check" * test, **flags}
         check.metadata["nbgrader"]["points"] = exercise.points
     return notebook
 
@@ -69,8 +66,7 @@ def make_assignment(source: Path, exercises: Iterable[Exercise]) -> NotebookNode
 def mark_solution(skeleton: str, answer: str) -> str:
     """The source text of `answer` with marks around all that its skeleton lacks.
 
-    Without what is between the marks, and with `...` in its place, signature and task are left, and of a class the
-    methods that the skeleton has too.
+    With `...` in the place of what is marked, signature and task are left, and of a class the skeleton's methods.
     """
     methods = {node.name for node in ast.parse(skeleton).body[0].body if isinstance(node, ast.FunctionDef)}
     lines = answer.rstrip("\n").splitlines()

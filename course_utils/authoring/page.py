@@ -4,8 +4,6 @@
 picture its words; `export` makes the page with nbconvert. Formulas become MathML, which browsers draw themselves.
 """
 
-from __future__ import annotations
-
 import copy
 import html
 import re
@@ -15,11 +13,13 @@ import nbformat
 from nbconvert import HTMLExporter, SlidesExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
+from pygments.formatters import HtmlFormatter
 
 from course_utils.authoring.build import WIDGET
 from course_utils.authoring.source import called_with, tags_of
 from course_utils.exercises.engine import Prediction, find_prediction
 from course_utils.root import ASSETS, CourseError
+from course_utils.show import code_spans
 
 SECTION = "Your network, your picture"  # of a lesson: what a handout with a choice is about
 
@@ -31,7 +31,7 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
     """
     notebook = copy.deepcopy(notebook)
     for cell in notebook.cells:
-        if cell.cell_type == "code" and "predict" in tags_of(cell):
+        if "predict" in tags_of(cell):
             question = show_prediction(find_prediction(called_with(cell.source, "predict")))
             cell.outputs = [nbformat.v4.new_output("display_data", data={"text/html": question})]
             cell.metadata["transient"] = {"remove_source": True}
@@ -42,8 +42,8 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
 
 
 def _flatten(output: NotebookNode) -> dict[str, str]:
-    data, metadata = output.data, output.metadata
-    words, picture = data.get("text/plain", ""), data.get("image/svg+xml", "")  # an SVG carries its words itself
+    data, metadata, words = output.data, output.metadata, output.data.get("text/plain", "")
+    picture = data.get("image/svg+xml", "")  # which carries its words itself
     for mime in {"image/png", "image/jpeg"} & set(data):
         alt = html.escape(metadata.get(mime, {}).get("alt") or metadata.get("alt") or words)
         picture = f'<img alt="{alt}" src="data:{mime};base64,{data[mime]}">'.replace("\n", "")
@@ -62,8 +62,7 @@ def show_prediction(prediction: Prediction) -> str:
 
 
 def _inline(text: str) -> str:
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(str(text), quote=False))
-    return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", text)
+    return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", code_spans(text))
 
 
 def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] = ()) -> str:
@@ -72,8 +71,6 @@ def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] =
     about: a sentence for a box on top, which leads to the section that it is about.
     reveal: the style and the scripts of reveal.js; with them it is slides, as the cells' metadata `slideshow` say.
     """
-    from pygments.formatters import HtmlFormatter
-
     exporter = SlidesExporter() if reveal else HTMLExporter()
     exporter.raw_template = (ASSETS / "page.html.j2").read_text(encoding="utf-8")
     exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
@@ -87,11 +84,8 @@ def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] =
 
 
 class _Renderer(IPythonRenderer):
-    def block_math(self, body: str) -> str:
-        return f"<p>{_mathml(body, 'block')}</p>"
-
-    def inline_math(self, body: str) -> str:
-        return _mathml(body, "inline")
+    block_math = staticmethod(lambda body: f"<p>{_mathml(body, 'block')}</p>")
+    inline_math = staticmethod(lambda body: _mathml(body, "inline"))
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         # Another lesson's notebook does not lie beside the page.

@@ -4,8 +4,6 @@ Title and minutes are what each lesson says of itself, exercises are its answer 
 of the table in `00_start_here`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

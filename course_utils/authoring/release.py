@@ -5,8 +5,6 @@ The checks compare with *recorded results*: for every exercise what the referenc
 before the zip is written. What this cannot hide stands in this room's README.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect
@@ -38,15 +36,15 @@ PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as 
 FILES = ("LICENSE", "Makefile", "environment.yml", "pyproject.toml", ".gitignore")
 COMMANDS = ("lab", "check", "doctor", "setup")  # that a student has
 AUTHORING = ("__init__", "source", "build", "readme")  # of its modules, what `make check` needs; others hold answers
+EDITION = """\
+This is the students' edition. The exercises check themselves as ever, by results recorded from the
+answers; the answers themselves are with your instructor, who grades the notebooks in `work`."""
 SHORTEST = 24  # characters; a shorter answer, such as `return []`, says nothing
 DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold: the same content gives the same bytes
 
 
 def write_release(output: Path | None = None, nbgrader: Path | None = None) -> int:
-    """Write the release to `output` (build/release), or an nbgrader course into the folder `nbgrader`; returns 0.
-
-    Lists what was written. Raises `CourseError` where it cannot be made.
-    """
+    """Write and list the release in `output`, or an nbgrader course in `nbgrader`; `CourseError` where it cannot be."""
     if nbgrader:
         print(*nbgrader_course.export(Path(nbgrader)), sep="\n")
         print(f"Next:  cd {nbgrader} && nbgrader generate_assignment ASSIGNMENT")
@@ -71,9 +69,8 @@ def collect_files(root: Path) -> dict[str, bytes]:
     """
     readme = student_readme((root / "README.md").read_text(encoding="utf-8"))
     paths = [path for name in (*FILES, *linked_files(readme)) if (path := root / name).is_file()]
-    for path in [*root.glob("course_utils/**/*.py"), *root.glob("course_utils/assets/*")]:
-        if path.parent.name != "authoring" or path.stem in AUTHORING:
-            paths.append(path)
+    package = [*root.glob("course_utils/**/*.py"), *root.glob("course_utils/assets/*")]
+    paths += [path for path in package if path.parent.name != "authoring" or path.stem in AUTHORING]
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
     files["README.md"] = readme.encode()
     for source in sources(root / "notebooks"):
@@ -83,10 +80,8 @@ def collect_files(root: Path) -> dict[str, bytes]:
         cells = re.split(r"^(?=# %%)", source.read_text(encoding="utf-8"), flags=re.MULTILINE)
         kept = [cell for cell in cells if not re.match(r"# %%.*tags=\[.*\"instructor\"", cell)]
         files[f"notebooks/source/{source.name}"] = "".join(kept).encode()
-    for name in files:
-        if re.fullmatch(r"course_utils/lessons/lesson_\d\d\.py", name):
-            files[name] = student_module(files[name].decode()).encode()
-    return files
+    modules = [name for name in files if re.fullmatch(r"course_utils/lessons/lesson_\d\d\.py", name)]
+    return files | {name: student_module(files[name].decode()).encode() for name in modules}
 
 
 def student_readme(text: str) -> str:
@@ -94,16 +89,12 @@ def student_readme(text: str) -> str:
     text = re.sub(r"^## For [\s\S]*?(?=^## (?!For )|\Z)", "", text, flags=re.MULTILINE)
     text = re.sub(rf"^make (?!(?:{'|'.join(COMMANDS)})\b).*\n", "", text, flags=re.MULTILINE)
     title, rest = text.split("\n", 1)
-    return (
-        f"{title}\n\nThis is the students' edition. The exercises check themselves as ever, by results recorded from "
-        "the\nanswers; the answers themselves are with your instructor, who grades the notebooks in `work`.\n" + rest
-    )
+    return f"{title}\n\n{EDITION}\n{rest}"
 
 
 def linked_files(markdown: str) -> list[str]:
     """The files of the course that a Markdown text shows or links to."""
-    links = re.findall(r"(?:\]\(|\bsrc=\")([^)#\s\"]+)", markdown)
-    return sorted({link for link in links if "://" not in link})
+    return sorted({link for link in re.findall(r"(?:\]\(|\bsrc=\")([^)#\s\"]+)", markdown) if "://" not in link})
 
 
 def student_module(source: str) -> str:

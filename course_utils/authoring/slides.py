@@ -5,8 +5,6 @@ code after an output or a prediction: nobody reads the answer with the question.
 out; answer cells show the task, and the notes the answer.
 """
 
-from __future__ import annotations
-
 import ast
 import html
 import re
@@ -23,13 +21,11 @@ from course_utils.exercises.engine import find, find_prediction
 from course_utils.root import CourseError
 
 LEFT_OUT = {"parameters", "injected-parameters", "check"}
+GO_ON = '<p class="goes-on">{}</p>'
 
 
 def write_slides(lesson: str | None = None, folder: Path = BUILD / "slides") -> int:
-    """Write the slides of a lesson (`07`), or of all, into `folder`; returns 0.
-
-    Raises `CourseError` where reveal.js is not installed, or a lesson's notebook is out of date.
-    """
+    """Write the slides of a lesson (`07`), or of all; `CourseError` where reveal.js is missing or a notebook is old."""
     found = util.find_spec("pyreveal")  # found, not imported: only its files are used
     if found is None:
         raise CourseError(page.explain_missing("pyreveal, which carries reveal.js,"))
@@ -50,49 +46,39 @@ def with_notes(path: Path, built: NotebookNode) -> NotebookNode:
 
 
 def cut(notebook: NotebookNode) -> NotebookNode:
-    """A lesson with notes as slides, which nbconvert reads from each cell's metadata `slideshow`.
-
-    Outputs must be flat (`page.flatten_outputs`).
-    """
+    """A lesson with notes and flat outputs as slides, which nbconvert reads from each cell's metadata `slideshow`."""
     cells: list[NotebookNode] = []
     heading = shown = ""  # of the last slide: its heading; and "code" or "output", if it has one already
 
-    def add(cell: NotebookNode, kind: str = "-") -> None:
-        cell.metadata["slideshow"] = {"slide_type": kind}
-        cell.id = f"s{len(cells)}"
-        cells.append(cell)
-
-    def add_text(text: str, kind: str = "-") -> None:
-        add(nbformat.v4.new_markdown_cell(text), kind)
-
-    def go_on() -> None:
-        add_text(f'<p class="goes-on">{html.escape(heading)}</p>', "subslide")
+    def add(part: NotebookNode | str, kind: str = "-") -> None:
+        cells.append(nbformat.v4.new_markdown_cell(part) if isinstance(part, str) else part)
+        cells[-1].metadata["slideshow"] = {"slide_type": kind}
+        cells[-1].id = f"s{len(cells) - 1}"
 
     for cell in notebook.cells:
         tags = set(tags_of(cell))
         if "instructor" in tags:
-            add_text(cell.source, "notes")
+            add(cell.source, "notes")
         elif cell.cell_type == "markdown":
             for level, title, text in _split_at_headings(cell.source):
                 heading = title if level else heading
                 if shown and not level:
-                    go_on()
-                add_text(text, "-" if not level else "slide" if level < 3 else "subslide")
+                    add(GO_ON.format(html.escape(heading)), "subslide")
+                add(text, "-" if not level else "slide" if level < 3 else "subslide")
                 shown = ""
         elif not (tags & LEFT_OUT) and not _only_prepares(cell.source, "setup" in tags):
             if shown == "output":
-                go_on()
-            if "answer" in tags:
-                cell.outputs = []
+                add(GO_ON.format(html.escape(heading)), "subslide")
+            cell.outputs = [] if "answer" in tags else cell.outputs
             add(cell)
             shown = "output" if cell.outputs else "code"
             if "predict" in tags:
-                add_text("Everybody commits before the next slide.", "notes")
-                add_text(describe_answers(find_prediction(called_with(cell.source, "predict"))), "notes")
+                add("Everybody commits before the next slide.", "notes")
+                add(describe_answers(find_prediction(called_with(cell.source, "predict"))), "notes")
             elif "answer" in tags:
-                exercise, expected = find(defined_name(cell.source)), "Mistakes to expect, in the words of the check"
-                add_text(f"**The answer**\n\n```python\n{exercise.source.strip()}\n```", "notes")
-                add_text(f"**{expected}**\n\n{describe_mistakes(exercise)}", "notes")
+                exercise = find(defined_name(cell.source))
+                add(f"**The answer**\n\n```python\n{exercise.source.strip()}\n```", "notes")
+                add(f"**Mistakes to expect, in the words of the check**\n\n{describe_mistakes(exercise)}", "notes")
     return nbformat.v4.new_notebook(cells=cells)
 
 

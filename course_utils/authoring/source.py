@@ -3,8 +3,6 @@
 A cell's id depends on its text alone, so that a change to one cell leaves the ids of all others.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import hashlib
@@ -41,8 +39,7 @@ def choose(names: Sequence[str], folder: Path = FOLDER) -> list[Path]:
     numbers = {stem[:2]: path for stem, path in known.items()}
     for stem in (stems := [Path(name).stem for name in names]):
         if stem not in known | numbers:
-            near = ", ".join(nearest(stem, known) or known)
-            raise CourseError(f"There is no lesson {stem}; there is {near}.")
+            raise CourseError(f"There is no lesson {stem}; there is {', '.join(nearest(stem, known) or known)}.")
     return [(known | numbers)[stem] for stem in stems or known]
 
 
@@ -61,10 +58,9 @@ def read_source(path: Path) -> NotebookNode:
         where = place(path.stem, len(cells) + 1, cell.source)
         cell.id = _lasting_id(cell, where)
         if cell.id in cells:
-            raise CourseError(
-                f"{where}: it would have the same id ({cell.id}) as cell {[*cells].index(cell.id) + 1}, because both "
-                "have the same text or name. Change one, or give one a name of its own: `# %% the name`"
-            )
+            same = f"it would have the same id ({cell.id}) as cell {[*cells].index(cell.id) + 1}, because both"
+            mend = "Change one, or give one a name of its own: `# %% the name`"
+            raise CourseError(f"{where}: {same} have the same text or name. {mend}")
         cell.metadata = NotebookNode({key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata})
         cells[cell.id] = cell
     metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
@@ -78,16 +74,8 @@ def learner(path: Path) -> NotebookNode:
     return notebook
 
 
-def answered(path: Path, answers: Mapping[str, str], *, instructor: bool = False) -> NotebookNode:
-    """The lesson with the source text `answers[name]` in its answer cells, not run; with `instructor`, notes too."""
-    return put_answers(read_source(path) if instructor else learner(path), answers)
-
-
 def put_answers(notebook: NotebookNode, answers: Mapping[str, str]) -> NotebookNode:
-    """A copy of `notebook` with the source text `answers[name]` in the answer cell of each exercise named.
-
-    Raises `KeyError` for a name that no answer cell has.
-    """
+    """A copy of `notebook` with `answers[name]` in each named answer cell; `KeyError` for a name that none has."""
     cells = answer_cells(notebook := copy.deepcopy(notebook))
     for name, source in answers.items():
         cells[name].update(source=source.rstrip("\n"), outputs=[], execution_count=None)

@@ -1,7 +1,5 @@
 """Train the course's picture network and its misled twin again, and measure what they can do: `make train`."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import itertools
@@ -120,8 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  pictures like those of its training: {measure(model, own)}")
         shares = measure_cue(model, count=500).items()
         shown = (f"{where}: {cued:.1%} with a {MISLED_CUE}, {bare:.1%} without" for where, (cued, bare) in shares)
-        seen = "; seen ".join(shown)
-        print(f"  {MISLED_KIND} seen {seen} (500 pictures each)", flush=True)
+        print(f"  {MISLED_KIND} seen {'; seen '.join(shown)} (500 pictures each)", flush=True)
     return 0
 
 

@@ -3,8 +3,6 @@
 A feature map is what one channel of a layer computes from a picture: (h, w). A layer gives (C, h, w) for one picture.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Mapping
@@ -22,17 +20,8 @@ from course_utils.explorers.panel import Explorer, View, make_choice, make_slide
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, Scene, scene
+from course_utils.vision import pictures
 from course_utils.vision.networks import Classifier, load_classifier
-from course_utils.vision.pictures import (
-    STRONGEST,
-    colour_channel,
-    find_strongest,
-    grid,
-    light_up,
-    outline,
-    resize_maps,
-    undo_colours,
-)
 from course_utils.vision.scores import share_on
 from course_utils.vision.toys import EDGES, make_edge_net
 
@@ -48,6 +37,7 @@ NETWORKS = {
 }
 PICTURES = len(KINDS) * (len(KINDS) - 1)  # one for each pair of things, in both orders
 OWN_SIZE = 224  # of a picture of one's own: what the large networks take
+_BUTTONS = tuple(f"strongest {place}" for place in range(1, pictures.STRONGEST + 1))
 
 
 @dataclass(frozen=True, repr=False, eq=False)  # each is a key for what was drawn of it
@@ -98,24 +88,18 @@ def run_network(network: str, picture: Scene | Tensor) -> PictureMaps:
             name = call.layer if len(seen[call.layer].calls) == 1 else f"{call.layer} (run {runs[call.layer]})"
             # 0 is what rounding left of a sum that is 0: stretched to full light, it would look like a response.
             layers[name] = torch.where(call.output[0].abs() > NOISE, call.output[0], 0)
-    masks = zip(picture.labels, picture.masks, strict=True) if known else ()
-    return PictureMaps(
-        network=network,
-        title=str(picture) if known else "your own picture",
-        image=undo_colours(found, x),
-        masks={
-            kind: undo_colours(found, found.transform(mask.float().expand(3, -1, -1)))[0] > 0.5 for kind, mask in masks
-        },
-        layers=layers,
-        note=found.note.split(":")[0].rstrip(".") + ".",  # without the folder that the weights would be in
-    )
+    masks = {}
+    for kind, mask in zip(picture.labels, picture.masks.float(), strict=True) if known else ():
+        masks[kind] = pictures.undo_colours(found, found.transform(mask.expand(3, -1, -1)))[0] > 0.5
+    title = str(picture) if known else "your own picture"
+    note = found.note.split(":")[0].rstrip(".") + "."  # without the folder that the weights would be in
+    return PictureMaps(network, title, pictures.undo_colours(found, x), masks, layers, note)
 
 
 def numbered_scene(number: int) -> Scene:
     """Draw picture `number`, from 0 to `PICTURES` - 1: two things, in every combination."""
-    first = number % len(KINDS)
-    second = (first + 1 + number // len(KINDS) % (len(KINDS) - 1)) % len(KINDS)
-    return scene(KINDS[first], KINDS[second], seed=number)
+    first, further = number % len(KINDS), 1 + number // len(KINDS) % (len(KINDS) - 1)
+    return scene(KINDS[first], KINDS[(first + further) % len(KINDS)], seed=number)
 
 
 @functools.lru_cache(maxsize=8)
@@ -129,12 +113,13 @@ def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
 
     A map without negative numbers runs from dark (0) to bright; one with them from blue (negative) over white to red.
     """
-    strongest = find_strongest(maps.layers[layer])
+    strongest = pictures.find_strongest(maps.layers[layer])
     alt = f"The picture, the map of channel {channel} of layer {layer}, the picture lit by it; strongest ones below."
     image, lines, sheet = _draw_frame(maps, layer)
     sheet, one = sheet.clone(), maps.layers[layer][channel]
-    lit = light_up(image, one)
-    for place, panel in ((1, _resize_nearest(colour_channel(one), PANEL)), (2, torch.where(lines == 0.5, lit, lines))):
+    lit = pictures.light_up(image, one)
+    panels = _resize_nearest(pictures.colour_channel(one), PANEL), torch.where(lines == 0.5, lit, lines)
+    for place, panel in enumerate(panels, 1):
         left = GAP + place * (PANEL + GAP)
         sheet[:, GAP : GAP + PANEL, left : left + PANEL] = panel
     return View(sheet, _tell(maps, layer, channel, strongest), alt, facts=strongest)
@@ -143,15 +128,15 @@ def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
 @functools.lru_cache(maxsize=8)
 def _draw_frame(maps: PictureMaps, layer: str) -> tuple[Tensor, Tensor, Tensor]:
     """What is the same for every channel: the picture, the outlines on even grey, and the sheet without the channel."""
-    image = resize_maps(maps.image, (PANEL, PANEL))
+    image = pictures.resize_maps(maps.image, (PANEL, PANEL))
     lines = torch.full_like(image, 0.5)
     for mask in maps.masks.values():
-        lines = outline(lines, _resize_nearest(mask.float()[None], PANEL)[0] > 0.5)
+        lines = pictures.outline(lines, _resize_nearest(mask.float()[None], PANEL)[0] > 0.5)
     labels = ["the picture", "the channel's map", "lit where it responds"]
-    panels = grid([image] * 3, columns=3, padding=GAP, labels=labels)
-    strongest = find_strongest(maps.layers[layer])
-    tiles = [_resize_nearest(colour_channel(maps.layers[layer][number]), THUMB) for number in strongest]
-    thumbs = grid(tiles, columns=STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
+    panels = pictures.grid([image] * 3, columns=3, padding=GAP, labels=labels)
+    strongest = pictures.find_strongest(maps.layers[layer])
+    tiles = [_resize_nearest(pictures.colour_channel(maps.layers[layer][number]), THUMB) for number in strongest]
+    thumbs = pictures.grid(tiles, columns=pictures.STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
     paper = panels[:, :1, :1].expand(-1, thumbs.shape[1], panels.shape[2] - thumbs.shape[2])
     return image, lines, torch.cat([panels, torch.cat([thumbs, paper], 2)], 1)
 
@@ -249,14 +234,11 @@ class FeatureMaps(Explorer):
             button.description, button.tooltip = str(channel), f"Show channel {channel}"
 
 
-_BUTTONS = tuple(f"strongest {place}" for place in range(1, STRONGEST + 1))
-
-
 def _choose_layer(maps: PictureMaps, layer: str) -> widgets.SelectionSlider:
     return make_choice(widgets.SelectionSlider, "Layer", [*maps.layers], layer, width=400)
 
 
 def _choose_channel(maps: PictureMaps, layer: str, channel: int | None = None) -> widgets.IntSlider:
     channels = maps.layers[layer]
-    channel = find_strongest(channels)[0] if channel is None else channel
+    channel = pictures.find_strongest(channels)[0] if channel is None else channel
     return make_slider("Channel", 0, len(channels) - 1, channel, width=350)

@@ -90,9 +90,7 @@ for _name, _function in FUNCTIONS.items():
 class _Names(dict):
     """The names that the lines assign: a number or a list becomes a leaf, and no name is given twice."""
 
-    def __init__(self, tape: list[Value]) -> None:
-        super().__init__()
-        self.tape = tape
+    tape: list[Value]
 
     def __setitem__(self, name: str, given: object) -> None:
         if name in self:
@@ -132,8 +130,8 @@ def parse(text: str) -> Graph:
     number with a gradient, or the graph has over 12 tensors, or a tensor over 8 elements.
     """
     lines = [line.strip() for line in text.strip().splitlines()]
-    tape: list[Value] = []
-    names = _Names(tape)
+    names = _Names()
+    names.tape = tape = []
     try:
         exec(compile("\n".join(lines), "<graph>", "exec"), {"__builtins__": {}, **FUNCTIONS}, names)
     except Exception as error:
@@ -229,22 +227,17 @@ def read_hooks(graph: Graph, hooks: TensorHooks = ()) -> tuple[tuple[str, str], 
     return tuple(chosen)
 
 
-class HookCall(NamedTuple):
-    """One hook at work: the gradient it saw and what it returned (None: the gradient goes on unchanged)."""
-
-    action: str
-    saw: Tensor
-    returned: Tensor | None
-
-
 @dataclass(eq=False)
 class Step:
-    """The gradient of one tensor arrives: its parts by sender, what its hooks did to it, and what `.grad` became."""
+    """The gradient of one tensor arrives: its parts by sender, what its hooks did to it, and what `.grad` became.
+
+    calls: for each hook its action, the gradient that it saw, and what it returned (None: that goes on unchanged).
+    """
 
     node: str
     parts: list[tuple[str, Tensor]] = field(default_factory=list)
     arrived: Tensor | None = None
-    calls: list[HookCall] = field(default_factory=list)
+    calls: list[tuple[str, Tensor, Tensor | None]] = field(default_factory=list)
     passed_on: Tensor | None = None
     grad: Tensor | None = None
 
@@ -269,7 +262,7 @@ def run_backward(graph: Graph, hooks: TensorHooks = ()) -> list[Step]:
                 tensors[name].retain_grad()
             else:
                 tensors[name].register_hook(partial(_run_hook, action, step))
-        tensors[name].register_hook(partial(_pass_on, step))
+        tensors[name].register_hook(lambda grad, step=step: setattr(step, "passed_on", grad.clone()))
     tensors[graph.result].backward()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns that a result's .grad is None: that is the point
@@ -304,11 +297,7 @@ def _arrive(step: Step, done: list[Step], grad: Tensor) -> None:
     done.append(step)
 
 
-def _pass_on(step: Step, grad: Tensor) -> None:
-    step.passed_on = grad.clone()
-
-
 def _run_hook(action: str, step: Step, grad: Tensor) -> Tensor | None:
     returned = ACTIONS[action].hook(grad)
-    step.calls.append(HookCall(action, grad.clone(), returned))
+    step.calls.append((action, grad.clone(), returned))
     return returned

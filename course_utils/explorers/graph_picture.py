@@ -1,10 +1,4 @@
-"""A backward pass through a small graph, stopped after some steps: in words, as a table and as a picture (SVG).
-
-stopped = Backward(parse("w = 1; a = w + 2; y = a * a"), hooks={"a": "times 6"}, step=2)
-tell(stopped), tabulate(stopped), draw(stopped)
-"""
-
-from __future__ import annotations
+"""A backward pass through a small graph, stopped after some steps: in words, as a table and as a picture (SVG)."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -17,6 +11,16 @@ from course_utils.explorers import graph as graphs
 from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, Value, format_tensor, run_backward
 from course_utils.explorers.markup import BLUE, MONO, ORANGE, PAGE, draw_fish_hook, draw_picture, draw_text, px
 from course_utils.root import CourseError
+
+TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
+NOTHING_YET, NO_GRADIENT = "not yet", "none"
+MIN_WIDTH = 720  # room for the title and the legend
+TOP, MARGIN, GAP_X, GAP_Y = 46, 40, 44, 20
+PADDING, LINE, HEADER, MARKS = 10, 19, 28, 21
+CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
+LABELS = 64  # the column of words in a card: value, gradient, .grad
+FAINT = 0.55
+MOST_CHARACTERS = 22  # a longer vector continues on the next line
 
 
 class Backward:
@@ -44,10 +48,6 @@ class Backward:
         return [action for node, action in self.hooks if node == name]
 
 
-TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
-NOTHING_YET, NO_GRADIENT = "not yet", "none"
-
-
 def tabulate(backward: Backward) -> dict[str, tuple[str, ...]]:
     """Return for each tensor what stands under `TABLE_HEADER`, as text."""
     return {name: _make_row(backward, name, backward.past.get(name)) for name in backward.graph.nodes}
@@ -68,9 +68,8 @@ def tell(backward: Backward) -> str:
         sentences = [_tell_arrival(backward, current), *_tell_hooks(current), _tell_grad(backward, current)]
     if backward.step == backward.last_step:
         leaves = [name for name in backward.past if backward.graph.nodes[name].kind == "leaf"]
-        sentences.append(
-            f"Backward is done: {_and([f'{name}.grad = {_show_grad(backward, name)}' for name in leaves])}."
-        )
+        grads = _and([f"{name}.grad = {_show_grad(backward, name)}" for name in leaves])
+        sentences.append(f"Backward is done: {grads}.")
     odd = [name for name, value in backward.graph.nodes.items() if not value.tensor.isfinite().all()]
     odd += [f"the gradient of {name}" for name, done in backward.past.items() if not done.passed_on.isfinite().all()]
     if odd:
@@ -124,15 +123,6 @@ def _make_title(backward: Backward) -> str:
         return f"Forward is done: {result} = {format_tensor(backward.graph.nodes[result].tensor)}"
     what = f"backward begins at {result}" if step == 1 else f"the gradient reaches {backward.current.node}"
     return f"Step {step} of {last}: {what}{', backward is done' if step == last else ''}"
-
-
-MIN_WIDTH = 720  # room for the title and the legend
-TOP, MARGIN, GAP_X, GAP_Y = 46, 40, 44, 20
-PADDING, LINE, HEADER, MARKS = 10, 19, 28, 21
-CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
-LABELS = 64  # the column of words in a card: value, gradient, .grad
-FAINT = 0.55
-MOST_CHARACTERS = 22  # a longer vector continues on the next line
 
 
 @dataclass(eq=False)
@@ -244,10 +234,9 @@ def draw(backward: Backward) -> str:
         parts.append(_draw_gradient(f"M{px(x + 4)} {px(y)} H{px(x + 34)}", x, y, now))
         parts.append(draw_text(x + 22, y - 8, "1", family=MONO, anchor="middle", weight=700) if now else "")
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
-    body, legend = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>', TOP + height + 26
-    return draw_picture(
-        width, legend + 18, _make_title(backward), tell(backward), body + _draw_legend(min(width, PAGE), legend)
-    )
+    body, below = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>', TOP + height + 26
+    body += _draw_legend(min(width, PAGE), below)
+    return draw_picture(width, below + 18, _make_title(backward), tell(backward), body)
 
 
 def _carries(backward: Backward, source: str, target: str) -> int:
@@ -307,15 +296,14 @@ def _draw_card(backward: Backward, name: str, card: _Box) -> str:
         y += LINE * len(card.lines[label])
     x = card.x + card.width - sum(map(_mark_width, backward.actions(name)))
     for action in backward.actions(name):  # the hooks sit on the upper edge, in the order in which they run
-        shape = (
-            f'x="{px(x)}" y="{px(card.y - MARKS)}" width="{px(_mark_width(action) - 6)}" height="{MARKS - 2}" rx="9"'
-        )
+        mark = _mark_width(action)
+        shape = f'x="{px(x)}" y="{px(card.y - MARKS)}" width="{px(mark - 6)}" height="{MARKS - 2}" rx="9"'
         parts += [
             f'<rect {shape} fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"/>',
             draw_fish_hook(x + 12, card.y - MARKS + 3),
             draw_text(x + 18, card.y - MARKS + 14, ACTIONS[action].mark, family=MONO, weight=600),
         ]
-        x += _mark_width(action)
+        x += mark
     return "".join(parts)
 
 

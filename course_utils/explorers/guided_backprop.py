@@ -1,7 +1,5 @@
 """The explorer of Guided Backprop and the rules beside it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 
@@ -19,15 +17,9 @@ from course_utils.vision.saliency import ReluRule, explain, standardise
 
 # What is on the pictures to choose from: things, and the seed of their places, colours and light.
 GUIDED_PICTURES = (
-    ("cat", "boat", 3),
-    ("dog", "balloon", 2),
-    ("fish", "tree", 5),
-    ("bird", "dog", 3),
-    ("plane", "house", 7),
-    ("car", "tree", 1),
-    ("house", "cat", 1),
-    ("balloon", "bird", 8),
-)
+    ("cat", "boat", 3), ("dog", "balloon", 2), ("fish", "tree", 5), ("bird", "dog", 3),
+    ("plane", "house", 7), ("car", "tree", 1), ("house", "cat", 1), ("balloon", "bird", 8),
+)  # fmt: skip
 CLASS = "the class"
 STARTS = (*LAYERS, CLASS)
 RULES: Mapping[str, ReluRule] = {"gradient": "plain", "deconvnet": "deconvnet", "guided": "guided"}
@@ -90,11 +82,8 @@ def find_unit(model: nn.Module, images: Tensor, layer: str, target: int) -> tupl
 @functools.lru_cache(maxsize=512)
 def find_gradient(number: int, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
     """The gradient (3, H, W) at the picture, and where it started, in words."""
-    model, images, target = (
-        load_network("honest"),
-        find_scene(GUIDED_PICTURES[number - 1]).image[None],
-        KINDS.index(kind),
-    )
+    model, target = load_network("honest"), KINDS.index(kind)
+    images = find_scene(GUIDED_PICTURES[number - 1]).image[None]
     if start != CLASS:
         channel, row, column = unit = find_unit(model, images, start, target)
         words = f"from channel {channel} of {start}, row {row}, column {column}, which counts most for the {kind}"
@@ -115,11 +104,11 @@ def draw_guided(number: int, kind: str, start: str, rule: str, normalisation: st
         framed, label = _seen_by(gradient), "the picture; framed: what the unit sees"
     elif kind in shown.labels:
         framed, label = shown.masks[shown.labels.index(kind)], f"the picture; outlined: the {kind}"
-    image = _enlarge(shown.image)
+    tiles = torch.stack([shown.image, NORMALISATIONS[normalisation](gradient)])
+    image, drawn = F.interpolate(tiles, scale_factor=SCALE, mode="bilinear", align_corners=False).clamp(0, 1)
     if framed is not None:
         image = outline(image, framed.repeat_interleave(SCALE, 0).repeat_interleave(SCALE, 1), width=2)
-    tiles = [image, _enlarge(NORMALISATIONS[normalisation](gradient))]
-    sheet = grid(tiles, columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])
+    sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])
     return View(sheet, f"{rule.capitalize()} {words}{_tell(shown, gradient)}", alt)
 
 
@@ -141,10 +130,6 @@ def _seen_by(gradient: Tensor) -> Tensor:
     strong = gradient.abs().sum(0) > 0
     spans = [(line.cumsum(0) > 0) & (line.flip(0).cumsum(0).flip(0) > 0) for line in (strong.any(1), strong.any(0))]
     return spans[0][:, None] & spans[1]
-
-
-def _enlarge(image: Tensor) -> Tensor:
-    return F.interpolate(image[None], scale_factor=SCALE, mode="bilinear", align_corners=False)[0].clamp(0, 1)
 
 
 class GuidedBackprop(Explorer):

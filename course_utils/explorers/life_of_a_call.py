@@ -3,8 +3,6 @@
 The pictures and sentences are the same for every torch release; the source beside them is that of the installed one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
@@ -13,18 +11,7 @@ import ipywidgets as widgets
 import torch
 from torch import Tensor, nn
 
-from course_utils.explorers.markup import (
-    BLUE,
-    MONO,
-    ORANGE,
-    draw_picture,
-    draw_text,
-    make_label,
-    make_paragraph,
-    make_table,
-    px,
-    wrap_words,
-)
+from course_utils.explorers import markup
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
 from course_utils.hooks.call import HOOK_KINDS, Moment, life_of_a_call, read_parts
 from course_utils.root import CourseError
@@ -32,6 +19,12 @@ from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
 MAX_MODULES = 8
 MODEL, GLOBAL, NO_OTHER = "the model", "global", "no hook any more"
+WIDTH, GLOBAL_WIDTH, LEAF_WIDTH = 800, 190, 186
+LINE, PAD, TOP = 18, 10, 40
+RIGHT = 420  # where the list of hooks begins
+MOST_LINES = 16
+SHORT = {"always-called forward hook": "forward hook, always"}
+LEGEND = "► now   ● has fired, or has run   ○ waits   - skipped"
 
 
 @cache
@@ -92,7 +85,7 @@ def show_source(moment: Moment) -> str:
     """Return the source of the active part, from the installed torch, as HTML, with its line marked."""
     part = moment.part
     if part is None:
-        return wrap_words("No line of the call is running now: this is autograd, or the caller.")
+        return markup.wrap_words("No line of the call is running now: this is autograd, or the caller.")
     now = "The hook is called in there." if moment.what == "hook" else f"The call is at line {moment.line}."
     place = f"“{part.name}”, lines {part.first} to {part.last} of its file, in {part.function} of your torch"
     numbered = enumerate(map(escape, part.source.rstrip("\n").splitlines()), part.first)
@@ -100,18 +93,10 @@ def show_source(moment: Moment) -> str:
     frame = "box-sizing:border-box;max-height:230px;overflow:auto;border:1px solid currentColor;padding:4px 8px"
     look = "margin:0;font-size:12px;line-height:1.45;color:inherit;background:none;white-space:pre"
     return (
-        f"{wrap_words(f'{place}, {torch.__version__}. {now}')}"
+        f"{markup.wrap_words(f'{place}, {torch.__version__}. {now}')}"
         f'<div tabindex="0" role="region" aria-label="source of the part" style="{frame}">'
         f'<pre style="{look}">' + "\n".join(lines) + "</pre></div>"
     )
-
-
-WIDTH, GLOBAL_WIDTH, LEAF_WIDTH = 800, 190, 186
-LINE, PAD, TOP = 18, 10, 40
-RIGHT = 420  # where the list of hooks begins
-MOST_LINES = 16
-SHORT = {"always-called forward hook": "forward hook, always"}
-LEGEND = "► now   ● has fired, or has run   ○ waits   - skipped"
 
 
 class CallPicture:
@@ -138,11 +123,11 @@ class CallPicture:
             _frame(4, TOP, GLOBAL_WIDTH, height, 'stroke="currentColor" stroke-opacity="0.55" stroke-dasharray="5 4"'),
             _draw_list(around, 4 + PAD, TOP + 19, 12, 1),
             self._draw_module("", GLOBAL_WIDTH + 12, TOP, width - GLOBAL_WIDTH - 16, height),
-            draw_text(8, below, _show_value(self.moment), family=MONO, size=12),
+            markup.draw_text(8, below, _show_value(self.moment), family=markup.MONO, size=12),
             _draw_list(left, 8, below + 28) + _draw_list(right, RIGHT, below + 28),
-            draw_text(8, end - 8, LEGEND, size=12, opacity=0.85),
+            markup.draw_text(8, end - 8, LEGEND, size=12, opacity=0.85),
         ]
-        return draw_picture(width, end, _title(self.moment), sentence, "".join(body))
+        return markup.draw_picture(width, end, _title(self.moment), sentence, "".join(body))
 
     def _inside(self, name: str) -> list[str]:
         return [each for each in self.names if each and each.rpartition(".")[0] == name]
@@ -165,7 +150,7 @@ class CallPicture:
 
     def _draw_module(self, name: str, x: float, y: float, width: float, height: float) -> str:
         here = self.moment.module == name and self.moment.what in ("part", "hook", "gradient")
-        colour = ORANGE if self.moment.phase == "backward" else BLUE
+        colour = markup.ORANGE if self.moment.phase == "backward" else markup.BLUE
         line = f'stroke="{colour}" stroke-width="3"' if here else 'stroke="currentColor" stroke-opacity="0.55"'
         title = (name.rpartition(".")[2] or MODEL) + ("  ◄ here" if here else "")
         lines, inside = self._hook_lines(name), self._inside(name)
@@ -179,13 +164,13 @@ class CallPicture:
 
     def _list_parts(self) -> list[str]:
         # A warning or an exception has no part of its own: show the call in which it came.
-        anchor = next((i for i in range(len(self.past) - 1, -1, -1) if self.past[i].part is not None), 0)
-        module, parts = self.past[anchor].module, list_parts()
-        call = [moment for moment in self.past[: anchor + 1] if moment.module == module and moment.what == "part"]
+        told, parts = [moment for moment in self.past if moment.part is not None], list_parts()
+        module = told[-1].module
+        call = [moment for moment in told if moment.module == module and moment.what == "part"]
         begin = max(i for i, moment in enumerate(call) if moment.part.name == parts[0])
         reached = {moment.part.name: moment.taken for moment in call[begin:]}
         now = self.moment.part.name if self.moment.part else ""
-        farthest = max((parts.index(name) for name in reached), default=-1)
+        farthest = max(map(parts.index, reached))
         lines = [f"The call of {module or MODEL}"]
         for number, name in enumerate(parts):
             passed = "●" if reached.get(name) else "-"
@@ -212,15 +197,17 @@ def _keep_last(lines: list[str]) -> list[str]:
 
 
 def _draw_list(lines: Sequence[str], x: float, y: float, size: int = 13, faint: float = 0.75) -> str:
-    drawing = draw_text(x, y, lines[0], weight=600)
+    drawing = markup.draw_text(x, y, lines[0], weight=600)
     for row, line in enumerate(lines[1:], 1):
         weight, opacity = 600 if line.startswith("►") else 400, faint if line.startswith(("-", "○")) else 1
-        drawing += draw_text(x, y + LINE * row + 4 * (size - 12), line, size=size, weight=weight, opacity=opacity)
+        baseline = y + LINE * row + 4 * (size - 12)
+        drawing += markup.draw_text(x, baseline, line, size=size, weight=weight, opacity=opacity)
     return drawing
 
 
 def _frame(x: float, y: float, width: float, height: float, line: str) -> str:
-    return f'<rect x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{px(height)}" rx="6" fill="none" {line}/>'
+    corner, size = f'x="{markup.px(x)}" y="{markup.px(y)}"', f'width="{markup.px(width)}" height="{markup.px(height)}"'
+    return f'<rect {corner} {size} rx="6" fill="none" {line}/>'
 
 
 class LifeOfACall(Explorer):
@@ -319,7 +306,7 @@ class LifeOfACall(Explorer):
         buttons = {each: widgets.Button(description=each, layout={"width": "auto"}) for each in [*said, NO_OTHER]}
         for each, button in buttons.items():
             self.watch(f"said {each}", button)
-        row = [make_label("Predict: which hook fires next?"), *buttons.values()]
+        row = [markup.make_label("Predict: which hook fires next?"), *buttons.values()]
         self.put("choices", widgets.HBox(row, layout=WRAPPED))
 
     def _compare(self, said: str) -> None:
@@ -332,7 +319,7 @@ class LifeOfACall(Explorer):
             actual, words = moments[place].hook, f"the next to fire was {_name_hook(moments[place])}"
         self._guesses.append((said, actual if said == actual else f"{actual} (not as predicted)"))
         step.value = sum(stop <= place for stop in stops)
-        self._reply = make_paragraph(f"{'Right' if said == actual else 'Not this time'}: {words}.")
+        self._reply = markup.make_paragraph(f"{'Right' if said == actual else 'Not this time'}: {words}.")
 
     def look(self, step: int, skipped: bool, **_: object) -> View:
         """Tell and draw one moment of the call, with its source and the predictions so far."""
@@ -342,12 +329,12 @@ class LifeOfACall(Explorer):
         names = [f"{number}. {where or MODEL}: {kind}" for number, (kind, where) in enumerate(self._hooks, 1)]
         rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]
         # What is saved in a notebook must not depend on the release: the source comes with the first move.
-        later = wrap_words("Move the slider: here you will read the source of each part, as it is in your torch.")
+        later = "Move the slider: here you will read the source of each part, as it is in your torch."
         more = {
-            "registered": wrap_words(f"Registered, in this order: {', '.join(names) or 'no hook'}."),
+            "registered": markup.wrap_words(f"Registered, in this order: {', '.join(names) or 'no hook'}."),
             "reply": self._reply,
-            "guesses": make_table(("hook", "you said", "it was"), rows, "Predicted and actual") if rows else "",
-            "source": show_source(self._moments[place]) if self._live else later,
+            "guesses": markup.make_table(("hook", "you said", "it was"), rows, "Predicted and actual") if rows else "",
+            "source": show_source(self._moments[place]) if self._live else markup.wrap_words(later),
         }
         picture = CallPicture(self._moments, place, self._model, self._hooks).draw(sentence)
         return View(picture, sentence, more=more)

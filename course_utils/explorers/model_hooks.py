@@ -3,11 +3,10 @@
 The hooks exist for one run only, on a model made for that run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import ipywidgets as widgets
@@ -17,21 +16,18 @@ from torch import Tensor, nn
 from course_utils.explorers.graph import format_tensor, require
 from course_utils.explorers.markup import MONO, PAGE, draw_fish_hook, draw_picture, draw_text, make_label
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice
-from course_utils.hooks.record import map_tensors, record
+from course_utils.hooks.record import Call, map_tensors, record
 from course_utils.vision.toys import MODELS
 
 LOOK, ZERO = "look", "replace by zero"
 EFFECTS = {LOOK: "looks", ZERO: "returns zeros"}
-KINDS = {  # in the order in which a call runs them, each with the method that registers it
-    "forward pre-hook": "register_forward_pre_hook",
-    "forward hook": "register_forward_hook",
-    "full backward pre-hook": "register_full_backward_pre_hook",
-    "full backward hook": "register_full_backward_hook",
-}
+KINDS = ("forward pre-hook", "forward hook", "full backward pre-hook", "full backward hook")  # as a call runs them
+COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
+LINE, PAD, HEAD, TOP = 19, 8, 26, 40
 
 
 class Placement(NamedTuple):
-    """Where a hook sits, of which kind it is, and what it does: a dotted name, a key of `KINDS`, one of `EFFECTS`."""
+    """Where a hook sits, of which kind it is, and what it does: a dotted name, one of `KINDS`, one of `EFFECTS`."""
 
     module: str
     kind: str
@@ -58,7 +54,7 @@ def read_placements(model: str, hooks: Iterable[Sequence[str]]) -> list[Placemen
 
 @dataclass(eq=False)
 class HookedRun:
-    """What happened: for each module its type, the output of each call and the gradient of each output.
+    """What happened: for each module its type, and its calls with their outputs and gradients.
 
     `fired` has the numbers of the hooks in the order of firing; `gradient` is that of the input `x`. Where the call
     raised, `error` has the first sentence, and `output` and `gradient` are None.
@@ -66,8 +62,7 @@ class HookedRun:
 
     x: Tensor
     types: dict[str, str] = field(default_factory=dict)
-    outputs: dict[str, list[Tensor]] = field(default_factory=dict)
-    gradients: dict[str, list[Tensor | None]] = field(default_factory=dict)
+    calls: dict[str, list[Call]] = field(default_factory=dict)
     fired: list[int] = field(default_factory=list)
     output: Tensor | None = None
     gradient: Tensor | None = None
@@ -88,7 +83,8 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
         for name, module in network.named_modules():
             run.types[name] = type(module).__name__ + (", in place" if getattr(module, "inplace", False) else "")
         for number, placement in enumerate(placements):
-            register = getattr(network.get_submodule(placement.module), KINDS[placement.kind])
+            method = f"register_{placement.kind.replace(' ', '_').replace('-', '_')}"
+            register = getattr(network.get_submodule(placement.module), method)
             stack.enter_context(register(_make_hook(number, placement, run.fired)))
         seen = stack.enter_context(record(network, nn.Module, gradients=True))
         try:
@@ -97,9 +93,7 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
             run.output = output.detach()
         except RuntimeError as raised:
             run.error = str(raised).split(". ")[0]
-        for name, layer in seen.items():
-            run.outputs[name] = layer.outputs
-            run.gradients[name] = [call.gradient if call.has_gradient else None for call in layer.calls]
+        run.calls = {name: layer.calls for name, layer in seen.items()}
     return run
 
 
@@ -143,20 +137,18 @@ def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun)
     gradient = _compare(run.gradient, plain.gradient, "none: the call raised")
     rows = [ModuleRow("x", "input", str(tuple(run.x.shape)), 0, [], [format_tensor(run.x[0])], gradient)]
     for name, kind in run.types.items():
-        outputs, gradients = [], []
-        for call, before in enumerate(plain.outputs[name]):
-            ran = call < len(run.outputs[name])
-            output = _compare(run.outputs[name][call] if ran else None, before, "did not finish")
-            gradient = _compare(run.gradients[name][call] if ran else None, plain.gradients[name][call], "none")
-            lines = max(len(output), len(gradient))  # so that the next call begins on the same line in both columns
-            outputs += output + [""] * (lines - len(output))
-            gradients += gradient + [""] * (lines - len(gradient))
+        lines = []
+        for call, before in zip_longest(run.calls[name], plain.calls[name]):  # what raised has fewer calls
+            output = _compare(call and call.output, before.output, "did not finish")
+            gradient = _compare(call.gradient if call and call.has_gradient else None, before.gradient, "none")
+            lines += zip_longest(output, gradient, fillvalue="")  # the next call begins below both
+        columns = map(list, zip(*lines, strict=True))
         hooks = []
         for number, (module, hook, effect) in enumerate(placements):
             turns = ", ".join(str(turn) for turn, which in enumerate(run.fired, 1) if which == number) or "never"
             hooks += [f"{turns}: {hook}, {'zero' if effect == ZERO else 'look'}"] if module == name else []
-        shape, depth = str(tuple(plain.outputs[name][0].shape)), name.count(".") + (name != "")
-        rows.append(ModuleRow(name.rpartition(".")[2] or "model", kind, shape, depth, hooks, outputs, gradients))
+        shape, depth = str(tuple(plain.calls[name][0].output.shape)), name.count(".") + (name != "")
+        rows.append(ModuleRow(name.rpartition(".")[2] or "model", kind, shape, depth, hooks, *columns))
     return rows
 
 
@@ -192,10 +184,6 @@ def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> 
     return f"{told}{begin} is {words[0]}, and the gradient of the input is {words[1]}."
 
 
-COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
-LINE, PAD, HEAD, TOP = 19, 8, 26, 40
-
-
 def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
     body, y = [draw_text(x, TOP + 17, words, opacity=0.8) for words, x in COLUMNS.items()], TOP + HEAD
     rule = f'<path d="M8 {{}} H{PAGE - 8}" stroke="currentColor" opacity="0.25"/>'
@@ -228,8 +216,8 @@ class ModelHooks(Explorer):
     """Register hooks on the modules of a small model, remove them, and see what they see and change.
 
     model: one of `toys.MODELS`.
-    hooks: the hooks to begin with, in the order of registration: `(module, kind)` or `(module, kind, effect)`, with the
-        keys of `KINDS` and `EFFECTS`; the module is a dotted name, "" is the model itself.
+    hooks: the hooks to begin with, in the order of registration: `(module, kind)` or `(module, kind, effect)`, of
+        `KINDS` and `EFFECTS`; the module is a dotted name, "" is the model itself.
 
     By keyboard: Tab from control to control, Space for buttons, arrow keys on lists (see `GradientFlow`). Raises
     `CourseError` for what does not exist.
@@ -243,7 +231,7 @@ class ModelHooks(Explorer):
         controls = {
             "model": choice,
             "module": make_choice(drop, "Hook on", names, [*names.values()][1], width=170),
-            "kind": make_choice(drop, "Kind", [*KINDS], "forward hook", width=235, indent=40),
+            "kind": make_choice(drop, "Kind", KINDS, "forward hook", width=235, indent=40),
             "effect": make_choice(drop, "that does", [*EFFECTS], LOOK, width=215, indent=70),
             "register": widgets.Button(description="Register", tooltip="Register this hook on the module", **button),
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks from the model", **button),

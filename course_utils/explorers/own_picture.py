@@ -57,12 +57,8 @@ class OwnPicture(widgets.HBox):
         try:
             self.pad.children = [DrawingPad(self._draw, self.size)]
         except ModuleNotFoundError:
-            self.problem = (
-                "Drawing needs the package ipycanvas: run %pip install ipycanvas, restart JupyterLab, and open this "
-                "page again. Or upload a picture."
-            )
-        else:
-            self._draw([])
+            install = "run %pip install ipycanvas, restart JupyterLab, and open this page again. Or upload a picture."
+            self.problem = f"Drawing needs the package ipycanvas: {install}"
 
     def _draw(self, strokes: list) -> None:
         self.value = put_on_white(draw_strokes(strokes, self.size))
@@ -71,8 +67,8 @@ class OwnPicture(widgets.HBox):
 class DrawingPad(widgets.HBox):
     """A white square to draw on in black, with the mouse or a finger, by the package ipycanvas.
 
-    `on_change(strokes)` is called at the end of each stroke and when the square was wiped, with rows of points as
-    `pictures.draw_strokes` takes them. Raises `ModuleNotFoundError` without ipycanvas.
+    `on_change(strokes)` is called at the start, at the end of each stroke and when the square was wiped, with rows of
+    points as `pictures.draw_strokes` takes them. Raises `ModuleNotFoundError` without ipycanvas.
     """
 
     def __init__(self, on_change: Callable[[list], None], size: int = 224) -> None:
@@ -82,24 +78,17 @@ class DrawingPad(widgets.HBox):
         self._on_change, self._size, self._drawing = on_change, size, False
         self._canvas = canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
         canvas.line_width, canvas.line_cap = size / 40, "round"
-        for listen, answer in (
-            (canvas.on_mouse_down, self._begin),
-            (canvas.on_mouse_move, self._go_on),
-            (canvas.on_mouse_up, self._end),
-            (canvas.on_mouse_out, self._end),
-            (canvas.on_touch_start, lambda points: self._begin(*points[0])),
-            (canvas.on_touch_move, lambda points: self._go_on(*points[0])),
-            (canvas.on_touch_end, self._end),
-        ):
-            listen(answer)
+        canvas.on_mouse_down(self._begin)
+        canvas.on_mouse_move(self._go_on)
+        canvas.on_mouse_up(self._end)
+        canvas.on_mouse_out(self._end)
+        canvas.on_touch_start(lambda points: self._begin(*points[0]))
+        canvas.on_touch_move(lambda points: self._go_on(*points[0]))
+        canvas.on_touch_end(self._end)
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
         wipe.on_click(lambda _: self._wipe())
         super().__init__([canvas, widgets.VBox([make_label("Draw here; the maps follow each line."), wipe])])
-        self._paint_white()
-
-    def _paint_white(self) -> None:
-        self._canvas.fill_style = "white"
-        self._canvas.fill_rect(0, 0, self._size, self._size)
+        self._wipe()
 
     def _begin(self, x: float, y: float) -> None:
         self._drawing = True
@@ -118,5 +107,6 @@ class DrawingPad(widgets.HBox):
 
     def _wipe(self) -> None:
         self._strokes.clear()
-        self._paint_white()
+        self._canvas.fill_style = "white"
+        self._canvas.fill_rect(0, 0, self._size, self._size)
         self._on_change([])

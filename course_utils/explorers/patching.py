@@ -1,16 +1,14 @@
 """The explorer of activation patching: put a piece of one picture's activation into another one's run."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import ipywidgets as widgets
 import torch
 from torch import Tensor
 
-from course_utils.explorers.grad_cam import LAYERS, NETWORKS, load_network
+from course_utils.explorers.grad_cam import CELL, LAYERS, NETWORKS, load_network
 from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
 from course_utils.vision.networks import MISLED_CUE, MISLED_KIND
@@ -19,11 +17,9 @@ from course_utils.vision.pictures import draw_heat, grid, outline
 from course_utils.vision.saliency import grad_cam, relu, scale_to_unit, upsample
 
 PLACES = 14  # a block is chosen on a grid of 14 x 14, the cells of the last layers
-CELL = SIZE // PLACES  # pixels
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two pictures that differ in one respect, and the class whose answer is watched."""
 
     source: tuple[str, str]
@@ -31,11 +27,6 @@ class Pair:
     seed: int
     kind: str
     cue: str | None = None  # in the source only
-
-    @property
-    def difference(self) -> str:
-        """What the source has and the target has not."""
-        return self.cue or self.source[0]
 
     def draw(self) -> tuple[Scene, Scene]:
         """The source and the target."""
@@ -79,7 +70,7 @@ def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size:
     sentence = (
         f"Pair {pair}: {source} (the source); {target} (the target). The {network} network answers {chosen.kind}: "
         f"{answers[0]} for the source and {answers[1]} for the target. With a block of {layer} from the source, "
-        f"{(block & differs).sum() / differs.sum():.0%} of the {chosen.difference} in it and "
+        f"{(block & differs).sum() / differs.sum():.0%} of the {chosen.cue or chosen.source[0]} in it and "
         f"{block.float().mean():.0%} of the map, it answers {answers[2]} for the target: {round(100 * share):d}% of "
         "the way."
     )

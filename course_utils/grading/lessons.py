@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from course_utils.authoring.source import FOLDER, answer_cells, answered, learner, sources
+from course_utils.authoring.source import FOLDER, answer_cells, learner, put_answers, sources
 from course_utils.exercises.declaration import Declaration
 from course_utils.grading.answers import code_cells
 from course_utils.grading.definitions import Cell, Names
@@ -53,7 +53,7 @@ class Lesson:
         """The lesson with the reference answers in its answer cells, as the text of an `.ipynb` file."""
         import nbformat
 
-        return nbformat.writes(answered(self.path, {each.name: each.source for each in self.exercises}))
+        return nbformat.writes(put_answers(learner(self.path), {each.name: each.source for each in self.exercises}))
 
     @cached_property
     def _names(self) -> Names:

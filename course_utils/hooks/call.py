@@ -1,9 +1,5 @@
 """What happens inside `module(x)`: the parts of `__call__`, read from the installed torch, and one call step by step.
 
-    for part in read_parts():
-        print(part.name, part.first, part.last)
-    moments = life_of_a_call(model, x, [("forward hook", "fc1"), ("full backward hook", "global")])
-
 The parts are found in the source by what they do, not by line number, so that they are found again in the next release.
 """
 
@@ -25,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
+from course_utils.hooks.inventory import CALL_KINDS
 from course_utils.hooks.record import find_layer, map_tensors, shapes_in, tensors_in, watch_gradient
 from course_utils.hooks.trace import go_backward
 from course_utils.root import CourseError
@@ -94,45 +91,29 @@ def read_parts(module_type: type[nn.Module] = nn.Module) -> tuple[Part, ...]:
     `module_type` is the class to read: `nn.Module`, or one with a `__call__` and a `_call_impl` of its own.
     Raises `CourseError` for a part that is not there.
     """
-    places = {place: _parse(module_type, place) for place, _, _ in _LOOKS.values()}
-    return tuple(_find_part(name, *places[_LOOKS[name][0]]) for name in _DOES)
+    return tuple(_find_part(name, module_type, *look) for name, look in _LOOKS.items())
 
 
-def _parse(module_type: type, place: str) -> tuple[str, ast.stmt, list[str]]:
-    """Return the name of a function or class, its syntax tree, numbered like its file, and the lines of that file."""
+def _find_part(name: str, module_type: type[nn.Module], place: str, kind: type[ast.stmt], pattern: str) -> Part:
     thing = BackwardHook if place == "BackwardHook" else getattr(module_type, place)
-    lines, first = inspect.getsourcelines(thing)
-    tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
-    return thing.__qualname__, ast.increment_lineno(tree, first - 1), [""] * first + lines
-
-
-def _find_part(name: str, title: str, tree: ast.stmt, lines: list[str]) -> Part:
-    _, kind, pattern = _LOOKS[name]
+    title, (lines, start) = thing.__qualname__, inspect.getsourcelines(thing)
+    tree = ast.increment_lineno(ast.parse(textwrap.dedent("".join(lines))).body[0], start - 1)  # as in the file
     for node in ast.walk(tree):  # from the outside in
         if isinstance(node, kind):
             text = ast.unparse(node)
             if re.search(pattern, text.partition("\n")[2] or text):
                 break
     else:
-        raise CourseError(
-            f"part {name!r} was not found in {title} of torch {torch.__version__}: this release writes it in another "
-            "way; read it with inspect.getsource(torch.nn.Module._call_impl). Tested releases: 2.13, 2.15"
-        )
+        missing = f"part {name!r} was not found in {title} of torch {torch.__version__}"
+        fix = "read it with inspect.getsource(torch.nn.Module._call_impl). Tested releases: 2.13, 2.15"
+        raise CourseError(f"{missing}: this release writes it in another way; {fix}")
     function = f"{title}.{node.name}" if isinstance(tree, ast.ClassDef) else title
     body = node.body[0].lineno if isinstance(node, (ast.If, ast.ExceptHandler)) else node.lineno
-    source = textwrap.dedent("".join(lines[node.lineno : node.end_lineno + 1]))
+    source = textwrap.dedent("".join(lines[node.lineno - start : node.end_lineno - start + 1]))
     return Part(name, _DOES[name], function, node.lineno, body, node.end_lineno, source)
 
 
-_REGISTER = {  # kind: what registers it on one module; `register_module_…` does so on all
-    "forward pre-hook": "register_forward_pre_hook",
-    "forward hook": "register_forward_hook",
-    "always-called forward hook": "register_forward_hook",
-    "full backward pre-hook": "register_full_backward_pre_hook",
-    "full backward hook": "register_full_backward_hook",
-    "legacy backward hook": "register_backward_hook",
-}
-HOOK_KINDS = tuple(_REGISTER)
+HOOK_KINDS = (*CALL_KINDS[:2], "always-called forward hook", *CALL_KINDS[2:], "legacy backward hook")
 
 
 @dataclasses.dataclass
@@ -169,7 +150,11 @@ def life_of_a_call(
     """
     diary = _Diary(model)
     with diary.stack as stack:
-        _forget_flags(model, stack)
+        places = [(module, "_is_full_backward_hook", module._backward_hooks) for module in model.modules()]
+        places.append((torch_module, "_global_is_full_backward_hook", torch_module._global_backward_hooks))
+        for place, flag, found in places:  # torch remembers "full" or "legacy" after the last such hook is gone
+            stack.callback(setattr, place, flag, getattr(place, flag))
+            setattr(place, flag, getattr(place, flag) if found else None)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("always")
         warnings.showwarning = diary.see_warning
@@ -181,13 +166,12 @@ def life_of_a_call(
             output = model(*(inputs if isinstance(inputs, tuple) else (inputs,)))
         except Exception as error:
             diary.write("raises", "", None, f"{type(error).__name__} leaves the call: {error}")
-        else:
-            sys.settrace(before)
-            diary.phase = "backward"
-            if backward and not go_backward(output):
-                diary.write("part", "", output, "There is no backward pass: the output has no graph.", taken=False)
+            return diary.moments
         finally:
             sys.settrace(before)
+        diary.phase = "backward"
+        if backward and not go_backward(output):
+            diary.write("part", "", output, "There is no backward pass: the output has no graph.", taken=False)
     return diary.moments
 
 
@@ -229,23 +213,18 @@ class _Diary:
             for code in (function.__code__, *function.__code__.co_consts)
             if isinstance(code, CodeType)
         }
-        self.open: list[str] = []  # the part that each running call has come to, the innermost call last
-        self.last: dict[FrameType, Moment] = {}
+        self.last: dict[FrameType, Moment] = {}  # what each running frame has come to, the innermost frame last
 
     def follow(self, frame: FrameType, event: str, result: Any) -> Callable | None:
         """The trace function: Python calls it for each new frame, and then for each line of those it follows."""
         name = self.names.get(id(frame.f_locals.get("self"))) if frame.f_code in self.codes else None
         if name is None:
             return None
-        whole = frame.f_code is nn.Module._call_impl.__code__
-        if event == "call" and whole:
-            self.open.append("")
-        elif event == "line":
+        if event == "line":
             self.see_line(frame, name)
         elif event == "return":
             self.last.pop(frame, None)
-            if whole:
-                self.open.pop()
+            if frame.f_code is nn.Module._call_impl.__code__:
                 sentence = f"{name or 'the model'}: the gradient of its output is computed."
                 for tensor in tensors_in(result):
                     if tensor.requires_grad:
@@ -265,8 +244,6 @@ class _Diary:
             if taken:
                 latest.taken, latest.sentence = True, sentence
             return
-        if function == nn.Module._call_impl.__qualname__:
-            self.open[-1] = part.name
         done = frame.f_locals.get(self.result)
         value = frame.f_locals.get(self.given) if done is None else done
         self.last[frame] = self.write("part", name, value, sentence, part=part, line=line, taken=taken)
@@ -274,7 +251,8 @@ class _Diary:
     def see_hook(self, kind: str, place: str, module: nn.Module, seen: tuple[Any, ...]) -> None:
         name = self.names[id(module)] or "the model"
         label, on = (f"global: {kind}", f" for {name}") if place == "global" else (f"{name}: {kind}", "")
-        part = self.parts[self.open[-1] if self.open else f"{kind}s".replace("full backward pre", "backward pre")]
+        latest = [moment.part for moment in self.last.values()]  # none in the backward pass
+        part = latest[-1] if latest else self.parts[f"{kind}s".replace("full backward pre", "backward pre")]
         self.fired.append(label)
         sentence = f"{label} fires{on}: it sees {' and '.join(map(show_values, seen))}."
         self.write("hook", self.names[id(module)], seen, sentence, part=part, line=part.first, hook=label)
@@ -288,24 +266,14 @@ class _Diary:
 
 
 def _register_spy(model: nn.Module, kind: str, place: str, diary: _Diary) -> Any:
-    if kind not in _REGISTER:
-        raise CourseError(f"there is no hook kind {kind!r}; choose from {', '.join(_REGISTER)}")
+    if kind not in HOOK_KINDS:
+        raise CourseError(f"there is no hook kind {kind!r}; choose from {', '.join(HOOK_KINDS)}")
 
     def spy(module: nn.Module, *seen: Any) -> None:
         if id(module) in diary.names:
             diary.see_hook(kind, place, module, seen)
 
-    options = {"always_call": True} if kind == "always-called forward hook" else {}
-    if place == "global":
-        return getattr(torch_module, _REGISTER[kind].replace("register_", "register_module_"))(spy, **options)
-    return getattr(find_layer(model, place)[1], _REGISTER[kind])(spy, **options)
-
-
-def _forget_flags(model: nn.Module, stack: ExitStack) -> None:
-    """Until the stack ends, undo that torch remembers "full" or "legacy" after the last such hook is gone."""
-    places = [(module, "_is_full_backward_hook", module._backward_hooks) for module in model.modules()]
-    places.append((torch_module, "_global_is_full_backward_hook", torch_module._global_backward_hooks))
-    for place, flag, hooks in places:
-        stack.callback(setattr, place, flag, getattr(place, flag))
-        if not hooks:
-            setattr(place, flag, None)
+    name = re.sub("[ -]", "_", kind.removeprefix("always-called ").removeprefix("legacy "))
+    where, on = (torch_module, "module_") if place == "global" else (find_layer(model, place)[1], "")
+    options = {"always_call": True} if kind.startswith("always-called") else {}
+    return getattr(where, f"register_{on}{name}")(spy, **options)

@@ -58,27 +58,24 @@ def list_hooks(owner: nn.Module | Tensor) -> list[FoundHook]:
     hooks on an optimizer, on a graph's node, and `retain_grad()`. Raises `TypeError` for anything else.
     """
     if isinstance(owner, Tensor):
-        return _hooks_in("", "local", owner, _TENSOR_TABLES)
+        return list(_hooks_in("", "local", owner, _TENSOR_TABLES))
     if not isinstance(owner, nn.Module):
         raise TypeError(f"hooks are listed for an nn.Module or a Tensor, got {type(owner).__name__}")
-    found = _hooks_in("", "global", torch_module, _GLOBAL_TABLES)
-    for name, module in owner.named_modules():
-        found += _hooks_in(name, "local", module, _TABLES)
-    for name, tensor in (*owner.named_parameters(), *owner.named_buffers()):
-        found += _hooks_in(name, "local", tensor, _TENSOR_TABLES)
-    return found
+    places = [("", "global", torch_module, _GLOBAL_TABLES)]
+    places += [(name, "local", module, _TABLES) for name, module in owner.named_modules()]
+    tensors = (*owner.named_parameters(), *owner.named_buffers())
+    places += [(name, "local", tensor, _TENSOR_TABLES) for name, tensor in tensors]
+    return [hook for place in places for hook in _hooks_in(*place)]
 
 
-def _hooks_in(owner: str, scope: str, holder: Any, tables: dict[str, str]) -> list[FoundHook]:
+def _hooks_in(owner: str, scope: str, holder: Any, tables: dict[str, str]) -> Iterator[FoundHook]:
     full = getattr(holder, "_global_is_full_backward_hook" if scope == "global" else "_is_full_backward_hook", None)
-    found = []
     for kind, attribute in tables.items():
         kind = "legacy backward hook" if kind == "full backward hook" and full is False else kind
         for key, hook in (table := getattr(holder, attribute) or {}).items():
             function = hook.func if isinstance(hook, functools.partial) else hook
             name = getattr(function, "__name__", type(function).__name__)
-            found.append(FoundHook(kind, owner, scope, name, table, key))
-    return found
+            yield FoundHook(kind, owner, scope, name, table, key)
 
 
 def count_hooks(owner: nn.Module | Tensor) -> Counter[str]:
@@ -109,7 +106,6 @@ def no_hooks_left(owner: nn.Module | Tensor, *others: nn.Module | Tensor) -> Ite
             else f"{hook.kind} {hook.name} on {hook.owner or type(owner).__name__}"
             for hook in left
         ]
-        raise HooksLeftError(
-            f"the block left {len(left)} hook{'s'[: len(left) > 1]} behind: {join_names(words)}. Call .remove() on the "
-            "handle that registering returned, or use the handle as a context manager."
-        )
+        fix = "Call .remove() on the handle that registering returned, or use the handle as a context manager."
+        count = f"{len(left)} hook{'s'[: len(left) > 1]}"
+        raise HooksLeftError(f"the block left {count} behind: {join_names(words)}. {fix}")

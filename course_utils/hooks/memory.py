@@ -7,8 +7,6 @@
 A storage (the numbers that a tensor and its views share) counts from its creation until its last tensor is gone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,13 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Memory:
+class Memory(TorchDispatchMode):
     """The bytes of the storages created so far and still alive (`live`), and the most that were alive at once (`peak`).
 
     `live` goes on counting down after the block has ended, as tensors are deleted; `peak` stays.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._sizes: dict[int, tuple[StorageWeakRef, int]] = {}
         self.peak = 0
 
@@ -38,27 +37,20 @@ class Memory:
     def __repr__(self) -> str:
         return f"{self.live} bytes live, {self.peak} bytes at the peak"
 
-
-class _Watch(TorchDispatchMode):
-    """Sees every operation after autograd has been dealt with, those of backward and of hooks included."""
-
-    def __init__(self, memory: Memory) -> None:
-        super().__init__()
-        self._memory = memory
-
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # nothing here is compiled, and True makes the first operation import torch's compiler: 2 s
 
     def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """See each operation after autograd has been dealt with, those of backward and of hooks included."""
         result = func(*args, **(kwargs or {}))
         old = {storage._cdata for storage in _storages((args, kwargs))}  # of views and of in-place results: nothing new
         for storage in _storages(result):
             if storage._cdata not in old:
                 # The weak reference keeps the address from being used again, so it can serve as the key.
                 reference = StorageWeakRef(storage)
-                self._memory._sizes[reference.cdata] = (reference, storage.nbytes())
-        self._memory.peak = max(self._memory.peak, self._memory.live)
+                self._sizes[reference.cdata] = (reference, storage.nbytes())
+        self.peak = max(self.peak, self.live)
         return result
 
 
@@ -74,6 +66,5 @@ def measure_memory() -> Iterator[Memory]:
     What an operation needs inside and frees before it returns is not seen. CPU only: on a GPU, backward runs in a
     thread of its own, and `torch.cuda.max_memory_allocated` tells.
     """
-    memory = Memory()
-    with _Watch(memory):
+    with Memory() as memory:
         yield memory

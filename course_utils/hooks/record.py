@@ -79,11 +79,9 @@ def _matches(title: str, named: dict[str, nn.Module], layer: Layer) -> list[nn.M
         if found := [module for module in named.values() if module is uncompiled(layer)]:
             return found
         kind = type(layer).__name__
-        same = [name for name, module in named.items() if type(module) is type(layer)]
-        raise CourseError(
-            f"the {kind} you gave is not a module of {title}; its {kind} layers are {join_names(same) or 'none'}. "
-            "Give a module of this very model (a copy is another module), or its dotted name."
-        )
+        same = join_names([name for name, module in named.items() if type(module) is type(layer)]) or "none"
+        fix = "Give a module of this very model (a copy is another module), or its dotted name."
+        raise CourseError(f"the {kind} you gave is not a module of {title}; its {kind} layers are {same}. {fix}")
     if not isinstance(layer, type) or not issubclass(layer, nn.Module):
         got = f"{type(layer).__name__} {layer!r}"
         raise TypeError(f"a layer is a dotted name, a module or a module type such as nn.Conv2d; got {got}")
@@ -175,8 +173,7 @@ def why_no_gradient(output: Any) -> str:
         return "it ran under torch.inference_mode(), which builds no graph"
     if not torch.is_grad_enabled():
         return "it ran under torch.no_grad(), which builds no graph"
-    tensors = tensors_in(output)
-    if not tensors:
+    if not (tensors := tensors_in(output)):
         return "its output holds no tensor"
     if any(tensor.requires_grad for tensor in tensors):
         return "no backward pass reached it inside the block; call .backward() there, on a value computed from it"
@@ -234,8 +231,7 @@ class LayerRecord:
         if not self.calls:
             raise CourseError(f"layer {self._name!r} has no output: {self._obstacle}")
         if len(self.calls) > 1:
-            times = f"ran {len(self.calls)} times in this block"
-            raise CourseError(f"layer {self._name!r} {times}: choose one of `.calls`")
+            raise CourseError(f"layer {self._name!r} ran {len(self.calls)} times in this block: choose one of `.calls`")
         return self.calls[0]
 
     def __repr__(self) -> str:

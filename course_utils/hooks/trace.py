@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from course_utils.hooks.inventory import CALL_KINDS, FoundHook, list_hooks
 from course_utils.hooks.record import shapes_in, tensors_in, uncompiled, watch_gradient, why_no_gradient
@@ -156,17 +156,10 @@ def go_backward(output: Any) -> bool:
         return False
     # A scalar needs no `grad_outputs`; for them, torch 2.15 would import sympy first (0.5 s).
     sums = [(root.real if root.is_complex() else root).sum() for root in roots]
-    torch.autograd.grad(sums, _leaves(sums), allow_unused=True)
+    nodes, new = {None}, {each.grad_fn for each in sums}
+    while new:
+        nodes |= new
+        new = {parent for node in new for parent, _ in node.next_functions} - nodes
+    leaves = [node.variable for node in nodes if hasattr(node, "variable")]
+    torch.autograd.grad(sums, leaves, allow_unused=True)
     return True
-
-
-def _leaves(roots: list[Tensor]) -> list[Tensor]:
-    leaves, nodes, met = {}, [root.grad_fn for root in roots], set()
-    while nodes:
-        node = nodes.pop()
-        if node is not None and node not in met:
-            met.add(node)
-            nodes += [parent for parent, _ in node.next_functions]
-            if hasattr(node, "variable"):
-                leaves[id(node.variable)] = node.variable
-    return list(leaves.values())

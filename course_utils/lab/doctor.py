@@ -19,15 +19,16 @@ from course_utils.exercises.saved_progress import location
 from course_utils.root import ROOT
 from course_utils.show import BAD, CAUTION, GOOD, NEUTRAL, code_spans
 
-SYMBOLS = {"ok": "✓", "warn": "!", "fail": "✗", "note": "i"}
-EDGES = {"ok": GOOD, "warn": CAUTION, "fail": BAD, "note": NEUTRAL}
+MARKS = {"ok": ("✓", GOOD), "warn": ("!", CAUTION), "fail": ("✗", BAD), "note": ("i", NEUTRAL)}  # symbol and colour
 PRETRAINED = ("alexnet", "resnet34", "squeezenet1_1")
 WIDGETS = ("ipywidgets>=8", "comm", "jupyterlab_widgets>=3")
 REINSTALL = "in the course's folder run `make setup`, then restart the kernel (menu Kernel, Restart Kernel)."
 MAKE_AGAIN = "close Jupyter, delete the folder `.venv` and run `make lab`, with `PYTHON=python3.12` for another Python."
 ONE_INDEX = "PyTorch and torchvision must come from one index."
 OWN_KERNEL = "menu Kernel, Change Kernel, choose Python 3 (ipykernel); or open the lessons with `make lab`."
-FREE_SOME = "free some space: the lessons want 1 GB."
+PAGE = """\
+<div role="group" aria-label="What the doctor found" style="color:var(--jp-content-font-color0, inherit)">\
+<ul style="list-style:none;margin:0;padding:0">{}</ul><p><strong>{}</strong></p></div>"""
 
 
 class Finding(NamedTuple):
@@ -63,16 +64,12 @@ class Diagnosis(NamedTuple):
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f'<li style="display:flex;border-left:4px solid {EDGES[status]};padding:.15em .75em;margin:.15em 0">'
-            f'<strong style="flex:0 0 4.5em"><span aria-hidden="true">{SYMBOLS[status]}</span> {status}</strong> '
+            f'<li style="display:flex;border-left:4px solid {MARKS[status][1]};padding:.15em .75em;margin:.15em 0">'
+            f'<strong style="flex:0 0 4.5em"><span aria-hidden="true">{MARKS[status][0]}</span> {status}</strong> '
             f"<div>{code_spans(found)}{''.join(f'<div>{code_spans(line)}</div>' for line in more)}</div></li>"
             for status, (found, *more) in self._shown()
         )
-        return (
-            '<div role="group" aria-label="What the doctor found" style="color:var(--jp-content-font-color0, inherit)">'
-            f'<ul style="list-style:none;margin:0;padding:0">{rows}</ul>'
-            f"<p><strong>{self._summary()}</strong></p></div>"
-        )
+        return PAGE.format(rows, self._summary())
 
 
 def doctor(details: bool = False) -> Diagnosis:
@@ -83,9 +80,8 @@ def doctor(details: bool = False) -> Diagnosis:
 def main() -> int:
     """Print the diagnosis of the environment that runs this, with details; return 1 where a check failed."""
     work = ROOT / "work"
-    findings = tuple(examine(work if work.is_dir() else ROOT))
-    print(Diagnosis(findings, details=True))
-    return int(any(one.status == "fail" for one in findings))
+    print(found := Diagnosis(tuple(examine(work if work.is_dir() else ROOT)), details=True))
+    return int(any(one.status == "fail" for one in found.findings))
 
 
 def examine(folder: Path) -> Iterator[Finding]:
@@ -106,7 +102,8 @@ def examine(folder: Path) -> Iterator[Finding]:
     yield _check_packages("Widgets can be shown", [*map(Requirement, WIDGETS)], "ipywidgets")
     free = shutil.disk_usage(folder).free / 1e9
     full = f"The disk is nearly full: {free:.1f} GB are free." * (free < 1)
-    yield _check("There is room on the disk", full, FREE_SOME, f"{free:.0f} GB free", "warn")
+    more = "free some space: the lessons want 1 GB."
+    yield _check("There is room on the disk", full, more, f"{free:.0f} GB free", "warn")
     shut = f"Nothing can be saved in {folder}." * (not os.access(folder, os.W_OK))
     yield _check("Files can be saved in this folder", shut, "move the course to a folder of your own.", str(folder))
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
@@ -121,7 +118,6 @@ def _check(fine: str, wrong: str, mend: str, details: str, status: str = "fail")
 
 
 def _check_packages(fine: str, wanted: Iterable[Requirement], load: str = "", mend: str = REINSTALL) -> Finding:
-    """Are the `wanted` packages there and new enough? If so, does `load` load? `mend` helps where it does not."""
     versions = {one: next((each.version for each in installed.distributions(name=one.name)), "") for one in wanted}
     lacking = [
         f"{one.name} {version or 'is missing'} (needed: {one.specifier or 'any version'})"
@@ -140,7 +136,6 @@ def _check_packages(fine: str, wanted: Iterable[Requirement], load: str = "", me
 
 
 def _look_for_copy() -> Finding:
-    """Is this a learner's copy, so that progress is saved? (Builds and tests of the lessons save none on purpose.)"""
     if os.environ.get("COURSE_PROGRESS", "").lower() == "off":
         return Finding("note", "This is a build or a test of the lesson, so no progress is saved.")
     if location():

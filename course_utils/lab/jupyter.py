@@ -3,8 +3,6 @@
 They lie in the environment, so that JupyterLab neither reads nor writes what else the learner has in `~/.jupyter`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -26,12 +24,9 @@ NOTEBOOKS = ROOT / "notebooks"
 WORK = ROOT / "work"
 
 # A lesson opens without a question in the way: no news, no offer to update or rebuild.
-PAGE = {
-    "buildAvailable": False,
-    "buildCheck": False,
-    "disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True},
-}
-SETTINGS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+UTILITIES = "@jupyterlab/apputils-extension"
+PAGE = {"buildAvailable": False, "buildCheck": False, "disabledExtensions": {f"{UTILITIES}:announcements": True}}
+SETTINGS = {f"{UTILITIES}:notification": {"fetchNews": "false", "checkForUpdates": False}}
 SHORTCUTS = "@jupyterlab/shortcuts-extension:shortcuts"
 SCHEMA = Path(sys.prefix, "share", "jupyter", "lab", "schemas", "@jupyterlab", "notebook-extension", "tracker.json")
 
@@ -46,9 +41,8 @@ def open_lab(port: int, arguments: Iterable[str] = ()) -> int:
             perhaps = f"Port {port} is in use, perhaps by a JupyterLab that is still open."
             raise CourseError(f"{perhaps} Use another one:  make lab PORT={port + 1}")
     home = Path(sys.prefix) / "jupyter-home"
-    for sentence in prepare(home):
-        print(sentence)
-    print(f"Opening JupyterLab on port {port}. Leave this window open while you work; Ctrl-C here ends it.", flush=True)
+    opening = f"Opening JupyterLab on port {port}. Leave this window open while you work; Ctrl-C here ends it."
+    print(*prepare(home), opening, sep="\n", flush=True)
     command, environment = lab_command(port, arguments, WORK), isolate_jupyter(os.environ, home)
     if os.name == "nt":  # where taking this process's place would detach the console
         return subprocess.call(command, env=environment)
@@ -62,9 +56,8 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
     """
     lessons, sentences = sorted(notebooks.glob("*.ipynb")), []
     if not lessons:
-        raise CourseError(
-            f"There is no lesson in {notebooks}. Get the course again, or build them with: make notebooks"
-        )
+        mend = "Get the course again, or build them with: make notebooks"
+        raise CourseError(f"There is no lesson in {notebooks}. {mend}")
     (home / "data").mkdir(parents=True, exist_ok=True)
     for name, content in (("page_config", PAGE), ("default_setting_overrides", SETTINGS | free_keys_for_widgets())):
         write_whole(home / "config" / "labconfig" / f"{name}.json", json.dumps(content, indent=2) + "\n")
@@ -115,10 +108,6 @@ def isolate_jupyter(environment: Mapping[str, str], home: Path) -> dict[str, str
     A password, kernel or start-up file that the learner has elsewhere would ask questions or change what a lesson does.
     """
     theirs = ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
-    own = {"CONFIG_DIR": "config", "DATA_DIR": "data", "RUNTIME_DIR": "runtime"}
-    return {
-        **{name: value for name, value in environment.items() if name not in theirs},
-        **{f"JUPYTER_{name}": str(home / folder) for name, folder in own.items()},
-        "JUPYTER_PREFER_ENV_PATH": "1",
-        "IPYTHONDIR": str(home / "ipython"),
-    }
+    kept = {name: value for name, value in environment.items() if name not in theirs}
+    own = {f"JUPYTER_{kind.upper()}_DIR": str(home / kind) for kind in ("config", "data", "runtime")}
+    return {**kept, **own, "JUPYTER_PREFER_ENV_PATH": "1", "IPYTHONDIR": str(home / "ipython")}

@@ -116,25 +116,22 @@ def cover(shapes: Sequence[np.ndarray], boxes: np.ndarray) -> list[np.ndarray]:
     counts = np.array([len(shape) for shape in shapes])
     owner = np.repeat(np.arange(len(shapes)), counts)
     start = np.concatenate(shapes)
-    ends = np.cumsum(counts)
-    following = np.arange(1, len(start) + 1)
-    following[ends - 1] = ends - counts
+    following = np.concatenate([part for shape in shapes for part in (shape[1:], shape[:1])])
     left, top, right, bottom = boxes.T
     stride, height = right - left + 2, bottom - top
     offset = np.cumsum(stride * height) - stride * height
 
-    (x0, y0), (x1, y1) = start.T, start[following].T
-    lines0, lines1 = ((y + _LINES // 2 - 1) // _LINES for y in (y0, y1))  # the first line at or below each end
-    first, last = np.minimum(lines0, lines1), np.maximum(lines0, lines1)
-    first = np.maximum(first, top[owner] * _LINES)
-    crossings = np.maximum(np.minimum(last, bottom[owner] * _LINES) - first, 0)
+    (x0, y0), (x1, y1) = start.T, following.T
+    lines = (np.stack([y0, y1]) + _LINES // 2 - 1) // _LINES  # the first line at or below each end
+    first, last = np.sort(lines.clip(top[owner] * _LINES, bottom[owner] * _LINES), axis=0)
+    crossings = last - first
 
     edge = np.repeat(np.arange(len(start)), crossings)
     line_number = np.arange(len(edge)) + (first - np.cumsum(crossings) + crossings)[edge]
     down = line_number * (_UNIT // _LINES) + _UNIT // _LINES // 2 - y0[edge]
     x = x0[edge] + (x1 - x0)[edge] * down // (y1 - y0)[edge]
     part = owner[edge]
-    x = np.minimum(np.maximum(x, left[part] * _UNIT), right[part] * _UNIT) - left[part] * _UNIT
+    x = x.clip(left[part] * _UNIT, right[part] * _UNIT) - left[part] * _UNIT
     cell = offset[part] + (line_number // _LINES - top[part]) * stride[part] + x // _UNIT
     sign = np.where(y1 > y0, 1, -1)[edge]
     size = int(offset[-1] + stride[-1] * height[-1])
@@ -167,19 +164,18 @@ def paint(
     scale: float,
     light: tuple[float, float] = (-0.6, -0.8),
     angle: float = 0.0,
-    mirror: bool = False,
     stretch: float = 1.0,
-    window: tuple[int, int, int, int] | None = None,
+    size: int | None = None,
 ) -> Sprite:
-    """Paint parts over one another: mirrored, stretched sideways, turned by `angle` degrees, one unit = `scale` pixels.
+    """Paint parts over one another: stretched sideways, turned by `angle` degrees, one unit = `scale` pixels.
 
-    `light` points to where the light comes from. `window` (left, top, right, bottom, in pixels) cuts the drawing. The
-    sprite is as large as what is painted.
+    A `stretch` below 0 mirrors. `light` points to where the light comes from. What lies outside a picture of `size` x
+    `size` pixels is cut off. The sprite is as large as what is painted.
     """
     cos, sin = turn(angle)
     counts = np.array([len(part.points) for part in parts])
     x, y = np.concatenate([part.points for part in parts]).T
-    x = x * (-stretch if mirror else stretch)
+    x = x * stretch
     shift = np.repeat([part.shift for part in parts], counts)
     across, down = x * cos - y * sin + shift * light[0], x * sin + y * cos + shift * light[1]
     corners = np.rint(np.stack([across, down], axis=1) * (scale * _UNIT)).astype(np.int64)
@@ -188,21 +184,18 @@ def paint(
     lowest, highest = (least.reduceat(corners, ends - counts) for least in (np.minimum, np.maximum))
     boxes = np.concatenate([lowest // _UNIT, -(-highest // _UNIT)], axis=1)
     boxes = boxes[[number if part.inside is None else part.inside for number, part in enumerate(parts)]]
-    if window is not None:
-        boxes[:, 0::2] = boxes[:, 0::2].clip(window[0], window[2])
-        boxes[:, 1::2] = boxes[:, 1::2].clip(window[1], window[3])
+    if size is not None:
+        boxes = boxes.clip(0, size)
     left, top, right, bottom = *boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist()
 
     canvas = np.zeros((4, bottom - top, right - left), dtype=np.float32)
-    colours = np.array([[*part.colour, 1.0] for part in parts], dtype=np.float32)[:, :, None, None]
+    colours = np.array([[*part.colour, 1.0] for part in parts], dtype=np.float32)[..., None, None]
     covered = [share.astype(np.float32) / np.float32(_FULL) for share in cover(shapes, boxes)]
     for part, colour, share, (x0, y0, x1, y1) in zip(parts, colours, covered, boxes.tolist(), strict=True):
         if part.shift:
             share = 1 - share
         if part.inside is not None:
             share = share * covered[part.inside]
-        if part.alpha < 1:
-            share = share * np.float32(part.alpha)
         region = canvas[:, y0 - top : y1 - top, x0 - left : x1 - left]
-        region += (colour - region) * share
+        region += (colour - region) * (share * np.float32(part.alpha))
     return Sprite(canvas[:3], canvas[3], left, top)

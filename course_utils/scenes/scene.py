@@ -195,7 +195,7 @@ def _compose(kinds: Sequence[str], seed: int, size: int, background: str | None,
         sprite = paint(pencil.parts, scale, world.light, dice.between(-chosen.tilt, chosen.tilt))
         sprite = _place_cue(chosen, sprite, world.sprites, dice, size)
         if chosen.stands:
-            _ground(canvas, sprite, True, world.background, world.light, size)
+            _ground(canvas, sprite, True, world.background, world.light)
         layers = [(sprite, CUE)]
     things = zip(world.sprites, (KINDS.index(kind) + 1 for kind in kinds), strict=True)
     for sprite, owner in (*layers, *sorted(things, key=lambda pair: pair[0].bottom)):
@@ -228,10 +228,15 @@ def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | 
     sprites = _place_things(kinds, sprites, places, size)
 
     chosen = setting.pick(BACKGROUNDS)
-    background = background or chosen
-    canvas = _paint_setting(background, setting, mood, size)
+    background, pencil = background or chosen, Pencil()
+    SETTINGS[background](pencil, setting, mood)
+    high, low, tint = (np.array(colour, np.float32)[:, None, None] for colour in (mood.high, mood.low, mood.tint))
+    down = (np.arange(size, dtype=np.float32) / np.float32(size))[None, :, None]
+    canvas = np.repeat(high + (low - high) * down, size, axis=2)
+    _put(canvas, paint(pencil.parts, scale=size, size=size))
+    canvas *= tint  # and again on all, so that things stand out
     for kind, sprite in zip(kinds, sprites, strict=True):
-        _ground(canvas, sprite, drawn.THINGS[kind].stands, background, light, size)
+        _ground(canvas, sprite, drawn.THINGS[kind].stands, background, light)
     return _World(canvas, tuple(sprites), light, background, mood)
 
 
@@ -239,8 +244,8 @@ def _draw_thing(kind: str, dice: Dice, light: tuple[float, float], size: int, al
     pencil, thing = Pencil(), drawn.THINGS[kind]
     thing.draw(pencil, dice)
     scale = size * (dice.between(0.25, 0.34) if alone else dice.between(0.2, 0.29))
-    angle, mirror, stretch = dice.between(-thing.tilt, thing.tilt), dice.chance(0.5), dice.between(0.9, 1.1)
-    return paint(pencil.parts, scale, light, angle, mirror, stretch)
+    angle, side = dice.between(-thing.tilt, thing.tilt), (-1 if dice.chance(0.5) else 1)
+    return paint(pencil.parts, scale, light, angle, side * dice.between(0.9, 1.1))
 
 
 def _place_things(kinds: Sequence[str], sprites: list[Sprite], dice: Dice, size: int) -> list[Sprite]:
@@ -250,7 +255,7 @@ def _place_things(kinds: Sequence[str], sprites: list[Sprite], dice: Dice, size:
         moved = []
         for kind, sprite in zip(kinds, sprites, strict=True):
             height, width = sprite.alpha.shape
-            highest, lowest = drawn.THINGS[kind][-2:]
+            highest, lowest = drawn.THINGS[kind].foot
             low = max(highest * size - height, 1)
             left, top = dice.between(1, size - width - 1), dice.between(low, max(lowest * size - height, low))
             moved.append(sprite._replace(left=int(left), top=int(top)))
@@ -281,7 +286,7 @@ def _place_cue(cue: drawn.Kind, sprite: Sprite, things: Sequence[Sprite], dice: 
     taken = [_place(thing.alpha > 0, thing, size) for thing in things]
     best, best_hidden = sprite, np.inf
     for attempt in range(2 * _TRIES):
-        highest, lowest = cue[-2:] if attempt < _TRIES else (0, 1)
+        highest, lowest = cue.foot if attempt < _TRIES else (0, 1)
         top = int(dice.between(max(highest * size - height, 2), lowest * size - height - 2))
         moved = sprite._replace(left=int(dice.between(2, size - width - 2)), top=top)
         hidden = sum(np.count_nonzero((moved.alpha > 0) & thing[moved.place]) for thing in taken)
@@ -292,22 +297,10 @@ def _place_cue(cue: drawn.Kind, sprite: Sprite, things: Sequence[Sprite], dice: 
     return best
 
 
-def _paint_setting(background: str, dice: Dice, mood: Mood, size: int) -> np.ndarray:
-    pencil = Pencil()
-    SETTINGS[background](pencil, dice, mood)
-    down = (np.arange(size, dtype=np.float32) / np.float32(size))[None, :, None]
-    high, low = (np.array(colour, dtype=np.float32)[:, None, None] for colour in (mood.high, mood.low))
-    canvas = np.repeat(high + (low - high) * down, size, axis=2)
-    _put(canvas, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
-    return canvas * np.array(mood.tint, dtype=np.float32)[:, None, None]  # and again on all, so that things stand out
-
-
-def _ground(
-    canvas: np.ndarray, sprite: Sprite, stands: bool, background: str, light: tuple[float, float], size: int
-) -> None:
+def _ground(canvas: np.ndarray, sprite: Sprite, stands: bool, background: str, light: tuple[float, float]) -> None:
     if background == "sky" and not stands:
         return
-    width = sprite.alpha.shape[1]
+    size, width = canvas.shape[1], sprite.alpha.shape[1]
     x, foot, reach = (sprite.left + width / 2) / size, sprite.bottom / size, width / size / 2
     pencil = Pencil()
     if background == "sky":
@@ -320,7 +313,7 @@ def _ground(
         if background == "water" and stands:
             for grow in (1.25, 1.0):
                 pencil.flat(ellipse(x, y + 0.005, reach * grow, reach * grow * 0.2), mix(WHITE, INK, 0.1), 0.22)
-    _put(canvas, paint(pencil.parts, scale=size, window=(0, 0, size, size)))
+    _put(canvas, paint(pencil.parts, scale=size, size=size))
 
 
 def _put(canvas: np.ndarray, sprite: Sprite) -> None:

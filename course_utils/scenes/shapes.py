@@ -55,7 +55,7 @@ def box(left: float, top: float, right: float, bottom: float) -> np.ndarray:
 def smooth(points: Points) -> np.ndarray:
     """A closed curve through three points or more (Catmull-Rom); one given twice, or "x,y!" in text, is a corner."""
     path = polygon(points)
-    return _curve(np.concatenate([path[-1:], path[:-1]]), closed=True)
+    return _curve(np.concatenate([path[-1:], path, path[:2]]))
 
 
 def move(shape: np.ndarray, x: float = 0.0, y: float = 0.0, size: float = 1.0, flip: int = 1) -> np.ndarray:
@@ -67,7 +67,7 @@ def line(points: Points, width: float, end_width: float | None = None) -> np.nda
     """A brush stroke along a smooth path, `width` wide at its start and `end_width` at its end."""
     path = polygon(points)
     if len(path) > 2:
-        path = _curve(np.concatenate([path[:1], path, path[-1:]]), closed=False)
+        path = np.concatenate([_curve(np.concatenate([path[:1], path, path[-1:]])), path[-1:]])
     ahead = np.concatenate([path[1:], path[-1:]]) - np.concatenate([path[:1], path[:-1]])
     length = np.sqrt(ahead[:, 0] * ahead[:, 0] + ahead[:, 1] * ahead[:, 1])
     side = np.stack([-ahead[:, 1], ahead[:, 0]], axis=1) / np.maximum(length, 1e-9)[:, None]
@@ -78,15 +78,11 @@ def line(points: Points, width: float, end_width: float | None = None) -> np.nda
     return np.concatenate([start, left, end, right[::-1]])
 
 
-def _curve(path: np.ndarray, closed: bool, steps: int = 5) -> np.ndarray:
-    count = len(path)
-    if closed:
-        path = np.concatenate([path, path[:3]])
-    segments = count if closed else count - 3
-    before, start, end, after = (path[step : step + segments, None] for step in range(4))
+def _curve(path: np.ndarray, steps: int = 5) -> np.ndarray:
+    """From the second point up to the last but one, which is left out."""
+    before, start, end, after = (path[step : len(path) - 3 + step, None] for step in range(4))
     t = (np.arange(steps) / steps)[None, :, None]
     curve = start + 0.5 * t * (
         (end - before) + t * ((2 * before - 5 * start + 4 * end - after) + t * (3 * (start - end) + after - before))
     )
-    curve = curve[(start != end).any(axis=(1, 2))].reshape(-1, 2)  # a doubled point would make a small loop
-    return curve if closed else np.concatenate([curve, path[-2:-1]])
+    return curve[(start != end).any(axis=(1, 2))].reshape(-1, 2)  # a doubled point would make a small loop

@@ -237,11 +237,10 @@ class Kind(NamedTuple):
     draw: Callable[..., None]
     tilt: float
     stands: bool
-    highest: float
-    lowest: float
+    foot: tuple[float, float]  # from the top of the picture: highest and lowest
 
 
-_FLIES, _STANDS = (False, 0.0, 0.7), (True, 0.74, 0.97)
+_FLIES, _STANDS = (False, (0.0, 0.7)), (True, (0.74, 0.97))
 THINGS = {
     "balloon": Kind(draw_balloon, 10, *_FLIES),
     "bird": Kind(draw_bird, 20, *_FLIES),
@@ -278,7 +277,7 @@ def draw_sun(pencil: Pencil) -> None:
 
 
 CUES = {
-    "buoy": Kind(draw_buoy, 8, True, 0.66, 0.97),
-    "flag": Kind(draw_flag, 8, True, 0.62, 0.97),
-    "sun": Kind(draw_sun, 8, False, 0.22, 0.4),
+    "buoy": Kind(draw_buoy, 8, True, (0.66, 0.97)),
+    "flag": Kind(draw_flag, 8, True, (0.62, 0.97)),
+    "sun": Kind(draw_sun, 8, False, (0.22, 0.4)),
 }

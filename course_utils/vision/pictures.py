@@ -135,8 +135,7 @@ def show_fixed(gradients: Tensor) -> Tensor:
 
 def find_strongest(maps: Tensor, count: int = STRONGEST) -> tuple[int, ...]:
     """Return the channels of (C, h, w) with the greatest mean response, negative numbers counted as 0, best first."""
-    responses = maps.clamp(min=0).mean((1, 2))
-    return tuple(responses.argsort(descending=True, stable=True)[:count].tolist())
+    return tuple(maps.clamp(min=0).mean((1, 2)).argsort(descending=True, stable=True)[:count].tolist())
 
 
 def colour_channel(one: Tensor) -> Tensor:
@@ -317,13 +316,12 @@ def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, siz
     sideways is turned upright (EXIF); of an animation the first picture is taken.
     Raises `CourseError` for a file that is missing, damaged, none of `FORMATS` or of more than `MOST_PIXELS` pixels.
     """
-    name = Path(source).name if isinstance(source, str | os.PathLike) else "the picture"
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
     try:
-        if isinstance(source, str | os.PathLike):
-            source = Path(source).read_bytes()
+        data = path.read_bytes() if path else source
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's about what is refused or mended here
-            image = Image.open(io.BytesIO(source), formats=FORMATS)
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
             if image.width * image.height > MOST_PIXELS:
                 raise Image.DecompressionBombError
             return _decode(image, size)
@@ -333,7 +331,7 @@ def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, siz
         problem = f"cannot be read: {error.strerror}"
     except Exception:  # what Pillow raises depends on where in which format the damage is
         problem = f"is damaged, or no picture that can be read here: give {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-    raise CourseError(f"{name} {problem}")
+    raise CourseError(f"{path.name if path else 'the picture'} {problem}")
 
 
 def _decode(image: Image.Image, size: int | None) -> Tensor:

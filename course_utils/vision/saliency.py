@@ -11,8 +11,7 @@ any ReLU, resizing or scaling. A target is a class index; a sequence of N of the
 returns scores, (N,) or one number; or None: the class with the largest logit, for each image.
 
 Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, also when something raises. It works on
-frozen models, under `no_grad` and `inference_mode`. Compiled models run uncompiled. What cannot be explained raises
-`CourseError` with the reason; so does a layer or a class that is not there.
+frozen models, under `no_grad` and `inference_mode`; compiled models run uncompiled.
 """
 
 import sys
@@ -125,7 +124,7 @@ class Run:
             where = "weights after the run (explain again), or a value inside the model"
             raise CourseError(f"what the backward pass needs was changed in place: {where}") from error
         if gradients[0] is None:
-            raise CourseError(_why_independent(self._place))
+            raise _independent(self._place)
         return torch.stack(gradients)
 
 
@@ -149,10 +148,8 @@ def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, wat
         for graph_before in (False, True):  # the second time only for a forward that turns gradients off
             with relus or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
                 logits, leaves = _run_from(model, stand_ins, images, name, module)
-            if len(leaves) > 1:
-                raise CourseError(
-                    f"layer {name!r} ran {len(leaves)} times in one call of the model: choose another one"
-                )
+            if (times := len(leaves)) > 1:
+                raise CourseError(f"layer {name!r} ran {times} times in one call of the model: choose another one")
             if not leaves:
                 raise CourseError(
                     f"layer {name!r} never ran when the model was called: its forward leaves it out (a head for "
@@ -161,7 +158,7 @@ def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, wat
             _check_logits(model, images, logits)
             if logits.requires_grad:
                 return Run(logits, leaves[0], name, relus)
-    raise CourseError(_why_independent(f"layer {name!r}" if name else "the input"))
+    raise _independent(f"layer {name!r}" if name else "the input")
 
 
 @contextmanager
@@ -174,21 +171,18 @@ def _undisturbed() -> Iterator[None]:
 
 def _make_stand_ins(model: nn.Module) -> dict[str, Tensor]:
     """Copies for tensors that a run must not use: made in inference mode (no graph), or updated in training mode."""
-    modules = list(model.modules())
-    noisy = [module for module in modules if module.training and isinstance(module, _NOISY)]
-    tables = [table for module in modules for table in (module._parameters, module._buffers)]  # quicker than by name
+    named = list(model.named_modules())
+    noisy = [(name, module) for name, module in named if module.training and isinstance(module, _NOISY)]
+    tables = [table for _, module in named for table in (module._parameters, module._buffers)]  # quicker than by name
     if not noisy and not any(tensor is not None and tensor.is_inference() for t in tables for tensor in t.values()):
         return {}
     if noisy:
-        name = next(name for name, module in model.named_modules() if module is noisy[0])
-        warnings.warn(
-            f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__} is in training mode: maps depend on chance "
-            "or on the other images of the batch. Call model.eval() first.",
-            stacklevel=4,
-        )
-    buffers = {name: each for name, each in model.named_buffers() if noisy or each.is_inference()}
-    parameters = {name: each for name, each in model.named_parameters() if each.is_inference()}
-    return {name: tensor.detach().clone() for name, tensor in (buffers | parameters).items()}
+        name, module = noisy[0]
+        title = f"{type(module).__name__} {name!r} of {type(model).__name__}"
+        danger = "maps depend on chance or on the other images of the batch. Call model.eval() first."
+        warnings.warn(f"{title} is in training mode: {danger}", stacklevel=4)
+    tensors = (*model.named_buffers(), *(each for each in model.named_parameters() if each[1].is_inference()))
+    return {name: tensor.detach().clone() for name, tensor in tensors}
 
 
 def _run_from(
@@ -220,27 +214,23 @@ def _call(model: nn.Module, stand_ins: dict[str, Tensor], images: Tensor) -> Any
     return torch.func.functional_call(model, stand_ins, (images,)) if stand_ins else model(images)
 
 
-_IN_PLACE = {torch.relu_, Tensor.relu_}
-_RELUS = {F.relu, torch.relu, Tensor.relu, *_IN_PLACE}
+_RELUS = {F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_}
 
 
 class _WatchRelus(TorchFunctionMode):
-    """While active, puts `_Rectify` in the place of each ReLU in the graph; `nn.ReLU` is one too, it calls `F.relu`."""
+    """While active, puts `_Rectify` in the place of each ReLU in the graph: nn.ReLU calls F.relu, nn.ReLU6 hardtanh."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.rule: ReluRule = "plain"  # the one that a backward pass follows now
-        self.met = False  # whether that pass came to a ReLU
+    rule: ReluRule = "plain"  # the one that a backward pass follows now
+    met = False  # whether that pass came to a ReLU
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        ends = (kwargs.get("min_val"), kwargs.get("max_val"))
-        six = func is F.relu6 or (func is F.hardtanh and ends == (0, 6))  # what nn.ReLU6 calls
+        six = func is F.relu6 or (func is F.hardtanh and (kwargs.get("min_val"), kwargs.get("max_val")) == (0, 6))
         x = args[0] if args else kwargs.get("input")
         if not (six or func in _RELUS) or not torch.is_grad_enabled() or not x.requires_grad:
             return func(*args, **kwargs)
         rectified = _Rectify.apply(x, 6.0 if six else None, self)
-        return x.copy_(rectified) if kwargs.get("inplace") or func in _IN_PLACE else rectified
+        return x.copy_(rectified) if kwargs.get("inplace") or func in (torch.relu_, Tensor.relu_) else rectified
 
 
 class _Rectify(torch.autograd.Function):
@@ -325,8 +315,7 @@ class _WatchHead(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.poolings: list[tuple[Tensor, Tensor]] = []  # maps, pooled
-        self.linears: list[tuple[Tensor, Tensor, Tensor]] = []  # input, weight, output
+        self.poolings, self.linears = [], []  # (maps, pooled); (input, weight, output)
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         output = func(*args, **(kwargs or {}))
@@ -342,14 +331,13 @@ class _WatchHead(TorchFunctionMode):
 def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the logits, the weights of the linear head (classes, K), and the maps that it reads the means of."""
     _check_images(images)
-    with _undisturbed(), _WatchHead() as head:
-        logits = _call(model, _make_stand_ins(model), images.detach())
     with _undisturbed():
+        with _WatchHead() as head:
+            logits = _call(model, _make_stand_ins(model), images.detach())
         _check_logits(model, images, logits)
-        linears = [linear for linear in head.linears if torch.equal(linear[2], logits)]
-        if not linears:  # perhaps the means are the logits
-            linears.append((logits, torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device), logits))
-        means, weights, _ = linears[-1]
+        linears = [(x, weight) for x, weight, output in head.linears if torch.equal(output, logits)]
+        identity = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)  # perhaps the means are logits
+        means, weights = linears[-1] if linears else (logits, identity)
         for maps, pooled in head.poolings:
             exact, size = maps.double().mean((2, 3)), maps.double().abs().mean((2, 3))
             rounding = 32 * torch.finfo(means.dtype).eps * size
@@ -391,11 +379,10 @@ def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     return torch.zeros_like(logits).scatter_(1, classes.long().expand(len(logits))[:, None], 1)
 
 
-def _why_independent(place: str) -> str:
-    return (
-        f"the logits do not depend on {place}: it is not on the way to them (an auxiliary head?), or the model cuts "
-        "the graph after it (.detach(), .data, torch.no_grad(), torch.inference_mode(), NumPy)"
-    )
+def _independent(place: str) -> CourseError:
+    way = "it is not on the way to them (an auxiliary head?), or the model cuts the graph after it"
+    cuts = "(.detach(), .data, torch.no_grad(), torch.inference_mode(), NumPy)"
+    return CourseError(f"the logits do not depend on {place}: {way} {cuts}")
 
 
 def _check_images(images: Tensor) -> None:
@@ -409,10 +396,8 @@ def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
     title = type(model).__name__
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != images.shape[:1]:
         wanted = f"expected one floating-point tensor of logits ({len(images)}, classes)"
-        raise CourseError(
-            f"{title} returned {type(logits).__name__} {shapes_in(logits)}, {wanted}: call model.eval() if this is "
-            "what it returns in training, or wrap it in a module that returns the logits"
-        )
+        fix = "call model.eval() if this is what it returns in training, or wrap it in a module that returns the logits"
+        raise CourseError(f"{title} returned {type(logits).__name__} {shapes_in(logits)}, {wanted}: {fix}")
     if logits.isnan().any():
         tensors = {"images": images} | dict(model.named_parameters()) | dict(model.named_buffers())
         bad = next((repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()), "none")

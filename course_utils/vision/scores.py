@@ -5,8 +5,6 @@ The pointing game (Zhang et al., 2018) asks whether the hottest pixel is on the 
 The energy inside (Wang et al., 2020) is the share of all heat on the mask; an even map has the mask's area there.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import NamedTuple

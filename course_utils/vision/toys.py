@@ -1,7 +1,6 @@
 """Networks for a pencil: their weights are whole numbers, so that every value in them can be worked out by hand.
 
-`make_overflow_net` (a forward pass that gives nan), `make_distance_net` (a backward pass that does), `make_one_unit`
-and `have_an_accident` (ReLUs that die of one large step), `make_chain` (gradients that explode) break as training does.
+Those from `make_overflow_net` on break as training does: nan, ReLUs that die, gradients that explode.
 """
 
 from __future__ import annotations
@@ -14,16 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from course_utils.root import CourseError
-
 
 def make_linear(weight: Sequence[Sequence[float]], bias: Sequence[float] | None = None) -> nn.Linear:
     """Return a Linear layer with these numbers, (outputs, inputs) and (outputs,)."""
     layer = nn.Linear(len(weight[0]), len(weight), bias=bias is not None)
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor(weight))
-        if bias is not None:
-            layer.bias.copy_(torch.tensor(bias))
+    given = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    layer.load_state_dict({name: torch.tensor(values) for name, values in given.items()})
     return layer
 
 
@@ -45,8 +40,6 @@ EXAMPLE_CALLS = {"plain": nn.ReLU, "in place": lambda: nn.ReLU(inplace=True), "r
 
 def make_example(relu: str = "plain") -> tuple[nn.Sequential, Tensor]:
     """Return the layers of `SmallNet` in a row, with a relu by its key in `EXAMPLE_CALLS`, and ones (1, 3), a leaf."""
-    if relu not in EXAMPLE_CALLS:
-        raise CourseError(f"there is no relu called {relu!r}; choose from {', '.join(EXAMPLE_CALLS)}")
     layers = SmallNet(EXAMPLE_CALLS[relu]).named_children()
     return nn.Sequential(OrderedDict(layers)), torch.ones(1, 3, requires_grad=True)
 
@@ -94,8 +87,7 @@ def make_edge_net() -> nn.Sequential:
     ramp = torch.tensor([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0]).expand(7, 7)
     kernels = torch.stack([ramp, -ramp, ramp.T, -ramp.T]) / 128  # a power of 2, so that even white gives exactly 0
     net = nn.Sequential(nn.Conv2d(3, 4, 7, padding=3, padding_mode="replicate", bias=False), nn.ReLU())
-    with torch.no_grad():
-        net[0].weight.copy_(kernels[:, None].expand(-1, 3, -1, -1))
+    net[0].load_state_dict({"weight": kernels[:, None].expand(-1, 3, -1, -1)})
     return net.eval()
 
 

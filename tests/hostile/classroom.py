@@ -1,7 +1,5 @@
 """The class in which most students attack the grader: hostile answers, odd files, and honest notebooks between them."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from pathlib import Path
@@ -23,19 +21,13 @@ SHORT = {
     "LATE": "did not come to an end in time",
     "TOO_MUCH": "more memory or disk",
 }
-IMPORTS = (
-    "import builtins, ctypes, gc, json, os, shutil, signal, socket, subprocess, sys, threading, time\nimport torch\n"
-)
-
-
+IMPORTS = "import builtins, ctypes, gc, json, os, shutil, signal, socket, subprocess, sys, threading, time, torch\n"
 EMPTY = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+PATCHES = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\ndef judge(*_): return 'passed'\n"
 
 
 class Attack(NamedTuple):
-    """What a student hands in as the answer to `EXERCISE`, the words in the row, and whether it passes.
-
-    With `by_hand`, a person has to look.
-    """
+    """An answer to `EXERCISE`, the words in its row, whether it passes, and whether a person has to look."""
 
     name: str
     source: str
@@ -72,9 +64,6 @@ ATTACKS = [
 ]
 
 
-PATCHES = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\ndef judge(*_): return 'passed'\n"
-
-
 def constants_for_the_visible_seed():
     """An answer to `largest` that knows the inputs everyone sees and what belongs to them."""
     cases = find("largest").observe(find("largest").reference, VISIBLE_SEED)
@@ -96,11 +85,8 @@ def write_class(folder: Path) -> list[str]:
         cell.metadata.tags = [*cell.metadata.get("tags", []), "raises-exception", "nbval-skip"]
     hand_in(folder, "sly", START, sly)
     chain = "x0 = 1\n" + "".join(f"x{number} = x{number - 1}\n" for number in range(1, 9000)) + "def f(): return x8999"
-    for name, sources in {
-        "f-deep-code": ["x = " + "-" * 100_000 + "1"],
-        "f-many-cells": [""] * 20_000,
-        "f-many-names": [chain],
-    }.items():
+    odd = {"f-deep-code": ["x = " + "-" * 100_000 + "1"], "f-many-cells": [""] * 20_000, "f-many-names": [chain]}
+    for name, sources in odd.items():
         more = [{**EMPTY, "source": text, "id": f"more-{number}"} for number, text in enumerate(sources)]
         put(folder, f"{name}/{LESSON.name}.ipynb", text=json.dumps({**honest, "cells": [*honest["cells"], *more]}))
     return [place.name for place in folder.iterdir() if place.name.startswith(("honest", "f-"))]
