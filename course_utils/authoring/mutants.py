@@ -1,7 +1,7 @@
 """Mutants of the right answers: small edits, each of which the checker has to refuse.
 
-A mutant that passes shows an input that no case has, or is *equivalent*: it does the same wherever the task allows it to
-be called. Those are declared beside their exercise, by the edit and with the reason: `Exercise.equivalent`.
+A mutant that passes shows an input that no case has, or is *equivalent*: it is right as well, wherever the task allows
+it to be called. Those are declared beside their exercise, by the edit and with the reason: `Exercise.equivalent`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ import ast
 import copy
 import difflib
 import inspect
-import random
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from course_utils.exercises.cases import Numbers
 from course_utils.exercises.declaration import decorators
-from course_utils.exercises.engine import Exercise
+from course_utils.exercises.engine import Exercise, exercises_of, find
 
+SEEDS = (0, 1, 20_261)
+SECONDS = 0.5  # that a mutant has for a case
+PAIRS = 30  # of an exercise
 Edit = tuple[str, object, object]  # the operator, the part of the syntax tree that it edits, what stands there instead
 
 COMPARISONS = {
@@ -58,33 +61,88 @@ SPOILED = [
     (lambda each: isinstance(each, list), ["reverse()", "pop()"]),
     (lambda each: isinstance(each, dict), ["popitem()"]),
 ]
+RETURN_NOTHING = {"append", "update", "extend", "add"}
+CUTS = {"the first only": "[:1]", "not the first": "[1:]", "backwards": "[::-1]"}
 ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """An answer with one edit: the operator that made it, the lines that differ, its whole text and its function."""
+    """An answer with one edit: the operator with the lines that differ, the whole text, and the function."""
 
-    operator: str
-    diff: str
+    edit: str
     source: str
     function: Callable
 
 
+class Tried(NamedTuple):
+    """What came of the mutants of an exercise: how many, and how many of those refused got a cause; those that pass."""
+
+    exercise: Exercise
+    made: int
+    explained: int
+    passing: list[Mutant]
+
+
 def mutants_of(exercise: Exercise) -> Iterator[Mutant]:
     """The mutants of the reference and of every accepted answer of `exercise`, each text once."""
-    given = next(exercise.make_cases(Numbers(0))).given
+    given = list(next(exercise.make_cases(Numbers(0))).given.values())
     seen = set()
     for answer in (exercise.reference, *exercise.accepted):
-        original = _tree(answer)
-        text = ast.unparse(original)
-        for operator, old, new in _edits(original, list(given.values())):
-            changed = copy.deepcopy(original, {id(old): new})
-            source = ast.unparse(ast.fix_missing_locations(changed))
-            if source not in seen and source != text:
-                seen.add(source)
-                if function := _compile(source, answer):
-                    yield Mutant(operator, _diff(text, source), source, function)
+        yield from _mutants(_tree(answer), given, vars(sys.modules[answer.__module__]), seen)
+
+
+def _mutants(tree: ast.stmt, given: list[object], names: Mapping[str, object], seen: set[str]) -> Iterator[Mutant]:
+    seen.add(text := ast.unparse(tree))
+    for operator, old, new in _edits(tree, given):
+        changed = ast.fix_missing_locations(copy.deepcopy(tree, {id(old): new}))
+        source = ast.unparse(changed)
+        if source in seen:
+            continue
+        seen.add(source)
+        namespace = dict(names)
+        try:
+            exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
+        except Exception:  # not an answer at all
+            continue
+        yield Mutant(f"{operator}: {_difference(text, source)}", source, namespace[tree.name])
+
+
+def _difference(before: str, after: str) -> str:
+    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    return " ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
+
+
+def try_mutants(exercise: Exercise) -> Tried:
+    """Try every mutant in the cases of `SEEDS`."""
+    keys = {seed: exercise.key(seed) for seed in SEEDS}
+    explained, passing = 0, []
+    mutants = list(mutants_of(exercise))
+    for mutant in mutants:
+        for seed, (reference, mistakes) in keys.items():
+            outcome = exercise.judge(exercise.observe(mutant.function, seed, SECONDS), reference, mistakes.items())
+            if not outcome.passed:
+                explained += bool(outcome.cause)
+                break
+        else:
+            passing.append(mutant)
+    return Tried(exercise, len(mutants), explained, passing)
+
+
+def show_mutants(lesson: int | None = None, exercise: str | None = None) -> int:
+    """Print how the mutants of each exercise fare, and those that pass as diffs; returns how many pass undeclared."""
+    chosen = [find(exercise)] if exercise else exercises_of(lesson)
+    undeclared = 0
+    print(f"{'exercise':<28}made  refused  equivalent  pass  with a cause")
+    for tried in map(try_mutants, chosen):
+        passing = [mutant for mutant in tried.passing if mutant.edit not in tried.exercise.equivalents]
+        refused = tried.made - len(tried.passing)
+        equivalent, undeclared = len(tried.passing) - len(passing), undeclared + len(passing)
+        share = f"{tried.explained / max(refused, 1):.0%}"
+        print(f"{tried.exercise.name:<28}{tried.made:>4}{refused:>9}{equivalent:>12}{len(passing):>6}{share:>14}")
+        for mutant in passing:
+            print(f"  {mutant.edit}")
+    return undeclared
 
 
 def _tree(answer: Callable) -> ast.FunctionDef | ast.ClassDef:
@@ -94,20 +152,6 @@ def _tree(answer: Callable) -> ast.FunctionDef | ast.ClassDef:
     if ast.get_docstring(node) is not None:
         del node.body[0]
     return node
-
-
-def _compile(source: str, answer: Callable) -> Callable | None:
-    namespace = dict(vars(sys.modules[answer.__module__]))
-    try:
-        exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
-    except (SyntaxError, ValueError, TypeError, AttributeError, NameError):
-        return None  # not an answer at all
-    return namespace[ast.parse(source).body[0].name]
-
-
-def _diff(before: str, after: str) -> str:
-    lines = difflib.ndiff(before.splitlines(), after.splitlines())
-    return "\n".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
 
 
 def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterator[Edit]:
@@ -127,6 +171,10 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
     for name, value in fields.items():
         setattr(new, name, value)
     return new
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def _of_expression(node: ast.AST) -> Iterator[Edit]:
@@ -160,9 +208,8 @@ def _of_expression(node: ast.AST) -> Iterator[Edit]:
         case ast.comprehension(iter=found, ifs=ifs):
             if ifs:
                 yield "no filter", node, _with(node, ifs=[])
-            yield "the first only", node, _with(node, iter=ast.parse(f"list({ast.unparse(found)})[:1]").body[0].value)
-            yield "not the first", node, _with(node, iter=ast.parse(f"list({ast.unparse(found)})[1:]").body[0].value)
-            yield "backwards", node, _with(node, iter=ast.parse(f"list({ast.unparse(found)})[::-1]").body[0].value)
+            for operator, cut in CUTS.items():
+                yield operator, node, _with(node, iter=_expression(f"list({ast.unparse(found)}){cut}"))
         case ast.Name(id=name) | ast.Attribute(attr=name) if isinstance(node.ctx, ast.Load):
             field = "id" if isinstance(node, ast.Name) else "attr"
             for other in MIXED_UP.get(name, []):
@@ -210,22 +257,27 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
                 if final or len(handlers) > 1:
                     yield "no except", [_with(node, handlers=[other for other in handlers if other is not each])]
                 yield "swallow", [_with(node, handlers=[_with(each, body=[ast.Pass()])])]
-                yield "except less", [_with(node, handlers=[_with(each, type=ast.Name("ZeroDivisionError", ast.Load()))])]
+                yield (
+                    "except less",
+                    [_with(node, handlers=[_with(each, type=ast.Name("ZeroDivisionError", ast.Load()))])],
+                )
         case ast.With(body=body, items=items):
             yield "no with", [*[ast.Expr(each.context_expr) for each in items if each.optional_vars], *body]
         case ast.If(test=test, body=body, orelse=orelse):
             yield "always", body
             yield "never", orelse
             yield "the opposite", [_with(node, test=ast.UnaryOp(ast.Not(), test))]
-        case ast.For(iter=found, body=body):
-            yield "the first only", [_with(node, body=[*body, ast.Break()])]
+        case ast.For(iter=found):
             for cut in ("[1:]", "[::-1]"):
-                yield "part of the loop", [_with(node, iter=ast.parse(f"list({ast.unparse(found)}){cut}").body[0].value)]
+                yield (
+                    "part of the loop",
+                    [_with(node, iter=ast.parse(f"list({ast.unparse(found)}){cut}").body[0].value)],
+                )
         case ast.Break() | ast.Continue():
             yield "no jump", [ast.Pass()]
     match node:
         case ast.AugAssign(target=target, op=op, value=value):
-            read = ast.parse(ast.unparse(target), mode="eval").body
+            read = _expression(ast.unparse(target))
             yield "not in place", [ast.Assign([target], ast.BinOp(read, op, value))]
             if type(op) in ARITHMETIC:
                 yield "compute otherwise", [_with(node, op=ARITHMETIC[type(op)]())]
@@ -237,12 +289,22 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
 def _of_function(node: ast.AST) -> Iterator[Edit]:
     match node:
         case ast.Lambda(args=args, body=body):
-            if not (isinstance(body, ast.Call) and getattr(body.func, "attr", "") in ("append", "update", "extend", "add")):
-                yield "no return", node, _with(node, body=ast.parse(f"({ast.unparse(body)}, None)[1]", mode="eval").body)
+            if not (
+                isinstance(body, ast.Call) and getattr(body.func, "attr", "") in ("append", "update", "extend", "add")
+            ):
+                yield (
+                    "no return",
+                    node,
+                    _with(node, body=ast.parse(f"({ast.unparse(body)}, None)[1]", mode="eval").body),
+                )
         case ast.FunctionDef(args=args, body=body, name=name):
             for each in args.args:
                 if each.arg in {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}:
-                    yield "of an argument the first only", body, [*ast.parse(f"{each.arg} = {each.arg}[:1]").body, *body]
+                    yield (
+                        "of an argument the first only",
+                        body,
+                        [*ast.parse(f"{each.arg} = {each.arg}[:1]").body, *body],
+                    )
             if not any(each.arg == "self" for each in args.args):
                 yield "only once", body, [*ast.parse(ONLY_ONCE.format(name)).body, *body]
             if node.decorator_list:

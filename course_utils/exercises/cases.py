@@ -38,13 +38,12 @@ class Case:
     shown: str = ""
     fresh: bool = False
 
-
     def watched(self) -> dict[str, torch.Tensor | nn.Module]:
         """The tensors and modules among the arguments, those in lists, tuples and dicts too, by name: `modules[0]`."""
         return {name: value for given in self.given.items() for name, value in _look_into(*given)}
 
     def put_in_use(self) -> None:
-        """Give what is watched the traces of earlier work: gradients, hooks, a frozen parameter, a part in another mode."""
+        """Leave traces of earlier work on what is watched: gradients, hooks, a frozen parameter, a part in another mode."""
         for value in self.watched().values():
             if isinstance(value, torch.Tensor):
                 _put_tensors_in_use([value])

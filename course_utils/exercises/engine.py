@@ -43,6 +43,7 @@ class Exercise(Declaration):
     make_cases: CaseMaker | None = None
     accepted: list[Callable] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
+    equivalents: dict[str, str] = field(default_factory=dict)
 
     def cases(self, make: CaseMaker) -> CaseMaker:
         """Decorator: a generator function that gets `Numbers` and yields each `Case` as it is needed."""
@@ -58,11 +59,15 @@ class Exercise(Declaration):
         """Decorator: a wrong answer, with the sentence for whoever gives an answer that behaves like it."""
         return lambda function: self.mistakes.append(Mistake(message, function)) or function
 
-    def observe(self, function: Callable, seed: int) -> list[Evidence]:
-        """What `function` does in every case of `seed`."""
+    def equivalent(self, reason: str, *edits: str) -> None:
+        """Say why answers with these edits, as `make mutants` writes them, are right as well."""
+        self.equivalents.update(dict.fromkeys(edits, reason))
+
+    def observe(self, function: Callable, seed: int, limit: float | None = None) -> list[Evidence]:
+        """What `function` does in every case of `seed`; it has `limit` seconds for each (default: the exercise's)."""
         if self.make_cases is None:
             raise CourseError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
-        return observe_all(self.make_cases, function, seed, self.limit)
+        return observe_all(self.make_cases, function, seed, limit or self.limit)
 
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
         """What the reference does in every case of `seed`, and what each mistake does, by its message.
@@ -88,8 +93,13 @@ class Exercise(Declaration):
         """Try `function` in the cases of `seed` and say what came of it."""
         if is_blank(function):
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
-        got = self.observe(function, seed)
-        return judge(self.name, got, *self._observe_key(seed), self.points, len(self.hints))
+        return self.judge(self.observe(function, seed), *self._observe_key(seed))
+
+    def judge(
+        self, got: Sequence[Evidence], reference: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]
+    ) -> Outcome:
+        """The outcome of the evidence `got`, by what the reference and the mistakes did on the same inputs."""
+        return judge(self.name, got, reference, mistakes, self.points, len(self.hints))
 
     def __call__(self, *_: object, **__: object) -> None:
         raise NotImplementedError(f"Run the answer cell that defines {self.name} first; then run this cell again.")
