@@ -43,7 +43,7 @@ class Case:
         return {name: value for given in self.given.items() for name, value in _look_into(*given)}
 
     def put_in_use(self) -> None:
-        """Leave traces of earlier work on what is watched: gradients, hooks, a frozen parameter, a part in another mode."""
+        """Leave traces of earlier work: gradients, hooks of others, a frozen parameter, a part in another mode."""
         for value in self.watched().values():
             if isinstance(value, torch.Tensor):
                 _put_tensors_in_use([value])
@@ -107,6 +107,11 @@ class Numbers:
         values = self.whole(*shape, high=high).reshape(-1)
         values[self.integer(0, 1) :: 2] *= -1
         return values.reshape(shape)
+
+    def quarters(self, *shape: int, high: int = 3) -> torch.Tensor:
+        """A float32 tensor of multiples of 0.25 from `-high` to `high` without 0: also numbers between 0 and 1."""
+        values = [self.integer(1, 4 * high) / 4 * self.choice((-1, 1)) for _ in range(math.prod(shape))]
+        return torch.tensor(values).reshape(shape)
 
     def leaf(self, *shape: int, low: int = 1, high: int = 9) -> torch.Tensor:
         """A leaf that requires its gradient, of whole numbers from `low` to `high`."""
