@@ -1,78 +1,11 @@
-"""Mutants of the right answers: small edits, each of which the checker has to refuse.
+"""Try the mutants of the right answers, and tell how the checks fare: `make mutants LESSON=03`."""
 
-A mutant that passes shows an input that no case has, or is *equivalent*: it is right as well, wherever the task allows
-it to be called. Those are declared beside their exercise, by the edit and with the reason: `Exercise.equivalent`.
-"""
-
-from __future__ import annotations
-
-import ast
-import copy
-import difflib
-import inspect
-import sys
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import nn
-
-from course_utils.exercises.cases import Numbers
-from course_utils.exercises.declaration import decorators
 from course_utils.exercises.engine import Exercise, exercises_of, find
+from course_utils.exercises.mutants import SECONDS, Mutant
 
 SEEDS = (0, 1, 20_261)
-SECONDS = 0.5  # that a mutant has for a case
-PAIRS = 30  # of an exercise
-Edit = tuple[str, object, object]  # the operator, the part of the syntax tree that it edits, what stands there instead
-
-COMPARISONS = {
-    ast.Lt: [ast.LtE], ast.LtE: [ast.Lt], ast.Gt: [ast.GtE], ast.GtE: [ast.Gt], ast.Eq: [ast.NotEq, ast.In],
-    ast.NotEq: [ast.Eq], ast.Is: [ast.IsNot], ast.IsNot: [ast.Is], ast.In: [ast.NotIn, ast.Eq], ast.NotIn: [ast.In],
-}  # fmt: skip
-ARITHMETIC = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div,
-    ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
-}  # fmt: skip
-# Names that learners take for each other.
-MIXED_UP = {
-    "named_modules": ["named_children"], "modules": ["children"], "sum": ["mean"], "mean": ["sum"], "max": ["min"],
-    "min": ["max"], "amax": ["amin"], "amin": ["amax"], "argmax": ["argmin"], "any": ["all"], "all": ["any"],
-    "clone": ["detach"], "detach": ["clone"], "train": ["eval"], "eval": ["train"], "std": ["var"], "relu": ["abs"],
-    "register_forward_hook": ["register_forward_pre_hook"], "register_forward_pre_hook": ["register_forward_hook"],
-    "register_full_backward_hook": ["register_forward_hook", "register_full_backward_pre_hook"],
-    "register_full_backward_pre_hook": ["register_full_backward_hook"], "softmax": ["log_softmax"], "keys": ["values"],
-    "append": ["extend"], "extend": ["append"], "grad_input": ["grad_output"], "grad_output": ["grad_input"],
-    "sorted": ["list"], "reversed": ["list"], "set": ["list"], "no_grad": ["enable_grad"], "isnan": ["isinf"],
-    "isfinite": ["isnan"], "zeros_like": ["ones_like"], "ones_like": ["zeros_like"], "children": ["modules"],
-}  # fmt: skip
-# What an answer may do to its arguments besides its task.
-SPOILED = [
-    (lambda each: isinstance(each, nn.Module), ["eval()", "train()", "_forward_hooks.clear()"]),
-    (
-        lambda each: isinstance(each, nn.Module) and any(True for _ in each.parameters()),
-        ["zero_grad()", "requires_grad_(False)", "double()"],
-    ),
-    (lambda each: isinstance(each, torch.Tensor) and each.requires_grad, ["detach()"]),
-    (lambda each: isinstance(each, torch.Tensor) and each.requires_grad and each.is_leaf, ["grad.zero_()"]),
-    (lambda each: isinstance(each, torch.Tensor), ["zero_()", "double()"]),
-    (lambda each: isinstance(each, list), ["reverse()", "pop()"]),
-    (lambda each: isinstance(each, dict), ["popitem()"]),
-]
-RETURN_NOTHING = {"append", "update", "extend", "add"}
-CUTS = {"the first only": "[:1]", "not the first": "[1:]", "backwards": "[::-1]"}
-ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """An answer with one edit: the operator with the lines that differ, the whole text, and the function."""
-
-    edit: str
-    source: str
-    function: Callable
 
 
 class Tried(NamedTuple):
@@ -84,41 +17,11 @@ class Tried(NamedTuple):
     passing: list[Mutant]
 
 
-def mutants_of(exercise: Exercise) -> Iterator[Mutant]:
-    """The mutants of the reference and of every accepted answer of `exercise`, each text once."""
-    given = list(next(exercise.make_cases(Numbers(0))).given.values())
-    seen = set()
-    for answer in (exercise.reference, *exercise.accepted):
-        yield from _mutants(_tree(answer), given, vars(sys.modules[answer.__module__]), seen)
-
-
-def _mutants(tree: ast.stmt, given: list[object], names: Mapping[str, object], seen: set[str]) -> Iterator[Mutant]:
-    seen.add(text := ast.unparse(tree))
-    for operator, old, new in _edits(tree, given):
-        changed = ast.fix_missing_locations(copy.deepcopy(tree, {id(old): new}))
-        source = ast.unparse(changed)
-        if source in seen:
-            continue
-        seen.add(source)
-        namespace = dict(names)
-        try:
-            exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
-        except Exception:  # not an answer at all
-            continue
-        yield Mutant(f"{operator}: {_difference(text, source)}", source, namespace[tree.name])
-
-
-def _difference(before: str, after: str) -> str:
-    lines = difflib.ndiff(before.splitlines(), after.splitlines())
-    return " ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
-
-
 def try_mutants(exercise: Exercise) -> Tried:
     """Try every mutant in the cases of `SEEDS`."""
     keys = {seed: exercise.key(seed) for seed in SEEDS}
     explained, passing = 0, []
-    mutants = list(mutants_of(exercise))
-    for mutant in mutants:
+    for mutant in exercise.mutants:
         for seed, (reference, mistakes) in keys.items():
             outcome = exercise.judge(exercise.observe(mutant.function, seed, SECONDS), reference, mistakes.items())
             if not outcome.passed:
@@ -126,7 +29,7 @@ def try_mutants(exercise: Exercise) -> Tried:
                 break
         else:
             passing.append(mutant)
-    return Tried(exercise, len(mutants), explained, passing)
+    return Tried(exercise, len(exercise.mutants), explained, passing)
 
 
 def show_mutants(lesson: int | None = None, exercise: str | None = None) -> int:
@@ -145,173 +48,3 @@ def show_mutants(lesson: int | None = None, exercise: str | None = None) -> int:
     return undeclared
 
 
-def _tree(answer: Callable) -> ast.FunctionDef | ast.ClassDef:
-    node = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(answer)))).body[0]
-    ours = [made for name, made in decorators(node).items() if name in ("exercise", "accept", "mistake")]
-    node.decorator_list = [each for each in node.decorator_list if each not in ours]
-    if ast.get_docstring(node) is not None:
-        del node.body[0]
-    return node
-
-
-def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterator[Edit]:
-    for node in ast.walk(tree):
-        for edits in (_of_expression, _of_call, _of_block, _of_function):
-            yield from edits(node)
-    if isinstance(tree, ast.FunctionDef):
-        for argument, value in zip(tree.args.args, given, strict=False):
-            for method in (each for fits, methods in SPOILED if fits(value) for each in methods):
-                call = f"{argument.arg}.{method}"
-                text = f"{argument.arg} = {call}" if method in ("detach()", "double()") else call
-                yield "spoil an argument", tree.body, [*ast.parse(text).body, *tree.body]
-
-
-def _with(node: ast.AST, **fields: object) -> ast.AST:
-    new = copy.copy(node)
-    for name, value in fields.items():
-        setattr(new, name, value)
-    return new
-
-
-def _expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def _of_expression(node: ast.AST) -> Iterator[Edit]:
-    match node:
-        case ast.Compare(ops=[op]):
-            for other in COMPARISONS.get(type(op), []):
-                yield "compare otherwise", node, _with(node, ops=[other()])
-        case ast.BinOp(left=left, op=op, right=right):
-            if type(op) in ARITHMETIC:
-                yield "compute otherwise", node, _with(node, op=ARITHMETIC[type(op)]())
-            yield "one operand", node, left
-            yield "one operand", node, right
-        case ast.BoolOp(op=op, values=values):
-            yield "and for or", node, _with(node, op=ast.Or() if isinstance(op, ast.And) else ast.And())
-            for value in values:
-                yield "a condition less", values, [each for each in values if each is not value]
-        case ast.UnaryOp(operand=operand):
-            yield "no sign", node, operand
-        case ast.IfExp(body=body, orelse=orelse):
-            yield "no condition", node, body
-            yield "no condition", node, orelse
-        case ast.Constant(value=bool(value)):
-            yield "other constant", node, ast.Constant(not value)
-        case ast.Constant(value=int() | float() as value):
-            for other in (value + 1, value - 1):
-                yield "other constant", node, ast.Constant(other)
-        case ast.Subscript(value=value, slice=index, ctx=ast.Load()):
-            yield "no index", node, value
-            if not isinstance(index, ast.Constant):
-                yield "the first only", node, _with(node, slice=ast.Constant(0))
-        case ast.comprehension(iter=found, ifs=ifs):
-            if ifs:
-                yield "no filter", node, _with(node, ifs=[])
-            for operator, cut in CUTS.items():
-                yield operator, node, _with(node, iter=_expression(f"list({ast.unparse(found)}){cut}"))
-        case ast.Name(id=name) | ast.Attribute(attr=name) if isinstance(node.ctx, ast.Load):
-            field = "id" if isinstance(node, ast.Name) else "attr"
-            for other in MIXED_UP.get(name, []):
-                yield "mixed up", node, _with(node, **{field: other})
-            if name.endswith("_") and not name.endswith("__"):
-                yield "not in place", node, _with(node, **{field: name[:-1]})
-
-
-def _of_call(node: ast.AST) -> Iterator[Edit]:
-    match node:
-        case ast.Call(func=ast.Attribute(value=value, attr=name), args=args, keywords=keywords):
-            yield f"no {name}", node, value
-        case ast.Call(args=[first, *_]):
-            yield "no call", node, first
-    match node:
-        case ast.Call(func=func, args=args, keywords=keywords):
-            for each in keywords:
-                yield "an argument less", keywords, [other for other in keywords if other is not each]
-            if len(args) + len(keywords) > 1 or isinstance(func, ast.Attribute):
-                for each in args:
-                    yield "an argument less", args, [other for other in args if other is not each]
-
-
-def _of_block(node: ast.AST) -> Iterator[Edit]:
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(node, field, None)
-        for number, each in enumerate(block if isinstance(block, list) else []):
-            for operator, new in _of_statement(each):
-                yield operator, block, [*block[:number], *new, *block[number + 1 :]] or [ast.Pass()]
-
-
-def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
-    match node:
-        case ast.Expr() | ast.Assign() | ast.AugAssign() | ast.Delete() | ast.Raise() | ast.Assert():
-            yield "a statement less", []
-        case ast.Return(value=value) if value is not None:
-            yield "no return", [ast.Expr(value)]
-        case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
-            yield "no try", [*body, *orelse, *final]
-            if final and handlers:
-                yield "no finally", [_with(node, finalbody=[])]
-            elif final:
-                yield "no finally", body
-            for each in handlers:
-                if final or len(handlers) > 1:
-                    yield "no except", [_with(node, handlers=[other for other in handlers if other is not each])]
-                yield "swallow", [_with(node, handlers=[_with(each, body=[ast.Pass()])])]
-                yield (
-                    "except less",
-                    [_with(node, handlers=[_with(each, type=ast.Name("ZeroDivisionError", ast.Load()))])],
-                )
-        case ast.With(body=body, items=items):
-            yield "no with", [*[ast.Expr(each.context_expr) for each in items if each.optional_vars], *body]
-        case ast.If(test=test, body=body, orelse=orelse):
-            yield "always", body
-            yield "never", orelse
-            yield "the opposite", [_with(node, test=ast.UnaryOp(ast.Not(), test))]
-        case ast.For(iter=found):
-            for cut in ("[1:]", "[::-1]"):
-                yield (
-                    "part of the loop",
-                    [_with(node, iter=ast.parse(f"list({ast.unparse(found)}){cut}").body[0].value)],
-                )
-        case ast.Break() | ast.Continue():
-            yield "no jump", [ast.Pass()]
-    match node:
-        case ast.AugAssign(target=target, op=op, value=value):
-            read = _expression(ast.unparse(target))
-            yield "not in place", [ast.Assign([target], ast.BinOp(read, op, value))]
-            if type(op) in ARITHMETIC:
-                yield "compute otherwise", [_with(node, op=ARITHMETIC[type(op)]())]
-        case ast.Assign(targets=[ast.Name() as target], value=ast.BinOp(left=ast.Name(id=name), op=op, right=right)):
-            if name == target.id:
-                yield "in place", [ast.AugAssign(target, op, right)]
-
-
-def _of_function(node: ast.AST) -> Iterator[Edit]:
-    match node:
-        case ast.Lambda(args=args, body=body):
-            if not (
-                isinstance(body, ast.Call) and getattr(body.func, "attr", "") in ("append", "update", "extend", "add")
-            ):
-                yield (
-                    "no return",
-                    node,
-                    _with(node, body=ast.parse(f"({ast.unparse(body)}, None)[1]", mode="eval").body),
-                )
-        case ast.FunctionDef(args=args, body=body, name=name):
-            for each in args.args:
-                if each.arg in {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}:
-                    yield (
-                        "of an argument the first only",
-                        body,
-                        [*ast.parse(f"{each.arg} = {each.arg}[:1]").body, *body],
-                    )
-            if not any(each.arg == "self" for each in args.args):
-                yield "only once", body, [*ast.parse(ONLY_ONCE.format(name)).body, *body]
-            if node.decorator_list:
-                yield "no decorator", node, _with(node, decorator_list=[])
-        case _:
-            return
-    for each, default in zip(reversed(args.args), reversed(args.defaults), strict=False):
-        if isinstance(default, ast.Name) and default.id == each.arg:
-            fewer = _with(args, args=[one for one in args.args if one is not each], defaults=args.defaults[1:])
-            yield "late binding", args, fewer

@@ -5,17 +5,20 @@ make, each with the sentence that helps. `check`, hints, solutions, the grader a
 """
 
 import ast
+import functools
 import importlib
 import inspect
 import secrets
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
+from course_utils.exercises.cases import Numbers
 from course_utils.exercises.declaration import Declaration, is_blank, lesson_files
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
-from course_utils.exercises.judging import judge
+from course_utils.exercises.judging import behaves_alike, judge
+from course_utils.exercises.mutants import SECONDS, Mutant, mutants_of
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
 from course_utils.root import CourseError, has_answers, nearest
@@ -63,11 +66,16 @@ class Exercise(Declaration):
         """Say why answers with these edits, as `make mutants` writes them, are right as well."""
         self.equivalents.update(dict.fromkeys(edits, reason))
 
-    def observe(self, function: Callable, seed: int, limit: float | None = None) -> list[Evidence]:
-        """What `function` does in every case of `seed`; it has `limit` seconds for each (default: the exercise's)."""
+    def observe(
+        self, function: Callable, seed: int, limit: float | None = None, only: int | None = None
+    ) -> list[Evidence]:
+        """What `function` does in every case of `seed`, or in the one numbered `only`.
+
+        It has `limit` seconds for each (default: the exercise's).
+        """
         if self.make_cases is None:
             raise CourseError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
-        return observe_all(self.make_cases, function, seed, limit or self.limit)
+        return observe_all(self.make_cases, function, seed, limit or self.limit, only)
 
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
         """What the reference does in every case of `seed`, and what each mistake does, by its message.
@@ -93,7 +101,28 @@ class Exercise(Declaration):
         """Try `function` in the cases of `seed` and say what came of it."""
         if is_blank(function):
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
-        return self.judge(self.observe(function, seed), *self._observe_key(seed))
+        got = self.observe(function, seed)
+        reference, mistakes = self._observe_key(seed)
+        outcome = self.judge(got, reference, mistakes)
+        if outcome.passed or outcome.cause or not has_answers():
+            return outcome
+        return replace(outcome, cause=self._find_slip(got, reference, seed))
+
+    @functools.cached_property
+    def mutants(self) -> list[Mutant]:
+        """The mutants of the reference and of every accepted answer; those whose slip says most come first."""
+        given = next(self.make_cases(Numbers(0))).given
+        return sorted(mutants_of((self.reference, *self.accepted), given), key=lambda each: each.rank)
+
+    def _find_slip(self, got: Sequence[Evidence], reference: Sequence[Evidence], seed: int) -> str:
+        # In one case first, for a mutant that does otherwise there needs no other.
+        number = next((i for i in range(len(got)) if not behaves_alike(got[i : i + 1], reference[i : i + 1])), len(got))
+        for mutant in self.mutants if number < len(got) else ():
+            one = self.observe(mutant.function, seed, SECONDS, number)
+            if behaves_alike(one, got[number : number + 1]):
+                if behaves_alike(self.observe(mutant.function, seed, SECONDS), got):
+                    return f"A right answer does the same where {mutant.slip}."
+        return ""
 
     def judge(
         self, got: Sequence[Evidence], reference: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]

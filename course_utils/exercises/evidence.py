@@ -62,8 +62,10 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0) -> list[Evidence]:
-    """Run `function` in every case of `seed` and return the evidence of each.
+def observe_all(
+    make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0, only: int | None = None
+) -> list[Evidence]:
+    """Run `function` in every case of `seed`, or in the one numbered `only`, and return the evidence of each.
 
     torch's random numbers are seeded before each case and put back afterwards, so that a case's modules are the same
     for every function. After an answer has run out of time (`limit`, in seconds a case), no further case is tried.
@@ -79,6 +81,8 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             case = next(cases, None)
             if case is None:
                 break
+            if only not in (None, index):
+                continue
             storages.append(_storages(case.given.values()))
             found.append(observe(function, case, limit))
             if found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__:
@@ -128,7 +132,9 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
             during = "afterwards"
             seen = (case.then(returned) if case.then else None) or {}
             evidence["seen"] = {label: plain(value) for label, value in seen.items()}
-    except (Exception, TimeIsUp, SystemExit, GeneratorExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         evidence["raised"] = describe_error(error, during)
     evidence["printed"] = printed.getvalue()
     evidence["returned"] = plain(returned)
@@ -144,11 +150,18 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
 
 def describe_error(error: BaseException, during: str) -> dict[str, Any]:
     """What was raised: type, first lines of the message, and the innermost line that is no library's, if any."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(NOT_OWN)]
-    frame = frames[-1] if frames else None
+    stack = traceback.extract_tb(error.__traceback__)
+    own = [number for number, frame in enumerate(stack) if not frame.filename.startswith(NOT_OWN)]
+    frame = stack[own[-1]] if own else None
+    if own and during == "afterwards" and "torch" in Path(stack[own[0] - 1].filename).parts:
+        during = "hook"  # torch called it
     if frame:
         linecache.checkcache(frame.filename)
-    message = "" if isinstance(error, TimeIsUp) else re.sub(r"0x[0-9a-fA-F]+", "0x…", str(error)).strip()
+    try:
+        message = "" if isinstance(error, TimeIsUp) else str(error)
+    except Exception:  # its own words do not work
+        message = ""
+    message = re.sub(r"0x[0-9a-fA-F]+", "0x…", re.sub(r"\w+\.<locals>\.", "", message)).strip().rstrip(".")
     return {
         "type": type(error).__name__,
         "message": " ".join(message.splitlines()[:2])[:400],
@@ -163,7 +176,9 @@ def snapshot(value: object) -> dict[str, Any]:
     if not isinstance(value, (torch.Tensor, nn.Module)):
         return {"value": plain(value)}
     if isinstance(value, torch.Tensor):
-        grad = plain(value.grad if value.is_leaf or value.retains_grad else None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns where it keeps none
+            grad = plain(value.grad)
         return {"value": plain(value), "grad": grad, "requires_grad": value.requires_grad}
     return {
         "value": {name: plain(tensor) for name, tensor in value.state_dict(keep_vars=True).items()},

@@ -173,7 +173,7 @@ def _tell_error(got: Evidence, expected: Evidence, where: str, name: str) -> Dif
         return Difference(Stage.RAISED, f"{where} your answer did not come to an end in time and was stopped{line}")
     problem = f"{mine['type']}: {mine['message']}" if mine["message"] else mine["type"]
     if mine["line"]:
-        after = "; it ran after your function had returned, as hooks do" if mine["during"] == "afterwards" else ""
+        after = "; it ran after your function had returned, as hooks do" if mine["during"] == "hook" else ""
         return Difference(Stage.RAISED, f"{where} your line {mine['line']}, `{mine['text']}`, raised {problem}{after}")
     if mine["during"] == "call":
         if mine["type"] == "TypeError" and "argument" in mine["message"]:
@@ -184,8 +184,7 @@ def _tell_error(got: Evidence, expected: Evidence, where: str, name: str) -> Dif
         if alike(returned, wanted):
             return Difference(Stage.WRONG_TYPE, f"{where} what your function returned could not be used")
         return _tell_value(returned, wanted, "your function returned", where)
-    nothing = " You returned nothing (None)." if returned["type"] == "None" else ""
-    return Difference(Stage.RAISED, f"{where} what came after your answer raised {problem}.{nothing}")
+    return Difference(Stage.RAISED, f"{where} what came after your answer raised {problem}")
 
 
 def _tell_value(got: Plain, expected: Plain, subject: str, where: str) -> Difference:
@@ -196,12 +195,12 @@ def _tell_value(got: Plain, expected: Plain, subject: str, where: str) -> Differ
     came, wanted = name_type(mine), name_type(reference)
     if stage is Stage.RETURNED_NOTHING:
         wanted = show(reference)
-        if not subject.endswith("returned"):
+        if path or not subject.endswith("returned"):
             stage, came = Stage.WRONG_VALUE, "None"
     elif stage is Stage.WRONG_SHAPE:
         wanted = f"shape {tuple(reference['shape'])}"
     elif stage is Stage.WRONG_DTYPE:
-        came, wanted = f"of dtype {mine['dtype']}", reference["dtype"]
+        came, wanted = f"a tensor of dtype {mine['dtype']}", reference["dtype"]
     return Difference(stage, f"{where} {subject} {came}{at}; expected {wanted}")
 
 
@@ -217,19 +216,22 @@ def _pair_text(mine: Plain, reference: Plain) -> str:
     return f"{show(mine)}; expected {show(reference)}"
 
 
-def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
+def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence], side_effects: bool = True) -> bool:
     """Whether two answers did the same in every case; what they printed does not count, nor where they raised."""
-    return len(one) == len(other) and all(map(_case_alike, one, other))
+    return len(one) == len(other) and all(_case_alike(*pair, side_effects) for pair in zip(one, other, strict=True))
 
 
-def _case_alike(one: Evidence, other: Evidence) -> bool:
+def _case_alike(one: Evidence, other: Evidence, side_effects: bool) -> bool:
     if one["raised"] and other["raised"]:  # the same type, and the same message up to its names and numbers
         keys = (
             (error["type"], error["during"], [word for word in error["message"].split() if word.isalpha()][:12])
             for error in (one["raised"], other["raised"])
         )
         return next(keys) == next(keys)
-    return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
+    found = itertools.chain(facts(one, other), facts(other, one))
+    return all(
+        alike(fact.mine, fact.expected) for fact in found if side_effects or fact.stage is not Stage.SIDE_EFFECT
+    )
 
 
 def judge(
@@ -248,7 +250,43 @@ def judge(
     difference = first_difference(got, key, name)
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
-    stage, text = difference
-    sentence = text if text.endswith((".", "!", "?", "`")) else text + "."
-    cause = next((message for message, evidence in mistakes if behaves_alike(got, evidence)), "")
-    return Outcome(name, stage, sentence, cause, possible=possible, hints=hints)
+    sentence = difference.sentence + "." * (not difference.sentence.endswith((".", "!", "?", "`")))
+    for words in _side_effects(got, key):
+        if words not in sentence:
+            sentence += f" Besides, {words}."
+    causes = " Besides: ".join(_find_causes(got, key, mistakes))
+    return Outcome(name, difference.stage, sentence, causes, possible=possible, hints=hints)
+
+
+def _side_effects(got: Sequence[Evidence], key: Sequence[Evidence]) -> list[str]:
+    pairs = zip(got, key, strict=False)
+    return list({fact.words: None for pair in pairs for fact in facts(*pair) if fact.stage is Stage.SIDE_EFFECT})
+
+
+def _find_causes(
+    got: Sequence[Evidence], key: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]
+) -> list[str]:
+    """The message of the mistake that behaves alike, at least but for side effects; else of those that together do."""
+    tried = []
+    for message, evidence in mistakes:
+        if behaves_alike(got, evidence):
+            return [message]
+        tried.append((message, evidence))
+    left, causes = _differences(got, key), []
+    for message, evidence in sorted(tried, key=lambda each: -len(_differences(each[1], key))):
+        found = _differences(evidence, key)
+        # It has to explain each aspect that it touches in every case.
+        touched = {place: value for place, value in left.items() if place[1] in {words for _, words in found}}
+        if found and touched.keys() == found.keys() and all(alike(touched[each], found[each]) for each in found):
+            causes.append(message)
+            left = {place: value for place, value in left.items() if place not in found}
+    return causes
+
+
+def _differences(got: Sequence[Evidence], key: Sequence[Evidence]) -> dict[tuple[int, str], Plain]:
+    """What differs: the value by the number of the case and the words for it. Nothing where an answer raised."""
+    if any(case["raised"] for case in got):
+        return {}
+    pairs = enumerate(zip(got, key, strict=False))
+    found = ((number, fact) for number, pair in pairs for fact in facts(*pair))
+    return {(number, fact.words): fact.mine for number, fact in found if not alike(fact.mine, fact.expected)}

@@ -111,7 +111,8 @@ def name_type(value: Plain) -> str:
         return f"a module ({value['value']})"
     if "items" in value:
         return f"a {kind} of {len(value['items'])}"
-    return NAMES.get(kind, f"an object of type {value.get('value', kind)}")
+    kind = value["value"] if kind == "object" else kind
+    return NAMES.get(kind, f"an object of type {kind}")
 
 
 def number_text(number: float | int | str | bool, decimal_point: bool = True) -> str:
