@@ -5,6 +5,7 @@ import json
 import math
 import signal
 import types
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -67,6 +68,9 @@ def write_answer(source, tmp_path, name):
         ("return torch.tensor([1.0, 5.0])", Stage.WRONG_VALUE, "[1., 5.]; expected [1., 4.]"),
         ("x.mul_(2); return torch.tensor([1.0, 4.0])", Stage.SIDE_EFFECT, "changed its input `x` in place"),
         ("x.requires_grad_(); return torch.tensor([1.0, 4.0])", Stage.SIDE_EFFECT, "`requires_grad`"),
+        ("import sys; sys.modules.clear(); return x * x", Stage.SIDE_EFFECT, "changed Python's loaded modules"),
+        ("raise type('Odd', (BaseException,), {})('no')", Stage.RAISED, "raised Odd: no"),
+        ("raise type('Mute', (Exception,), {'__str__': 1})", Stage.RAISED, "raised Mute"),
         ("return 1 / 0", Stage.RAISED, "your line 2, `return 1 / 0`, raised ZeroDivisionError: division by zero"),
         ("raise KeyboardInterrupt", Stage.RAISED, "You interrupted the check"),
         ("yield torch.tensor([1.0, 4.0])", Stage.WRONG_TYPE, "a generator"),
@@ -238,6 +242,17 @@ def test_endless_printing_does_not_fill_the_memory(declare):
     assert declared.check(answer, 0).passed, "printing is allowed"
 
 
+def unwrapped(function):
+    def wrapper(*args):
+        return function(*args)
+
+    return wrapper
+
+
+async def in_the_background(tensor):
+    return tensor
+
+
 @pytest.mark.parametrize(
     ("thing", "words"),
     [
@@ -249,6 +264,9 @@ def test_endless_printing_does_not_fill_the_memory(declare):
         (functools.partial(print, 1), "functools.partial"),
         (print, "did you mean run_to? Keep the name that the answer cell came with"),
         (types.MethodType(find("scale_gradient").reference, torch), "is a method"),
+        (nn.ReLU(), "an object of the class ReLU"),
+        (unwrapped(find("scale_gradient").reference), "hides the name of scale_gradient: put `@functools.wraps"),
+        (in_the_background, "written with `async def`"),
     ],
 )
 def test_check_of_something_else_says_what_to_give(thing, words):
@@ -257,6 +275,10 @@ def test_check_of_something_else_says_what_to_give(thing, words):
     assert words in str(outcome)
     assert words.replace("check(", "hint(") in str(classroom.hint(thing))
     assert words.replace("check(", "solution(") in str(classroom.solution(thing))
+
+
+def test_check_takes_one_function():
+    assert "Give one function" in str(check()) == str(check(square, square))
 
 
 def test_before_the_answer_cell_ran():
@@ -277,7 +299,9 @@ def test_before_the_answer_cell_ran():
 )
 def test_what_does_nothing_is_not_attempted_and_not_counted(body, blank, tmp_path):
     answer = write_answer(f"def scale_gradient(tensor, factor):\n    {body}\n", tmp_path, "scale_gradient")
-    assert (check(answer).stage is Stage.NOT_ATTEMPTED) is blank
+    outcome = check(answer)
+    assert (outcome.stage is Stage.NOT_ATTEMPTED) is blank
+    assert ("Replace the `...`" in str(outcome)) is ("..." in body)
     assert saved_progress.of_exercise("scale_gradient")["attempts"] == (not blank)
     source = f"class A:\n  def g(self): ...\n  def f(self, tensor):\n    {body}\n"
     assert is_blank(write_answer(source, tmp_path, "A")) is blank
@@ -291,6 +315,10 @@ def test_same_function_again_is_probably_an_edit_that_was_not_run(tmp_path):
     assert said == [False, True, True, False, False]
     check(find("scale_gradient").reference)
     assert classroom._failed_code == {}
+    managers = [
+        contextmanager(write_answer(f"def hooked(modules, hook):\n    yield {n}\n", tmp_path, "hooked")) for n in (1, 2)
+    ]
+    assert ["same function" in str(check(managers[number])) for number in (0, 1, 1)] == [False, False, True]
 
 
 def test_answer_made_of_constants_fails_on_fresh_inputs(declare):
@@ -298,7 +326,7 @@ def test_answer_made_of_constants_fails_on_fresh_inputs(declare):
     known = {case["given"]: case["returned"]["value"] for case in declared.observe(square, classroom.VISIBLE_SEED)}
     outcome = check(functools.wraps(square)(lambda x: known.get(f"x = {x}", 0)))
     assert outcome.stage is Stage.WRONG_VALUE
-    assert "right on the first inputs" in outcome.note
+    assert "On the first inputs it was right" in outcome.note
 
 
 def test_both_faces_say_the_same():

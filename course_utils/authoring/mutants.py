@@ -46,5 +46,3 @@ def show_mutants(lesson: int | None = None, exercise: str | None = None) -> int:
         for mutant in passing:
             print(f"  {mutant.edit}")
     return undeclared
-
-

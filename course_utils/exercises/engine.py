@@ -5,6 +5,7 @@ make, each with the sentence that helps. `check`, hints, solutions, the grader a
 """
 
 import ast
+import contextlib
 import functools
 import importlib
 import inspect
@@ -100,6 +101,9 @@ class Exercise(Declaration):
     def check(self, function: Callable, seed: int) -> Outcome:
         """Try `function` in the cases of `seed` and say what came of it."""
         if is_blank(function):
+            with contextlib.suppress(OSError, TypeError):
+                if "..." not in inspect.getsource(function):
+                    return self.not_attempted("your function does nothing yet: write its body, and run that cell.")
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
         got = self.observe(function, seed)
         reference, mistakes = self._observe_key(seed)
@@ -118,10 +122,9 @@ class Exercise(Declaration):
         # In one case first, for a mutant that does otherwise there needs no other.
         number = next((i for i in range(len(got)) if not behaves_alike(got[i : i + 1], reference[i : i + 1])), len(got))
         for mutant in self.mutants if number < len(got) else ():
-            one = self.observe(mutant.function, seed, SECONDS, number)
-            if behaves_alike(one, got[number : number + 1]):
-                if behaves_alike(self.observe(mutant.function, seed, SECONDS), got):
-                    return f"A right answer does the same where {mutant.slip}."
+            observe = functools.partial(self.observe, mutant.function, seed, SECONDS)
+            if behaves_alike(observe(number), got[number : number + 1]) and behaves_alike(observe(), got):
+                return f"A right answer does the same where {mutant.slip}."
         return ""
 
     def judge(

@@ -12,6 +12,7 @@ import linecache
 import os
 import re
 import signal
+import sys
 import sysconfig
 import threading
 import traceback
@@ -118,6 +119,7 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     before = {name: snapshot(value) for name, value in watched.items()}
     hooks = {name: _hooks_on(value) for name, value in watched.items()}
     world = [read() for _, read, _ in WORLD]
+    loaded = _LoadedModules()
     printed = _CappedText()
     returned, during = None, "call"
     try:
@@ -128,9 +130,11 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
             time_limit(limit),
         ):
             warnings.simplefilter("ignore")
-            returned = function(*given.values())
+            with loaded.kept():
+                returned = function(*given.values())
             during = "afterwards"
-            seen = (case.then(returned) if case.then else None) or {}
+            with loaded.kept():
+                seen = (case.then(returned) if case.then else None) or {}
             evidence["seen"] = {label: plain(value) for label, value in seen.items()}
     except KeyboardInterrupt:
         raise
@@ -144,7 +148,7 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
         for name, after in evidence["inputs"].items()
     }
     evidence["changed"] = {name: aspects for name, aspects in changes.items() if aspects}
-    evidence["world"] = restore_world(world)
+    evidence["world"] = restore_world(world) + ["Python's loaded modules"] * loaded.lost
     return evidence
 
 
@@ -239,6 +243,23 @@ def restore_world(before: list[Any]) -> list[str]:
     for _, write, was in changed:
         write(was)
     return sorted({name for name, _, _ in changed})
+
+
+class _LoadedModules:
+    """Python's loaded modules, without which nothing works: put back where a block took some away."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        before = sys.modules.copy()
+        try:
+            yield
+        finally:
+            if before.keys() - sys.modules.keys():
+                self.lost = True
+                sys.modules.update(before)
 
 
 class _CappedText(io.StringIO):

@@ -229,9 +229,7 @@ def _case_alike(one: Evidence, other: Evidence, side_effects: bool) -> bool:
         )
         return next(keys) == next(keys)
     found = itertools.chain(facts(one, other), facts(other, one))
-    return all(
-        alike(fact.mine, fact.expected) for fact in found if side_effects or fact.stage is not Stage.SIDE_EFFECT
-    )
+    return all(alike(fact.mine, fact.expected) for fact in found if side_effects or fact.stage is not Stage.SIDE_EFFECT)
 
 
 def judge(

@@ -74,7 +74,7 @@ SLIPS = {
     "only once": "it does its work only the first time it is called",
     "not in place": "it makes a new tensor instead of changing the one that is there",
     "in place": "it changes a tensor in place instead of making a new one",
-    "mixed up": "{0}",
+    "mixed up": "it has `{0}` where `{1}` belongs",
     "compare otherwise": "a comparison in it has another sign, such as `>=` instead of `>`",
     "compute otherwise": "a calculation in it has another sign, such as `-` instead of `+`",
     "one operand": "one part of a calculation is missing",
@@ -140,7 +140,9 @@ def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iter
                 exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
             except Exception:  # not an answer at all
                 continue
-            slip = SLIPS.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing").format(_names(old, new))
+            slip = SLIPS.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing").format(
+                _names(old, new)
+            )
             yield Mutant(operator, _difference(text, source), slip, source, namespace[tree.name])
 
 
