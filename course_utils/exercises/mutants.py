@@ -140,15 +140,10 @@ def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iter
                 exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
             except Exception:  # not an answer at all
                 continue
-            slip = SLIPS.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing").format(
-                _names(old, new)
-            )
+            slip = SLIPS.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
+            if operator == "mixed up":
+                slip = slip.format(*(getattr(each, "id", getattr(each, "attr", "")) for each in (new, old)))
             yield Mutant(operator, _difference(text, source), slip, source, namespace[tree.name])
-
-
-def _names(old: object, new: object) -> str:
-    names = [getattr(each, "id", getattr(each, "attr", "")) for each in (old, new)]
-    return f"it has `{names[1]}` where `{names[0]}` belongs"
 
 
 def _difference(before: str, after: str) -> str:
