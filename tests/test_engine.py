@@ -80,6 +80,11 @@ def write_answer(source, tmp_path, name):
         ("torch.set_grad_enabled(False); return x * x", Stage.SIDE_EFFECT, "changed grad mode"),
         ("import os; os.chdir('/'); return x * x", Stage.SIDE_EFFECT, "changed working folder"),
         (
+            "torch.autograd.graph.saved_tensors_hooks(abs, abs).__enter__(); return x * x",
+            Stage.SIDE_EFFECT,
+            "what autograd saves",
+        ),
+        (
             "modules.register_module_forward_hook(print); return x * x",
             Stage.SIDE_EFFECT,
             "changed hooks on all modules",

@@ -3,14 +3,13 @@
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 FOREIGN = -1  # the key of a hook of somebody else; torch counts its own from 0
-IN_USE = " (already in use: with gradients, hooks and modes from before)"
 T = TypeVar("T")
 
 
@@ -37,6 +36,7 @@ class Case:
     then: Callable[[Any], Mapping[str, Any] | None] | None = None
     shown: str = ""
     fresh: bool = False
+    in_use: bool = field(default=False, init=False)
 
     def watched(self) -> dict[str, torch.Tensor | nn.Module]:
         """The tensors and modules among the arguments, those in lists, tuples and dicts too, by name: `modules[0]`."""
@@ -48,16 +48,15 @@ class Case:
             if isinstance(value, torch.Tensor):
                 _put_tensors_in_use([value])
                 continue
-            *_, last = value.modules()
-            last.training = not last.training
+            first, *_, last = [value, *value.modules()]
+            first.training = last.training = not value.training
             _put_tensors_in_use(value.parameters())
             for module in value.modules():
                 module._forward_pre_hooks[FOREIGN] = module._forward_hooks[FOREIGN] = _look
             *others, frozen = [each for each in value.parameters() if each.requires_grad] or [None]
             if others:
                 frozen.requires_grad_(False)
-        if self.watched():
-            self.shown += IN_USE
+        self.in_use = True
 
 
 def _look(*_: object) -> None:

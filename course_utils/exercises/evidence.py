@@ -34,6 +34,7 @@ CaseMaker = Callable[[Numbers], Iterator[Case]]
 LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 NOT_OWN = (str(Path(__file__).resolve().parents[1]), *LIBRARIES, "<frozen")
 MAX_PRINTED = 2_000
+IN_USE = " (already in use: with gradients, hooks and modes from before)"
 
 
 class TimeIsUp(BaseException):
@@ -114,6 +115,7 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     """Run `function` in `case` and note what it did. Never raises an `Exception` of the answer's."""
     given = dict(case.given)
     shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
+    shown += IN_USE * case.in_use
     evidence: Evidence = {"given": shown, "raised": None, "seen": {}}
     watched = {**given, **case.watched()}
     before = {name: snapshot(value) for name, value in watched.items()}
@@ -215,6 +217,15 @@ def _set_device(device: torch.device) -> None:
     torch.set_default_device(None if device.type == "cpu" else device)  # None is the CPU, without a mode that slows
 
 
+def _saved_hooks() -> object:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def _pop_saved_hooks(before: object) -> None:
+    while _saved_hooks() not in (None, before):
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
 def _refill(table: dict[Any, Any], before: dict[Any, Any]) -> None:
     table.clear()
     table.update(before)
@@ -229,6 +240,7 @@ WORLD = [
     ("default device", torch.get_default_device, _set_device),
     ("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     ("working folder", _folder, os.chdir),
+    ("hooks on what autograd saves", _saved_hooks, _pop_saved_hooks),
 ]
 WORLD += [
     ("hooks on all modules", table.copy, functools.partial(_refill, table))

@@ -93,6 +93,7 @@ SLIPS = {
     "no jump": "a `break` or `continue` is missing",
     "an argument less": "an argument of one of its calls is missing",
     "no call": "a function is not called",
+    "a method less": "one of its methods is missing",
     "a statement less": "one of its steps is missing",
     "spoil an argument": "it changes one of its arguments",
     "other constant": "one of its numbers (an index, an axis, a limit) is another one",
@@ -250,6 +251,8 @@ def _of_block(node: ast.AST) -> Iterator[Edit]:
 
 def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
     match node:
+        case ast.FunctionDef(args=ast.arguments(args=[ast.arg(arg="self"), *_])):
+            yield "a method less", []
         case ast.Expr() | ast.Assign() | ast.AugAssign() | ast.Delete() | ast.Raise() | ast.Assert():
             yield "a statement less", []
         case ast.Return(value=value) if value is not None:
