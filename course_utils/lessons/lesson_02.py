@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import torch
@@ -309,9 +310,7 @@ def _(rng):
             {"the list after the first backward": first, "leaf.grad": leaf.grad} | freed | kept([unused, used, other])
         )
 
-    shown = (
-        "three activations, the first unused, and two backwards: one with, one without the last, and with gradient 0"
-    )
+    shown = "[unused, used, other] and two backwards, the second through `used` alone and with gradient 0,"
     yield Case({"activations": [unused, used, other]}, twice, shown=shown)
 
 
@@ -556,7 +555,9 @@ def _(tensor, hooks):
     return arrived
 
 
-@arrived_and_passed_on.mistake("You made hooks of your own list only: register each of `hooks` on `tensor` too.")
+@arrived_and_passed_on.mistake(
+    "None of `hooks` works on the gradient: register each of them on `tensor`, and leave it there."
+)
 def _(tensor, hooks):
     arrived = []
     tensor.register_hook(lambda grad: arrived.append(grad.clone()))
@@ -590,8 +591,11 @@ def multiply_in_place(tensor, factor):
 
 @multiply_in_place.cases
 def _(rng):
-    for change, shown in ((1, ""), (10, "; later hooks multiply the gradients of both by 10 in place")):
-        x, factor, slope = rng.leaf(2), rng.choice((-2.5, -0.5, 0.25, 0.75, 1.5, 3)), rng.quarters(2)
+    for factors, change, shown in (
+        ((0.25, 0.75, 1.5, 3), 1, ""),
+        ((-2.5, -0.75, -0.5), 10, ", and hooks that change the gradients in place afterwards"),
+    ):
+        x, factor, slope = rng.leaf(2), rng.choice(factors), rng.quarters(2)
         h = x + rng.whole(2)
         values = f"tensor = {h.tolist()}, factor = {factor}"
 
@@ -726,13 +730,13 @@ def _(rng):
         x, slope = rng.leaf(*shape), rng.quarters(*shape)
         h = 2 * x.to(dtype)
 
-        def backward(rows, h=h, slope=slope):
+        def backward(rows, x=x, h=h, slope=slope):
             gradients = []
             h.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
             (h * slope).sum().backward(retain_graph=True)
             (h * slope / 3).sum().backward()
             freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
-            return kept_bytes(rows) | freed
+            return kept_bytes(rows) | freed | {"the gradient that reached x": x.grad}
 
         name = str(dtype).removeprefix("torch.")
         yield Case({"tensor": h}, backward, shown=f"a {name} tensor of shape {shape} and two backwards")
@@ -874,8 +878,8 @@ def _(rng):
         (chain, rng.leaf(2, 3), "three times tanh, a (2, 3) tensor"),
         (
             lambda x: (x[0] * x[1])[places],
-            rng.leaf(4, 2),
-            "(x[0] * x[1])[places], a (4, 2) tensor and 3 places (int64)",
+            rng.leaf(4, 3),
+            "(x[0] * x[1])[places], a (4, 3) tensor and 3 places (int64)",
         ),
         (torch.exp, rng.whole(3).double().requires_grad_(), "exp, 3 float64 numbers"),
         (use_a_gradient, rng.leaf(3), "x * slope * x with slope from a backward of its own, 3 numbers"),
@@ -890,6 +894,11 @@ def _(rng):
         def backward(_, results=results):
             for result in results[-1:]:
                 result.sum().backward()
+            left = 0
+            while torch._C._autograd._top_saved_tensors_default_hooks(True):
+                torch._C._autograd._pop_saved_tensors_default_hooks()
+                left += 1
+            return {"the number of saved_tensors_hooks that are still on": left}
 
         yield Case({"function": function_kept, "x": x}, backward, shown=f"{shown}, and a backward afterwards")
 
@@ -1058,10 +1067,14 @@ def save_as_half():
     return pack, unpack
 
 
+# What to add to small numbers so that the next smaller dtype, or a float, cannot hold them.
+LARGE = {torch.int64: 2**60, torch.int32: 2**24, torch.int16: 2**11, torch.uint8: 0}
+
+
 @save_as_half.cases
 def _(rng):
     for dtype in (torch.float32, torch.float64):
-        leaf = torch.cat([rng.whole(3) + 2048, rng.quarters(2) / 3]).to(dtype).requires_grad_()
+        leaf = torch.stack([rng.whole(3) + 2048, rng.quarters(3) / 3]).to(dtype).requires_grad_()
 
         def pack_and_unpack(functions, leaf=leaf):
             pack, unpack = functions
@@ -1079,20 +1092,21 @@ def _(rng):
             }
 
         name = str(dtype).removeprefix("torch.")
-        shown = f"a {name} tensor of 5 numbers, 3 of them above 2048, the result of an operation"
+        shown = f"a {name} tensor of 6 numbers, 3 of them above 2048, the result of an operation"
         yield Case({}, pack_and_unpack, shown=shown)
-    whole = rng.whole(3) * 2 + 199
-    large = [torch.int64, torch.int32, torch.int16]
-    tensors = [rng.quarters(2).to(dtype) for dtype in (torch.float16, torch.bfloat16)]
-    tensors += [(whole + 2048).to(dtype) for dtype in large] + [whole.to(torch.uint8), whole > whole.min()]
+    whole = rng.whole(3).long() * 2 + 199
+    tensors = {str(dtype).removeprefix("torch."): (whole + large).to(dtype) for dtype, large in LARGE.items()}
+    tensors |= {"bool": whole > whole.min(), "float16": rng.quarters(2).half(), "bfloat16": rng.quarters(2).bfloat16()}
 
     def pack_all(functions):
         pack, unpack = functions
-        packed = [pack(tensor) for tensor in tensors]
-        names = [f"unpack(pack(tensor)) of a {str(tensor.dtype).removeprefix('torch.')} tensor" for tensor in tensors]
-        return dict(zip(names, map(unpack, packed), strict=True))
+        packed = {name: pack(tensor) for name, tensor in tensors.items()}
+        unpacked = {name: unpack(each) for name, each in packed.items()}
+        same = [isinstance(each, torch.Tensor) and torch.equal(each, tensors[name]) for name, each in unpacked.items()]
+        seen = {f"unpack(pack(tensor)) of a {name} tensor": each for name, each in unpacked.items()}
+        return seen | {"the list of dtypes that come back exactly": list(itertools.compress(tensors, same))}
 
-    yield Case({}, pack_all, shown="seven tensors of other dtypes, all packed before the first is unpacked")
+    yield Case({}, pack_all, shown="seven tensors of other dtypes, all packed before the first is unpacked,")
     x, places = rng.whole(2100).requires_grad_(), [2049 + 2 * rng.integer(0, 20), rng.integer(0, 9)]
     scale = rng.leaf(2)
 
@@ -1193,8 +1207,8 @@ def _():
 
 
 @save_as_half.mistake(
-    "`pack` returns the original beside its float16 copy, so more memory is kept than before, not less. Return the "
-    "copy and the dtype."
+    "The original is kept beside its float16 copy, so more memory is in use than before, not less. Keep the copy and "
+    "the dtype only."
 )
 def _():
     def unpack(packed):
