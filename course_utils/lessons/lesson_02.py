@@ -403,6 +403,24 @@ def _(activations):
     return norms
 
 
+@record_norms.mistake(
+    "The norms are right, and something of yours keeps the gradients themselves: keep only the numbers."
+)
+def _(activations):
+    norms, gradients = [None] * len(activations), [None] * len(activations)
+
+    def recorder(place):
+        def record(grad):
+            gradients[place] = grad
+            norms[place] = grad.norm().item()
+
+        return record
+
+    for place, activation in enumerate(activations):
+        activation.register_hook(recorder(place))
+    return norms
+
+
 @record_norms.mistake("You stored a tensor. One number takes `.item()`.")
 def _(activations):
     norms = [None] * len(activations)
@@ -456,7 +474,7 @@ def _(rng):
         return grad + 1
 
     def negate_in_place(grad):
-        return grad.neg_()
+        grad.neg_()
 
     for hooks, shown in (
         ([double, add_one], "two hooks: ·2, then +1"),
@@ -596,17 +614,26 @@ def _(rng):
         ((-2.5, -0.75, -0.5), 10, ", and hooks that change the gradients in place afterwards"),
     ):
         x, factor, slope = rng.leaf(2), rng.choice(factors), rng.quarters(2)
-        h = x + rng.whole(2)
+        sibling, h = 2 * rng.leaf(2), x + rng.whole(2)
         values = f"tensor = {h.tolist()}, factor = {factor}"
 
-        def backward(grads, x=x, h=h, slope=slope, change=change):
+        def backward(grads, x=x, h=h, sibling=sibling, slope=slope, change=change):
             if change != 1:
-                for tensor in (x, h):  # the gradient of h's old values is passed on to x as it is
+                for tensor in (
+                    x,
+                    sibling,
+                ):  # sums pass the gradients of h, of its old and its new values, to these, too
                     tensor.register_hook(lambda grad: grad.mul_(change))
-            (h * slope).sum().backward(retain_graph=True)
+            later = []
+            h.register_hook(lambda grad: later.append(grad.clone()))
+            ((h + sibling) * slope).sum().backward(retain_graph=True)
             first = dict(grads)
-            (h * slope * 3).sum().backward()
-            return {"after the first of two backwards the dict": first, "the gradient that reached x": x.grad}
+            ((h + sibling) * slope * 3).sum().backward()
+            return {
+                "after the first of two backwards the dict": first,
+                "what a later hook on tensor saw": later,
+                "the gradient that reached x": x.grad,
+            }
 
         yield Case({"tensor": h, "factor": factor}, backward, shown=values + shown)
 
@@ -685,6 +712,18 @@ def _(tensor, factor):
     tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
     tensor.mul_(factor)
     tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    return grads
+
+
+@multiply_in_place.mistake(
+    "You stored the gradients themselves, and what somebody changes in place afterwards changes in your dict, too: "
+    "store `grad.clone()`."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad))
     return grads
 
 
@@ -873,8 +912,9 @@ def _(rng):
         return x * slope * x
 
     count, places = rng.integer(3, 9), torch.tensor([rng.integer(0, 1) for _ in range(3)])
+    outer = rng.leaf(count)
     for function, x, shown in (
-        (lambda x: x * x, rng.leaf(count), f"x * x, {count} numbers"),
+        (lambda x: x * outer, outer, f"x * x, {count} numbers"),
         (chain, rng.leaf(2, 3), "three times tanh, a (2, 3) tensor"),
         (
             lambda x: (x[0] * x[1])[places],
@@ -986,6 +1026,36 @@ def _(function, x):
     return total
 
 
+@count_saved_bytes.mistake(
+    "Two views of one storage count as two. Know the storage again, not the tensor: "
+    "`tensor.untyped_storage().data_ptr()`."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "Backward found nothing where it needs a tensor: `pack` has to return the tensor, and `unpack` to give it back."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
+    return sum(sizes.values())
+
+
 @count_saved_bytes.mistake("You count numbers, not bytes: a float32 has 4 bytes, a float64 has 8.")
 def _(function, x):
     sizes = {}
@@ -1073,8 +1143,8 @@ LARGE = {torch.int64: 2**60, torch.int32: 2**24, torch.int16: 2**11, torch.uint8
 
 @save_as_half.cases
 def _(rng):
-    for dtype in (torch.float32, torch.float64):
-        leaf = torch.stack([rng.whole(3) + 2048, rng.quarters(3) / 3]).to(dtype).requires_grad_()
+    for dtype, count in ((torch.float32, 3), (torch.float64, 1)):
+        leaf = torch.stack([rng.whole(count) + 2048, rng.quarters(count) / 3]).to(dtype).requires_grad_()
 
         def pack_and_unpack(functions, leaf=leaf):
             pack, unpack = functions
@@ -1092,7 +1162,7 @@ def _(rng):
             }
 
         name = str(dtype).removeprefix("torch.")
-        shown = f"a {name} tensor of 6 numbers, 3 of them above 2048, the result of an operation"
+        shown = f"a {name} tensor of {2 * count} numbers, half of them above 2048, the result of an operation"
         yield Case({}, pack_and_unpack, shown=shown)
     whole = rng.whole(3).long() * 2 + 199
     tensors = {str(dtype).removeprefix("torch."): (whole + large).to(dtype) for dtype, large in LARGE.items()}
