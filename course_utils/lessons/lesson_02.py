@@ -1173,7 +1173,7 @@ def _(rng):
         packed = {name: pack(tensor) for name, tensor in tensors.items()}
         unpacked = {name: unpack(each) for name, each in packed.items()}
         same = [isinstance(each, torch.Tensor) and torch.equal(each, tensors[name]) for name, each in unpacked.items()]
-        seen = {f"unpack(pack(tensor)) of a {name} tensor": each for name, each in unpacked.items()}
+        seen = {f"unpack(pack(tensor)) for dtype {name}": each for name, each in unpacked.items()}
         return seen | {"the list of dtypes that come back exactly": list(itertools.compress(tensors, same))}
 
     yield Case({}, pack_all, shown="seven tensors of other dtypes, all packed before the first is unpacked,")
