@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import torch
@@ -105,8 +106,9 @@ def gradients_of_all(tensors):
     """Run one backward from the last of `tensors` (a dict of name to tensor);
     return the gradients of all, by name.
 
-    The dict holds leaves and results alike; the last one is a single number.
-    Afterwards the graph is freed, as usual.
+    The dict holds leaves and results alike, and none has a gradient or a hook yet;
+    the last one is a single number. Afterwards the graph is freed, as usual, and no
+    hook of yours is left.
     """
     *_, last = tensors.values()
     for tensor in tensors.values():
@@ -121,28 +123,38 @@ def _(rng):
     a, b = w + x, w + 1
     y = a * b
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
-    yield Case({"tensors": given}, partial(_graph_freed, y), shown="the graph a = w + x, b = w + 1, y = a·b")
-    x, w = rng.leaf(4), rng.leaf(4)
-    z = x + rng.whole(4)
+    yield Case({"tensors": given}, _watch_passes(y), shown="the graph a = w + x, b = w + 1, y = a·b", fresh=True)
+    x, w = rng.quarters(4).requires_grad_(), rng.quarters(4).requires_grad_()
+    z = x * rng.quarters(4)
     o = w @ z
-    yield Case({"tensors": {"x": x, "w": w, "z": z, "o": o}}, partial(_graph_freed, o), shown="the graph o = w · z")
+    given = {"z": z, "x": x, "w": w, "o": o}
+    yield Case({"tensors": given}, _watch_passes(o), shown="the graph z = x · factors, o = w · z", fresh=True)
 
 
-def _graph_freed(result, _):
-    """Whether backward has freed what the last operation had saved; reading it raises then."""
-    try:
-        result.grad_fn._saved_self  # noqa: B018 - reading is the test
-    except RuntimeError:
-        return {"`the graph is freed`": True}
-    return {"`the graph is freed`": False}
+def _watch_passes(result):
+    """What to look at afterwards: how often backward came by `result`, and whether its graph is freed."""
+    passes = []
+    result.grad_fn.register_hook(lambda *_: passes.append(None))
+
+    def look(_):
+        freed = False
+        try:
+            result.grad_fn._saved_self  # noqa: B018 - reading it raises when backward has freed it
+        except RuntimeError:
+            freed = True
+        return {"the number of backward passes": len(passes), "`the graph is freed`": freed}
+
+    return look
 
 
 @gradients_of_all.accept
 def _(tensors):
-    seen = {}
+    seen, handles = {}, []
     for name, tensor in tensors.items():
-        tensor.register_hook(lambda grad, name=name: seen.update({name: grad.clone()}))
+        handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: grad.clone()})))
     tensors[list(tensors)[-1]].backward()
+    for handle in handles:
+        handle.remove()
     return seen
 
 
@@ -150,6 +162,32 @@ def _(tensors):
 def _(tensors):
     values = list(tensors.values())
     return dict(zip(tensors, torch.autograd.grad(values[-1], values), strict=True))
+
+
+gradients_of_all.equivalent(
+    "The order plays no part: neither of calls nor of names.",
+    "part of the loop: - for tensor in tensors.values(): + for tensor in list(tensors.values())[::-1]:",
+    "backwards: - return {name: tensor.grad for name, tensor in tensors.items()} + return {name: "
+    "tensor.grad for name, tensor in list(tensors.items())[::-1]}",
+    "part of the loop: - for name, tensor in tensors.items(): + for name, tensor in list(tensors.items())[::-1]:",
+    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+)
+gradients_of_all.equivalent(
+    "Nobody else has a hook on the tensors, so nobody changes a gradient later.",
+    "no clone: - handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: "
+    "grad.clone()}))) + handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: "
+    "grad})))",
+    "mixed up: - handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: "
+    "grad.clone()}))) + handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: "
+    "grad.detach()})))",
+)
+gradients_of_all.equivalent(
+    "There is one gradient for each name.",
+    "an argument less: - return dict(zip(tensors, torch.autograd.grad(values[-1], values), strict=True)) "
+    "+ return dict(zip(tensors, torch.autograd.grad(values[-1], values)))",
+    "other constant: - return dict(zip(tensors, torch.autograd.grad(values[-1], values), strict=True)) + "
+    "return dict(zip(tensors, torch.autograd.grad(values[-1], values), strict=False))",
+)
 
 
 @gradients_of_all.mistake(
@@ -246,26 +284,34 @@ def _(rng):
     def kept(activations):
         return {"`retains_grad` of the activations": [each.retains_grad for each in activations]}
 
-    x, factor = rng.leaf(3), rng.integer(2, 4)
+    x, factor = rng.leaf(2, 3), rng.integer(2, 4)
     first = factor * x
-    second = first * rng.whole(3)
-    third = second + 1
-    chain = [first, second, third]
+    second = first * rng.quarters(2, 3)
+    third = second.sum(0) + 1
+    chain, slope = [first, second, third], rng.quarters(3)
 
-    def backward(_, x=x):
-        third.sum().backward()
-        return {"x.grad": x.grad} | kept(chain)
+    def backward(norms, x=x):
+        before = list(norms)
+        (third * slope).sum().backward()
+        return {"the list before backward": before, "x.grad": x.grad} | kept(chain)
 
     yield Case({"activations": chain}, backward, shown="a chain of three activations")
-    leaf, slope = rng.leaf(2), rng.mixed(2)
-    used, unused = 2 * leaf, 3 * leaf
+    leaf, slope_of_other = rng.leaf(2), rng.mixed(2)
+    used, other, unused = 2 * leaf, 3 * leaf, 5 * leaf
 
-    def twice(_):
-        (used * slope).sum().backward(retain_graph=True)
-        (used * slope * 3).sum().backward()
-        return kept([used, unused])
+    def twice(norms):
+        gradients = []
+        used.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
+        (other * slope_of_other + used * slope_of_other * 3).sum().backward(retain_graph=True)
+        first = list(norms)
+        (used * 0).sum().backward()
+        freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
+        return (
+            {"the list after the first backward": first, "leaf.grad": leaf.grad} | freed | kept([unused, used, other])
+        )
 
-    yield Case({"activations": [unused, used]}, twice, shown="two activations, the first unused, and two backwards")
+    shown = "[unused, used, other] and two backwards, the second through `used` alone and with gradient 0,"
+    yield Case({"activations": [unused, used, other]}, twice, shown=shown)
 
 
 @record_norms.accept
@@ -288,6 +334,22 @@ def _(activations):
     for place in range(len(activations)):
         activations[place].register_hook(partial(note, place))
     return norms
+
+
+record_norms.equivalent(
+    "The hooks may be registered in any order, since each has its place.",
+    "part of the loop: - for place, activation in enumerate(activations): + for place, activation in "
+    "list(enumerate(activations))[::-1]:",
+    "part of the loop: - for place in range(len(activations)): + for place in list(range(len(activations)))[::-1]:",
+    "backwards: - norms = [None for _ in activations] + norms = [None for _ in list(activations)[::-1]]",
+)
+record_norms.equivalent(
+    "A hook that returns nothing and one that returns its argument leave the gradient as it is.",
+    "no return: - activation.register_hook(lambda grad, place=place: norms.__setitem__(place, "
+    "float(torch.linalg.vector_norm(grad)))) + activation.register_hook(lambda grad, place=place: "
+    "(norms.__setitem__(place, float(torch.linalg.vector_norm(grad))), None)[1])",
+    "no return: - return grad + grad",
+)
 
 
 @record_norms.mistake(
@@ -341,6 +403,24 @@ def _(activations):
     return norms
 
 
+@record_norms.mistake(
+    "The norms are right, and something of yours keeps the gradients themselves: keep only the numbers."
+)
+def _(activations):
+    norms, gradients = [None] * len(activations), [None] * len(activations)
+
+    def recorder(place):
+        def record(grad):
+            gradients[place] = grad
+            norms[place] = grad.norm().item()
+
+        return record
+
+    for place, activation in enumerate(activations):
+        activation.register_hook(recorder(place))
+    return norms
+
+
 @record_norms.mistake("You stored a tensor. One number takes `.item()`.")
 def _(activations):
     norms = [None] * len(activations)
@@ -375,7 +455,7 @@ def arrived_and_passed_on(tensor, hooks):
 
     Return a list that will receive a copy of each gradient as it arrives, before
     the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
-    the last of them.
+    the last of them, and adds up over backwards as usual.
     """
     arrived = []
     tensor.register_hook(lambda grad: arrived.append(grad.clone()))
@@ -394,21 +474,33 @@ def _(rng):
         return grad + 1
 
     def negate_in_place(grad):
-        return grad.neg_()
+        grad.neg_()
 
     for hooks, shown in (
         ([double, add_one], "two hooks: ·2, then +1"),
-        ([add_one, double, double], "three hooks: +1, then ·2, then ·2"),
+        ([add_one, None, double], "three hooks: +1, then one that returns nothing, then ·2"),
         ([negate_in_place, double], "two hooks, of which the first changes the gradient in place"),
     ):
-        x, slope = rng.leaf(2), rng.whole(2)
+        seen = []
+        x, slope = rng.leaf(2), rng.quarters(2)
         h = 3 * x
 
-        def backward(_, x=x, h=h, slope=slope):
-            (h * slope).sum().backward()
-            return {"tensor.grad": h.grad, "the gradient that reached x": x.grad}
+        def look(grad, seen=seen):
+            seen.append(grad.clone())
 
-        yield Case({"tensor": h, "hooks": hooks}, backward, shown=shown)
+        def backward(_, x=x, h=h, slope=slope, seen=seen):
+            (h * slope).sum().backward(retain_graph=True)
+            first = h.grad if h.grad is None else h.grad.clone()
+            (h * slope * 3).sum().backward()
+            return {
+                "after the first backward tensor.grad": first,
+                "after the second backward tensor.grad": h.grad,
+                "what the hook that returns nothing saw": seen,
+                "the gradient that reached x": x.grad,
+            }
+
+        given = {"tensor": h, "hooks": [hook or look for hook in hooks]}
+        yield Case(given, backward, shown=f"{shown}; two backwards")
 
 
 @arrived_and_passed_on.accept
@@ -423,6 +515,17 @@ def _(tensor, hooks):
     for hook in [keep, *hooks]:
         tensor.register_hook(hook)
     return arrived
+
+
+arrived_and_passed_on.equivalent(
+    "A hook that returns nothing and one that returns its argument leave the gradient as it is.",
+    "no return: - return grad + grad",
+)
+arrived_and_passed_on.equivalent(
+    "The task does not ask for a copy without a graph, and a gradient has one only with `create_graph=True`.",
+    "no detach: - arrived.append(grad.detach().clone()) + arrived.append(grad.clone())",
+    "mixed up: - arrived.append(grad.detach().clone()) + arrived.append(grad.clone().clone())",
+)
 
 
 @arrived_and_passed_on.mistake(
@@ -470,7 +573,9 @@ def _(tensor, hooks):
     return arrived
 
 
-@arrived_and_passed_on.mistake("You made hooks of your own list only: register each of `hooks` on `tensor` too.")
+@arrived_and_passed_on.mistake(
+    "None of `hooks` works on the gradient: register each of them on `tensor`, and leave it there."
+)
 def _(tensor, hooks):
     arrived = []
     tensor.register_hook(lambda grad: arrived.append(grad.clone()))
@@ -492,7 +597,8 @@ def multiply_in_place(tensor, factor):
     with two gradients.
 
     Under "before" is a copy of the gradient of the values that `tensor` came with,
-    under "after" that of the values it has now.
+    under "after" a copy of that of the values it has now. A later backward replaces
+    both.
     """
     grads = {}
     tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
@@ -503,15 +609,33 @@ def multiply_in_place(tensor, factor):
 
 @multiply_in_place.cases
 def _(rng):
-    for low in (2, 5):
-        x, factor, slope = rng.leaf(2), rng.integer(low, low + 2), rng.mixed(2)
-        h = x + rng.whole(2)
+    for factors, change, shown in (
+        ((0.25, 0.75, 1.5, 3), 1, ""),
+        ((-2.5, -0.75, -0.5), 10, ", and hooks that change the gradients in place afterwards"),
+    ):
+        x, factor, slope = rng.leaf(2), rng.choice(factors), rng.quarters(2)
+        sibling, h = 2 * rng.leaf(2), x + rng.whole(2)
+        values = f"tensor = {h.tolist()}, factor = {factor}"
 
-        def backward(_, x=x, h=h, slope=slope):
-            (h * slope).sum().backward()
-            return {"the gradient that reached x": x.grad}
+        def backward(grads, x=x, h=h, sibling=sibling, slope=slope, change=change):
+            if change != 1:
+                for tensor in (
+                    x,
+                    sibling,
+                ):  # sums pass the gradients of h, of its old and its new values, to these, too
+                    tensor.register_hook(lambda grad: grad.mul_(change))
+            later = []
+            h.register_hook(lambda grad: later.append(grad.clone()))
+            ((h + sibling) * slope).sum().backward(retain_graph=True)
+            first = dict(grads)
+            ((h + sibling) * slope * 3).sum().backward()
+            return {
+                "after the first of two backwards the dict": first,
+                "what a later hook on tensor saw": later,
+                "the gradient that reached x": x.grad,
+            }
 
-        yield Case({"tensor": h, "factor": factor}, backward)
+        yield Case({"tensor": h, "factor": factor}, backward, shown=values + shown)
 
 
 @multiply_in_place.accept
@@ -525,6 +649,13 @@ def _(tensor, factor):
     tensor *= factor
     tensor.register_hook(partial(keep, "after"))
     return grads
+
+
+multiply_in_place.equivalent(
+    "The task does not ask for a copy without a graph, and a gradient has one only with `create_graph=True`.",
+    "no detach: - grads[key] = grad.detach().clone() + grads[key] = grad.clone()",
+    "mixed up: - grads[key] = grad.detach().clone() + grads[key] = grad.clone().clone()",
+)
 
 
 @multiply_in_place.mistake(
@@ -585,6 +716,18 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
+    "You stored the gradients themselves, and what somebody changes in place afterwards changes in your dict, too: "
+    "store `grad.clone()`."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad))
+    return grads
+
+
+@multiply_in_place.mistake(
     "You read `.grad` now, and backward has not run yet. Let hooks fill the dict when the gradients arrive."
 )
 def _(tensor, factor):
@@ -605,7 +748,7 @@ def _(tensor, factor):
 )
 def keep_first_row(tensor):
     """Return a list that will receive a copy of the first row of each gradient of
-    `tensor`, which has two dimensions.
+    `tensor`, which has two dimensions: a tensor for each backward.
 
     The list keeps those rows alive and nothing else: not one byte of the other
     rows.
@@ -622,24 +765,31 @@ def _(rng):
         storages = {row.untyped_storage().data_ptr(): row.untyped_storage().nbytes() for row in tensors}
         return {"the number of bytes that the list keeps alive": sum(storages.values())}
 
-    for shape in ((3, 2), (2, 4)):
-        x, slope = rng.leaf(*shape), rng.mixed(*shape)
-        h = 2 * x
+    for shape, dtype in (((3, 2), torch.float32), ((2, 4), torch.float64)):
+        x, slope = rng.leaf(*shape), rng.quarters(*shape)
+        h = 2 * x.to(dtype)
 
-        def backward(rows, h=h, slope=slope):
-            (h * slope).sum().backward()
-            return kept_bytes(rows)
+        def backward(rows, x=x, h=h, slope=slope):
+            gradients = []
+            h.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
+            (h * slope).sum().backward(retain_graph=True)
+            (h * slope / 3).sum().backward()
+            freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
+            return kept_bytes(rows) | freed | {"the gradient that reached x": x.grad}
 
-        yield Case({"tensor": h}, backward, shown=f"a tensor of shape {shape}")
-    x, slope = rng.leaf(2, 3), rng.whole(2, 3)
+        name = str(dtype).removeprefix("torch.")
+        yield Case({"tensor": h}, backward, shown=f"a {name} tensor of shape {shape} and two backwards")
+    x, slope = rng.leaf(1, 3), rng.quarters(1, 3)
     h = 2 * x
 
     def changed_later(rows):
         h.register_hook(lambda grad: grad.mul_(100))
         (h * slope).sum().backward()
-        return kept_bytes(rows)
+        return kept_bytes(rows) | {"the gradient that reached x": x.grad}
 
-    yield Case({"tensor": h}, changed_later, shown="a tensor whose gradient is changed in place after your hook")
+    yield Case(
+        {"tensor": h}, changed_later, shown="a tensor of one row whose gradient is changed in place after your hook"
+    )
 
 
 @keep_first_row.accept
@@ -647,7 +797,7 @@ def _(tensor):
     rows = []
 
     def keep(grad):
-        rows.append(torch.empty(grad.shape[1]).copy_(grad[0]))
+        rows.append(torch.empty_like(grad[0]).copy_(grad[0]))
         return grad
 
     tensor.register_hook(keep)
@@ -659,6 +809,23 @@ def _(tensor):
     rows = []
     tensor.register_hook(lambda grad: rows.append(torch.tensor(grad[0].tolist(), dtype=grad.dtype)))
     return rows
+
+
+keep_first_row.equivalent(
+    "A hook that returns nothing and one that returns its argument leave the gradient as it is.",
+    "no return: - return grad + grad",
+)
+keep_first_row.equivalent(
+    "All rows have the same shape and dtype, and the numbers are overwritten.",
+    "other constant: - rows.append(torch.empty_like(grad[0]).copy_(grad[0])) + "
+    "rows.append(torch.empty_like(grad[-1]).copy_(grad[0]))",
+)
+keep_first_row.equivalent(
+    "`torch.tensor` copies a tensor just as it copies a list.",
+    "no tolist: - tensor.register_hook(lambda grad: rows.append(torch.tensor(grad[0].tolist(), "
+    "dtype=grad.dtype))) + tensor.register_hook(lambda grad: rows.append(torch.tensor(grad[0], "
+    "dtype=grad.dtype)))",
+)
 
 
 @keep_first_row.mistake(
@@ -718,7 +885,8 @@ def count_saved_bytes(function, x):
     as an int.
 
     Each storage counts once and whole, however many saved tensors lie in it.
-    `saved_tensors_hooks` shows you what is saved.
+    `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
+    must find it unchanged.
     """
     sizes = {}
 
@@ -739,15 +907,40 @@ def _(rng):
             x = torch.tanh(x)
         return x
 
-    count = rng.integer(3, 9)
+    def use_a_gradient(x):
+        (slope,) = torch.autograd.grad((x * x).sum(), x)
+        return x * slope * x
+
+    count, places = rng.integer(3, 9), torch.tensor([rng.integer(0, 1) for _ in range(3)])
+    outer = rng.leaf(count)
     for function, x, shown in (
-        (lambda x: x * x, rng.leaf(count), f"x * x, {count} numbers"),
+        (lambda x: x * outer, outer, f"x * x, {count} numbers"),
         (chain, rng.leaf(2, 3), "three times tanh, a (2, 3) tensor"),
-        (lambda x: x[0] ** 2, rng.leaf(4, 2), "x[0] ** 2, a (4, 2) tensor"),
+        (
+            lambda x: (x[0] * x[1])[places],
+            rng.leaf(4, 3),
+            "(x[0] * x[1])[places], a (4, 3) tensor and 3 places (int64)",
+        ),
         (torch.exp, rng.whole(3).double().requires_grad_(), "exp, 3 float64 numbers"),
+        (use_a_gradient, rng.leaf(3), "x * slope * x with slope from a backward of its own, 3 numbers"),
         (lambda x: x + 1, rng.leaf(3), "x + 1"),
     ):
-        yield Case({"function": function, "x": x}, shown=shown)
+        results = []
+
+        def function_kept(x, function=function, results=results):
+            results.append(function(x))
+            return results[-1]
+
+        def backward(_, results=results):
+            for result in results[-1:]:
+                result.sum().backward()
+            left = 0
+            while torch._C._autograd._top_saved_tensors_default_hooks(True):
+                torch._C._autograd._pop_saved_tensors_default_hooks()
+                left += 1
+            return {"the number of saved_tensors_hooks that are still on": left}
+
+        yield Case({"function": function_kept, "x": x}, backward, shown=f"{shown}, and a backward afterwards")
 
 
 @count_saved_bytes.accept
@@ -778,6 +971,25 @@ def _(function, x):
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         function(x)
     return total
+
+
+count_saved_bytes.equivalent(
+    "A storage that lives has one Python object, and the dict keeps it alive.",
+    "no data_ptr: - sizes[storage.data_ptr()] = storage.nbytes() + sizes[storage] = storage.nbytes()",
+    "no data_ptr: - return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() "
+    "for tensor in saved}.values()) + return sum({tensor.untyped_storage(): "
+    "tensor.untyped_storage().nbytes() for tensor in saved}.values())",
+)
+count_saved_bytes.equivalent(
+    "A sum does not depend on the order.",
+    "backwards: - return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for "
+    "tensor in saved}.values()) + return sum({tensor.untyped_storage().data_ptr(): "
+    "tensor.untyped_storage().nbytes() for tensor in list(saved)[::-1]}.values())",
+)
+count_saved_bytes.equivalent(
+    "A Python number has no in-place addition.",
+    "not in place: - total += tensor.untyped_storage().size() + total = total + tensor.untyped_storage().size()",
+)
 
 
 @count_saved_bytes.mistake(
@@ -812,6 +1024,36 @@ def _(function, x):
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         function(x)
     return total
+
+
+@count_saved_bytes.mistake(
+    "Two views of one storage count as two. Know the storage again, not the tensor: "
+    "`tensor.untyped_storage().data_ptr()`."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "Backward found nothing where it needs a tensor: `pack` has to return the tensor, and `unpack` to give it back."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
+    return sum(sizes.values())
 
 
 @count_saved_bytes.mistake("You count numbers, not bytes: a float32 has 4 bytes, a float64 has 8.")
@@ -880,8 +1122,9 @@ def save_as_half():
     keep floating-point tensors as float16.
 
     `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
-    as such, with the precision of float16. The original numbers are not kept.
-    Tensors of whole numbers or bools stay exactly as they are.
+    as such, with the precision of float16. The original numbers are not kept; only
+    those of a leaf, which is there anyway, may be. Tensors of whole numbers or bools
+    stay exactly as they are.
     """
 
     def pack(tensor):
@@ -894,37 +1137,58 @@ def save_as_half():
     return pack, unpack
 
 
+# What to add to small numbers so that the next smaller dtype, or a float, cannot hold them.
+LARGE = {torch.int64: 2**60, torch.int32: 2**24, torch.int16: 2**11, torch.uint8: 0}
+
+
 @save_as_half.cases
 def _(rng):
-    for dtype in (torch.float32, torch.float64):
-        numbers = rng.whole(5).to(dtype)
+    for dtype, count in ((torch.float32, 3), (torch.float64, 1)):
+        leaf = torch.stack([rng.whole(count) + 2048, rng.quarters(count) / 3]).to(dtype).requires_grad_()
 
-        def pack_and_unpack(functions, numbers=numbers):
+        def pack_and_unpack(functions, leaf=leaf):
             pack, unpack = functions
-            tensor = numbers + 2048  # float16 holds every second whole number up here
+            tensor = leaf * 1  # no leaf: those may stay as they are
             original = StorageWeakRef(tensor.untyped_storage())
-            with measure_memory() as memory:
+            with torch.no_grad(), measure_memory() as memory:  # autograd calls `pack` without a graph, too
                 packed = pack(tensor)
-            new_bytes = memory.live
+            new_bytes, same = memory.live, torch.equal(tensor, leaf)
             del tensor
             return {
                 "unpack(pack(tensor))": unpack(packed),
                 "the number of new bytes that pack(tensor) holds": new_bytes,
+                "`tensor itself is unchanged`": same,
                 "`the original can be freed`": original.expired(),
             }
 
         name = str(dtype).removeprefix("torch.")
-        yield Case({}, pack_and_unpack, shown=f"a {name} tensor of 5 numbers above 2048")
+        shown = f"a {name} tensor of {2 * count} numbers, half of them above 2048, the result of an operation"
+        yield Case({}, pack_and_unpack, shown=shown)
+    whole = rng.whole(3).long() * 2 + 199
+    tensors = {str(dtype).removeprefix("torch."): (whole + large).to(dtype) for dtype, large in LARGE.items()}
+    tensors |= {"bool": whole > whole.min(), "float16": rng.quarters(2).half(), "bfloat16": rng.quarters(2).bfloat16()}
+
+    def pack_all(functions):
+        pack, unpack = functions
+        packed = {name: pack(tensor) for name, tensor in tensors.items()}
+        unpacked = {name: unpack(each) for name, each in packed.items()}
+        same = [isinstance(each, torch.Tensor) and torch.equal(each, tensors[name]) for name, each in unpacked.items()]
+        seen = {f"unpack(pack(tensor)) for dtype {name}": each for name, each in unpacked.items()}
+        return seen | {"the list of dtypes that come back exactly": list(itertools.compress(tensors, same))}
+
+    yield Case({}, pack_all, shown="seven tensors of other dtypes, all packed before the first is unpacked,")
     x, places = rng.whole(2100).requires_grad_(), [2049 + 2 * rng.integer(0, 20), rng.integer(0, 9)]
     scale = rng.leaf(2)
 
     def backward(functions):
         with saved_tensors_hooks(*functions):
             loss = (x.gather(0, torch.tensor(places)) * scale).sum()
+        loss.backward(retain_graph=True)
         loss.backward()
         return {"the places where x.grad is not 0": x.grad.nonzero().flatten(), "scale.grad": scale.grad}
 
-    yield Case({}, backward, shown="(x.gather(0, places) * scale).sum() inside saved_tensors_hooks(pack, unpack)")
+    shown = "two backwards of (x.gather(0, places) * scale).sum() inside saved_tensors_hooks(pack, unpack)"
+    yield Case({}, backward, shown=shown)
 
 
 @save_as_half.accept
@@ -948,6 +1212,35 @@ def _():
         return packed["numbers"].type(packed["dtype"]) if "dtype" in packed else packed["numbers"]
 
     return pack, unpack
+
+
+@save_as_half.accept
+def _():
+    def pack(tensor):
+        if tensor.is_leaf or not tensor.is_floating_point():
+            return tensor
+        return tensor.to(torch.float16), tensor.dtype
+
+    def unpack(packed):
+        return packed[0].to(packed[1]) if isinstance(packed, tuple) else packed
+
+    return pack, unpack
+
+
+save_as_half.equivalent(
+    "Autograd calls `pack` in `torch.no_grad()`: what it computes has no graph.",
+    "no detach: - return {'numbers': tensor.detach().type(torch.half), 'dtype': tensor.dtype} + return "
+    "{'numbers': tensor.type(torch.half), 'dtype': tensor.dtype}",
+    "mixed up: - return {'numbers': tensor.detach().type(torch.half), 'dtype': tensor.dtype} + return "
+    "{'numbers': tensor.clone().type(torch.half), 'dtype': tensor.dtype}",
+)
+save_as_half.equivalent(
+    "Leaves may be packed or not, and tensors of whole numbers or bools are always leaves.",
+    "and for or: - if tensor.is_leaf or not tensor.is_floating_point(): + if tensor.is_leaf and (not "
+    "tensor.is_floating_point()):",
+    "a condition less: - if tensor.is_leaf or not tensor.is_floating_point(): + if not tensor.is_floating_point():",
+    "a condition less: - if tensor.is_leaf or not tensor.is_floating_point(): + if tensor.is_leaf:",
+)
 
 
 @save_as_half.mistake(
@@ -984,8 +1277,8 @@ def _():
 
 
 @save_as_half.mistake(
-    "`pack` returns the original beside its float16 copy, so more memory is kept than before, not less. Return the "
-    "copy and the dtype."
+    "The original is kept beside its float16 copy, so more memory is in use than before, not less. Keep the copy and "
+    "the dtype only."
 )
 def _():
     def unpack(packed):
