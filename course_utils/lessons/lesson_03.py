@@ -104,13 +104,13 @@ class Residual(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Four inputs, two by position and two by keyword."""
+    """Two inputs by position, of which the second may be left out, and two by keyword."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.linear = nn.Linear(size, size)
 
-    def forward(self, x, y, *, scale=1.0, shift=0.5):
+    def forward(self, x, y=1.0, *, scale=1.0, shift=0.5):
         return self.linear(x) * scale + y + shift
 
 
@@ -357,12 +357,16 @@ def _(rng):
             return found | {"the layer's output after handle.remove()": layer(x)}
 
         yield Case({"layer": layer, "channel": channel}, silent_then_not, shown=f"a Linear layer, channel = {channel}")
-    image = rng.quarters(2, 3, 1, 2)
+    image, sound = rng.quarters(2, 3, 1, 2), rng.quarters(2, 3, 2)
     identity = nn.Identity()
 
     def image_after(_):
         output = identity(image)
-        return {"the output": output, "the input, which the layer returns as it is": image}
+        return {
+            "the output": output,
+            "the input, which the layer returns as it is,": image,
+            "the output for an input of shape (2, 3, 2)": identity(sound),
+        }
 
     yield Case({"layer": identity, "channel": 1}, image_after, shown="an nn.Identity on two images, channel = 1")
 
@@ -436,6 +440,41 @@ def _(layer, channel):
     return layer.register_forward_hook(hook)
 
 
+@silence_channel.mistake(
+    "You silenced the channel in the first item of the batch only: `output[:, channel]` takes all."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[0, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("You silenced a place of the last dimension. Channels are dimension 1: `output[:, channel]`.")
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[..., channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "The zeros are in the output, but autograd does not know of them: the gradient still flows through the silent "
+    "channel. Write them into the copy where autograd sees it."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output.data[:, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
 @silence_channel.mistake("`.detach()` cuts the graph, so no gradient reaches the layer any more. Use `clone()`.")
 def _(layer, channel):
     def hook(module, args, output):
@@ -487,11 +526,13 @@ def _(rng):
         ("scale", scale / 4, {"scale": 5.0, "shift": 3.0}),
         ("shift", 0.0, {"scale": 5.0, "shift": 3.0}),
     ):
-        module = whole_weights(Scaled(2), rng)
+        module = whole_weights(Scaled(2), rng).train(name == "scale")
         x, y = rng.leaf(1, 2), rng.leaf(1, 2)
 
         def fixed_then_not(handle, module=module, x=x, y=y, given=given):
-            found = {"the output": module(x, y, **given), "the output of a second call": module(x * 2, y)}
+            found = {"the output": module(x, y, **given), "the output of module(x * 2)": module(x * 2)}
+            if not module.training:
+                found["the output of module(x=x * 3)"] = module(x=x * 3)
             found["the output"].sum().backward()
             found |= {"x.grad": x.grad, "y.grad": y.grad}
             handle.remove()
@@ -501,7 +542,7 @@ def _(rng):
         yield Case(
             {"module": module, "name": name, "value": value},
             fixed_then_not,
-            shown=f"{name} = {value:g} and module({call})",
+            shown=f"{name} = {value:g} and module({call})" + ", in eval mode" * (name != "scale"),
         )
 
 
@@ -552,7 +593,15 @@ def _(module, name, value):
     return module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
-@fix_argument.mistake("`setdefault` keeps what the caller gave. The task is to overrule the caller.")
+@fix_argument.mistake("Your hook throws the other keywords of the call away: `{**kwargs, name: value}` keeps them.")
+def _(module, name, value):
+    return module.register_forward_pre_hook(lambda module, args, kwargs: (args, {name: value}), with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "If the caller gives the argument, the caller's value is used. The task is to overrule the caller: "
+    "`{**kwargs, name: value}`."
+)
 def _(module, name, value):
     def hook(module, args, kwargs):
         kwargs.setdefault(name, value)
@@ -588,7 +637,7 @@ def reverse_gradient(layer):
 def _(rng):
     for layer, shown in (
         (nn.Linear(2, 2), "a Linear layer"),
-        (nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)), "layers inside a layer"),
+        (Residual(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))), "a residual block, x + layers(x)"),
         (nn.Identity(), "an nn.Identity"),
     ):
         whole_weights(layer, rng)
@@ -597,9 +646,9 @@ def _(rng):
         def backward(handle, layer=layer, x=x, weights=weights):
             found = {"the layer's output": layer(x)}
             (found["the layer's output"] * weights).sum().backward()
-            (layer(x) * weights + x * 10).sum().backward()
-            found["x.grad after two backward passes, in the second of which x is also used beside the layer"] = x.grad
-            x.grad = None
+            found["x.grad"], x.grad = x.grad, None
+            ((layer(x) + x) * weights).sum().backward()
+            found["x.grad of a second pass, in which x is also added to the layer's output,"], x.grad = x.grad, None
             handle.remove()
             layer(x).sum().backward()
             return found | {"x.grad after handle.remove()": x.grad}
@@ -656,6 +705,26 @@ reverse_gradient.equivalent(
 @reverse_gradient.mistake("An input that needs no gradient has None in `grad_input`: leave it as it is.")
 def _(layer):
     return layer.register_full_backward_hook(lambda module, grad_input, grad_output: tuple(-g for g in grad_input))
+
+
+@reverse_gradient.mistake(
+    "You turned the gradient of the first input only. The layer passes one on to each of its inputs."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        first, *others = grad_input
+        return (None if first is None else -first, *others)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "You write into the gradient itself, which something beside the layer may use as well. Return a new one: `-grad`."
+)
+def _(layer):
+    return layer.register_full_backward_hook(
+        lambda module, grad_input, grad_output: tuple(None if grad is None else grad.neg_() for grad in grad_input)
+    )
 
 
 @reverse_gradient.mistake("Your hook returns nothing, so the gradient is passed on as it was.")
@@ -752,16 +821,16 @@ def _(rng):
     x2 = rng.whole(1, 2)
 
     def on_identity(saver):
-        identity = nn.Identity()
+        identity = nn.Identity().eval()
         handle = identity.register_forward_hook(saver)
-        identity(x2)
+        found = {"whether the layer still returned the very tensor that came in": identity(x2) is x2}
         x2.mul_(10)
         handle.remove()
-        found = {"the output, after its memory was overwritten": list(saver.outputs)}
+        found["the output, after its memory was overwritten,"] = list(saver.outputs)
         saver.clear()
         return found
 
-    yield Case({}, on_identity, shown="an nn.Identity")
+    yield Case({}, on_identity, shown="an nn.Identity in eval mode")
 
 
 @SaveOutput.accept
@@ -892,11 +961,14 @@ def _(rng):
     def in_and_out(manager):
         found = {"the number of hooks on each module before the block": count_hooks()}
         with manager as handles:
-            found["the model's output inside the block"] = model(x)
+            found["the model's output inside the block"] = output = model(x)
+            found["requires_grad of that output"] = output.requires_grad
             found["the number of hooks on each module inside the block"] = count_hooks()
-            found["the number of handles"] = len(handles)
-            handles[0].remove()
-            found["the number of hooks after handles[0].remove()"] = count_hooks()
+            is_list = isinstance(handles, list | tuple)
+            found["what `with` gave"] = list(handles) if is_list else handles
+            if is_list and handles:
+                handles[0].remove()
+            found["the number of hooks on each module after handles[0].remove()"] = count_hooks()
         return found | {
             "the model's output after the block": model(x),
             "the outputs that the hook saw": calls,
@@ -991,6 +1063,33 @@ def _(modules, hook):
     yield handles
     for handle in handles:
         handle.remove()
+
+
+@hooked.mistake(
+    "After an error the hooks are removed, but not after a KeyboardInterrupt, which is no `Exception`: use `finally`."
+)
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    except Exception:
+        for handle in handles:
+            handle.remove()
+        raise
+    for handle in handles:
+        handle.remove()
+
+
+@hooked.mistake("`with` gives what stands behind `yield`, or what `__enter__` returns: hand over the list of handles.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @hooked.mistake("You clear the whole table of hooks, and with it the hooks of others. Remove your own handles.")
