@@ -302,6 +302,33 @@ def _(model, x):
 
 
 @output_shapes.mistake(
+    "The names are in the order in which the layers were made. Fill the dict when the hooks run: that is the order of "
+    "the calls."
+)
+def _(model, x):
+    leaves = {name: module for name, module in model.named_modules() if not list(module.children())}
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in leaves.items():
+            note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+            stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return {name: shapes[name] for name in leaves if name in shapes}
+
+
+@output_shapes.mistake("`model.forward(x)` skips the hooks of the model itself: call `model(x)`.")
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model.forward(x)
+    return shapes
+
+
+@output_shapes.mistake(
     "If the model raises, the lines after the call are not reached, and the hooks stay: remove them in a `finally`."
 )
 def _(model, x):
@@ -727,6 +754,28 @@ def _(layer):
     )
 
 
+@reverse_gradient.mistake(
+    "You hooked the layers inside `layer` as well, and each turns the sign again. Hook `layer` itself and nothing else."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return tuple(None if grad is None else -grad for grad in grad_input)
+
+    handles = [module.register_full_backward_hook(hook) for module in layer.modules()]
+    return handles[0]
+
+
+@reverse_gradient.mistake(
+    "`register_backward_hook` is the legacy hook: it shows the inputs of the last operation. Use "
+    "`register_full_backward_hook`."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return tuple(None if grad is None else -grad for grad in grad_input)
+
+    return layer.register_backward_hook(hook)
+
+
 @reverse_gradient.mistake("Your hook returns nothing, so the gradient is passed on as it was.")
 def _(layer):
     def hook(module, grad_input, grad_output):
@@ -793,6 +842,7 @@ def _(rng):
             "the number of outputs": len(saver.outputs),
             "the outputs": list(saver.outputs),
             "requires_grad of the outputs": [output.requires_grad for output in saver.outputs],
+            "is_leaf of the outputs": [output.is_leaf for output in saver.outputs],
             "the model's output": result,
         }
         result.sum().backward()
@@ -1063,6 +1113,30 @@ def _(modules, hook):
     yield handles
     for handle in handles:
         handle.remove()
+
+
+@hooked.mistake("You hooked the modules inside the modules as well. Hook each of `modules` itself, and nothing else.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [part.register_forward_hook(hook) for module in modules for part in module.modules()]
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.mistake("The hooks are there before the block begins. Register them in `__enter__`, or just before `yield`.")
+class _HookedTooEarly:
+    def __init__(self, modules, hook):
+        self.handles = [module.register_forward_hook(hook) for module in modules]
+
+    def __enter__(self):
+        return self.handles
+
+    def __exit__(self, *exception):
+        for handle in self.handles:
+            handle.remove()
 
 
 @hooked.mistake(
