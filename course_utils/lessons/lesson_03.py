@@ -104,21 +104,37 @@ class Residual(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Two inputs, one by position and one by keyword."""
+    """Two inputs by position, of which the second may be left out, and two by keyword."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.linear = nn.Linear(size, size)
 
-    def forward(self, x, *, scale=1.0):
-        return self.linear(x) * scale
+    def forward(self, x, y=1.0, *, scale=1.0, shift=0.5):
+        return self.linear(x) * scale + y + shift
 
 
 class Times(nn.Module):
-    """Two inputs by position, of which the second is a plain number."""
+    """Two inputs by position: two tensors, or a tensor and a number."""
 
     def forward(self, x, factor):
         return x * factor
+
+
+class OutOfOrder(nn.Module):
+    """Its leaves are called in another order than they are made in: one of them twice, one not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.unused, self.pool, self.first = nn.Linear(1, 2), nn.ReLU(), nn.MaxPool1d(2), nn.Linear(3, 4)
+        self.calls = 0
+        self.register_forward_pre_hook(self.count)
+
+    def count(self, *_) -> None:
+        self.calls += 1
+
+    def forward(self, x):
+        return self.last(self.pool(self.pool(self.first(x))))
 
 
 def nested(rng: Numbers) -> nn.Module:
@@ -145,8 +161,10 @@ def output_shapes(model, x):
     """Call `model(x)` once and return a dict: the dotted name of each leaf module
     to the shape of its output, a tuple.
 
-    A leaf module has no children. The dict is in the order in which the leaves were
-    called. No hook is left behind.
+    A leaf module has no children; a model that is itself a leaf has the name "". The
+    dict is in the order in which the leaves were called. A leaf that was not called is
+    not in it; if one was called twice, its last output counts. No hook is left behind,
+    even if the call raises.
     """
     shapes, handles = {}, []
     for name, module in model.named_modules():
@@ -172,6 +190,19 @@ def _(rng):
         {"model": nested(rng), "x": rng.whole(rows, 3)},
         shown=f"a model of layers inside layers and x of shape ({rows}, 3)",
     )
+    model = OutOfOrder()
+
+    def order_and_calls(shapes):
+        return {"the order of the names": list(shapes), "the number of calls of the model": model.calls}
+
+    yield Case(
+        {"model": model, "x": rng.whole(rows, 3)},
+        order_and_calls,
+        shown="a model that calls `first`, `pool`, `pool` again and `last`, which it made in another order",
+    )
+    yield Case({"model": nn.Linear(2, 3), "x": rng.whole(rows, 2)}, shown="a model that is one Linear layer")
+    too_narrow = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Linear(2, 1)))
+    yield Case({"model": too_narrow, "x": rng.whole(rows, 2)}, shown="a model whose last layer raises")
 
 
 @output_shapes.accept
@@ -188,6 +219,27 @@ def _(model, x):
                 stack.enter_context(module.register_forward_hook(note))
         model(x)
         return shapes
+
+
+output_shapes.equivalent(
+    "The dict is filled when the leaves are called, so the order in which they are hooked or named does not matter.",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[::-1]:",
+    "part of the loop: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
+    "backwards: - names = {module: name for name, module in model.named_modules()} + names = {module: name for name, "
+    "module in list(model.named_modules())[::-1]}",
+)
+output_shapes.equivalent(
+    "Handles can be removed in any order.",
+    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+)
+output_shapes.equivalent(
+    "A `torch.Size` is a tuple.",
+    "no call: - handles.append(module.register_forward_hook(lambda module, args, output, name=name: "
+    "shapes.update({name: tuple(output.shape)}))) + handles.append(module.register_forward_hook(lambda module, args, "
+    "output, name=name: shapes.update({name: output.shape})))",
+    "no call: - shapes[names[module]] = tuple(output.size()) + shapes[names[module]] = output.size()",
+)
 
 
 @output_shapes.mistake("Only the direct children have hooks. `named_modules()` walks to every depth.")
@@ -249,6 +301,49 @@ def _(model, x):
     return shapes
 
 
+@output_shapes.mistake(
+    "The names are in the order in which the layers were made. Fill the dict when the hooks run: that is the order of "
+    "the calls."
+)
+def _(model, x):
+    leaves = {name: module for name, module in model.named_modules() if not list(module.children())}
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in leaves.items():
+            note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+            stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return {name: shapes[name] for name in leaves if name in shapes}
+
+
+@output_shapes.mistake("`model.forward(x)` skips the hooks of the model itself: call `model(x)`.")
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model.forward(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "If the model raises, the lines after the call are not reached, and the hooks stay: remove them in a `finally`."
+)
+def _(model, x):
+    shapes, handles = {}, []
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            handles.append(
+                module.register_forward_hook(lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)}))
+            )
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return shapes
+
+
 @exercise(
     lesson=3,
     points=2,
@@ -262,8 +357,8 @@ def silence_channel(layer, channel):
     """Make channel number `channel` of the output of `layer` zero in every call,
     and return the hook's handle.
 
-    The output is a tensor (N, C, ...); channels are its dimension 1. Gradients flow
-    as before through the others.
+    The output is a float32 tensor (N, C, ...); channels are its dimension 1. Gradients
+    flow as before through the others.
     """
 
     def hook(module, args, output):
@@ -276,26 +371,31 @@ def silence_channel(layer, channel):
 
 @silence_channel.cases
 def _(rng):
-    for _ in range(2):
+    for channel in (0, rng.integer(1, 2)):
         layer = whole_weights(nn.Linear(2, 3), rng)
-        x = rng.whole(1, 2)
+        x, weights = rng.quarters(2, 2).requires_grad_(), rng.whole(2, 3)
 
-        def silent_then_not(handle, layer=layer, x=x):
-            found = {"the layer's output": layer(x)}
-            found["the layer's output"].sum().backward()
+        def silent_then_not(handle, layer=layer, x=x, weights=weights):
+            found = {"the layer's output": layer(x), "the layer's output in a second call": layer(x * 2)}
+            (found["the layer's output"] * weights).sum().backward()
             found["layer.weight.grad"] = layer.weight.grad.clone()
+            found["x.grad"] = x.grad.clone()
             handle.remove()
             return found | {"the layer's output after handle.remove()": layer(x)}
 
-        yield Case({"layer": layer, "channel": rng.integer(0, 2)}, silent_then_not)
-    image = rng.whole(1, 2, 2, 2)
+        yield Case({"layer": layer, "channel": channel}, silent_then_not, shown=f"a Linear layer, channel = {channel}")
+    image, sound = rng.quarters(2, 3, 1, 2), rng.quarters(2, 3, 2)
     identity = nn.Identity()
 
     def image_after(_):
         output = identity(image)
-        return {"the output": output, "the input, which the layer returns as it is": image}
+        return {
+            "the output": output,
+            "the input, which the layer returns as it is,": image,
+            "the output for an input of shape (2, 3, 2)": identity(sound),
+        }
 
-    yield Case({"layer": identity, "channel": 1}, image_after, shown="an nn.Identity on an image, channel = 1")
+    yield Case({"layer": identity, "channel": 1}, image_after, shown="an nn.Identity on two images, channel = 1")
 
 
 @silence_channel.accept
@@ -316,6 +416,21 @@ def _(layer, channel):
         return torch.stack(parts, 1)
 
     return layer.register_forward_hook(hook)
+
+
+silence_channel.equivalent(
+    "The output is of float32, and so is `torch.ones` unless it is told otherwise.",
+    "an argument less: - keep = torch.ones(output.shape[1], dtype=output.dtype) + keep = torch.ones(output.shape[1])",
+)
+silence_channel.equivalent(
+    "Broadcasting adds the missing dimension in front.",
+    "an argument less: - return output * keep.reshape(1, -1, *[1] * (output.dim() - 2)) + return output * "
+    "keep.reshape(-1, *[1] * (output.dim() - 2))",
+)
+silence_channel.equivalent(
+    "All channels have the same shape.",
+    "the first only: - parts[channel] = torch.zeros_like(parts[channel]) + parts[channel] = torch.zeros_like(parts[0])",
+)
 
 
 @silence_channel.mistake("Your hook returns nothing, so the layer's own output goes on. Return the new tensor.")
@@ -347,6 +462,41 @@ def _(layer, channel):
     def hook(module, args, output):
         output = output.clone()
         output[channel % len(output)] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "You silenced the channel in the first item of the batch only: `output[:, channel]` takes all."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[0, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("You silenced a place of the last dimension. Channels are dimension 1: `output[:, channel]`.")
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[..., channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "The zeros are in the output, but autograd does not know of them: the gradient still flows through the silent "
+    "channel. Write them into the copy where autograd sees it."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output.data[:, channel] = 0
         return output
 
     return layer.register_forward_hook(hook)
@@ -397,19 +547,29 @@ def fix_argument(module, name, value):
 
 @fix_argument.cases
 def _(rng):
-    for given in ({}, {"scale": 5.0}):
-        module = whole_weights(Scaled(2), rng)
-        x = rng.whole(1, 2)
+    scale = float(rng.integer(2, 4))
+    for name, value, given in (
+        ("scale", scale, {}),
+        ("scale", scale / 4, {"scale": 5.0, "shift": 3.0}),
+        ("shift", 0.0, {"scale": 5.0, "shift": 3.0}),
+    ):
+        module = whole_weights(Scaled(2), rng).train(name == "scale")
+        x, y = rng.leaf(1, 2), rng.leaf(1, 2)
 
-        def fixed_then_not(handle, module=module, x=x, given=given):
-            fixed = module(x, **given)
+        def fixed_then_not(handle, module=module, x=x, y=y, given=given):
+            found = {"the output": module(x, y, **given), "the output of module(x * 2)": module(x * 2)}
+            if not module.training:
+                found["the output of module(x=x * 3)"] = module(x=x * 3)
+            found["the output"].sum().backward()
+            found |= {"x.grad": x.grad, "y.grad": y.grad}
             handle.remove()
-            return {"the output": fixed, "the output after handle.remove()": module(x, **given)}
+            return found | {"the output after handle.remove()": module(x, y, **given)}
 
-        value = float(rng.integer(2, 4))
-        call = "module(x, scale=5.)" if given else "module(x)"
+        call = ", ".join(["x", "y", *(f"{key}={number:g}" for key, number in given.items())])
         yield Case(
-            {"module": module, "name": "scale", "value": value}, fixed_then_not, shown=f"scale = {value:g} and {call}"
+            {"module": module, "name": name, "value": value},
+            fixed_then_not,
+            shown=f"{name} = {value:g} and module({call})" + ", in eval mode" * (name != "scale"),
         )
 
 
@@ -421,6 +581,20 @@ def _(module, name, value):
         return args, kwargs
 
     return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
+
+
+fix_argument.equivalent(
+    "Each call packs its keywords into a dict of its own, so changing that one reaches no caller.",
+    "a statement less: - kwargs = dict(kwargs)",
+    "no call: - kwargs = dict(kwargs) + kwargs = kwargs",
+)
+fix_argument.equivalent(
+    "The order among pre-hooks matters only where another one sets the same argument, and the task has no such hook.",
+    "an argument less: - return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True) + return "
+    "module.register_forward_pre_hook(hook, with_kwargs=True)",
+    "other constant: - return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True) + return "
+    "module.register_forward_pre_hook(hook, prepend=False, with_kwargs=True)",
+)
 
 
 @fix_argument.mistake("Without `with_kwargs=True` a pre-hook is called with `(module, args)` and sees no keywords.")
@@ -446,7 +620,15 @@ def _(module, name, value):
     return module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
-@fix_argument.mistake("`setdefault` keeps what the caller gave. The task is to overrule the caller.")
+@fix_argument.mistake("Your hook throws the other keywords of the call away: `{**kwargs, name: value}` keeps them.")
+def _(module, name, value):
+    return module.register_forward_pre_hook(lambda module, args, kwargs: (args, {name: value}), with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "If the caller gives the argument, the caller's value is used. The task is to overrule the caller: "
+    "`{**kwargs, name: value}`."
+)
 def _(module, name, value):
     def hook(module, args, kwargs):
         kwargs.setdefault(name, value)
@@ -480,24 +662,45 @@ def reverse_gradient(layer):
 
 @reverse_gradient.cases
 def _(rng):
-    layer = whole_weights(nn.Linear(2, 2), rng)
-    x = rng.leaf(1, 2)
+    for layer, shown in (
+        (nn.Linear(2, 2), "a Linear layer"),
+        (Residual(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))), "a residual block, x + layers(x)"),
+        (nn.Identity(), "an nn.Identity"),
+    ):
+        whole_weights(layer, rng)
+        x, weights = rng.leaf(2, 2), rng.whole(2, 2)
 
-    def backward(handle):
-        (layer(x) * 3).sum().backward()
-        reversed_, x.grad = x.grad, None
-        handle.remove()
-        layer(x).sum().backward()
-        return {"x.grad": reversed_, "x.grad after handle.remove()": x.grad}
+        def backward(handle, layer=layer, x=x, weights=weights):
+            found = {"the layer's output": layer(x)}
+            (found["the layer's output"] * weights).sum().backward()
+            found["x.grad"], x.grad = x.grad, None
+            ((layer(x) + x) * weights).sum().backward()
+            found["x.grad of a second pass, in which x is also added to the layer's output,"], x.grad = x.grad, None
+            handle.remove()
+            layer(x).sum().backward()
+            return found | {"x.grad after handle.remove()": x.grad}
 
-    yield Case({"layer": layer}, backward, shown="a Linear layer")
-    times, y = Times(), rng.leaf(1, 2)
+        yield Case({"layer": layer}, backward, shown=shown)
+    times, y, factor = Times(), rng.leaf(1, 2), rng.leaf(1, 2)
+
+    def two_inputs(_):
+        times(y, factor).sum().backward()
+        return {"the gradient of the first input": y.grad, "the gradient of the second input": factor.grad}
+
+    yield Case({"layer": times}, two_inputs, shown="a layer of two inputs")
+    times_number, z = Times(), rng.leaf(1, 2)
 
     def input_without_gradient(_):
-        times(y, 4).sum().backward()
-        return {"x.grad": y.grad}
+        times_number(z, 4).sum().backward()
+        return {"x.grad": z.grad}
 
-    yield Case({"layer": times}, input_without_gradient, shown="a layer of which the second input is a plain number")
+    yield Case({"layer": times_number}, input_without_gradient, shown="a layer of which the second input is a number")
+    first, data = whole_weights(nn.Linear(2, 1), rng), rng.whole(2, 2)
+    yield Case(
+        {"layer": first},
+        lambda handle: first(data).sum().backward(),
+        shown="a Linear layer on an input that requires no gradient",
+    )
 
 
 @reverse_gradient.accept
@@ -518,9 +721,59 @@ def _(layer):
     return layer.register_full_backward_hook(hook)
 
 
+reverse_gradient.equivalent(
+    "Multiplying and dividing by -1 give the same numbers.",
+    "compute otherwise: - return layer.register_full_backward_hook(lambda module, inputs, outputs: tuple((g if g is "
+    "None else g * -1 for g in inputs))) + return layer.register_full_backward_hook(lambda module, inputs, outputs: "
+    "tuple((g if g is None else g / -1 for g in inputs)))",
+)
+
+
 @reverse_gradient.mistake("An input that needs no gradient has None in `grad_input`: leave it as it is.")
 def _(layer):
     return layer.register_full_backward_hook(lambda module, grad_input, grad_output: tuple(-g for g in grad_input))
+
+
+@reverse_gradient.mistake(
+    "You turned the gradient of the first input only. The layer passes one on to each of its inputs."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        first, *others = grad_input
+        return (None if first is None else -first, *others)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "You write into the gradient itself, which something beside the layer may use as well. Return a new one: `-grad`."
+)
+def _(layer):
+    return layer.register_full_backward_hook(
+        lambda module, grad_input, grad_output: tuple(None if grad is None else grad.neg_() for grad in grad_input)
+    )
+
+
+@reverse_gradient.mistake(
+    "You hooked the layers inside `layer` as well, and each turns the sign again. Hook `layer` itself and nothing else."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return tuple(None if grad is None else -grad for grad in grad_input)
+
+    handles = [module.register_full_backward_hook(hook) for module in layer.modules()]
+    return handles[0]
+
+
+@reverse_gradient.mistake(
+    "`register_backward_hook` is the legacy hook: it shows the inputs of the last operation. Use "
+    "`register_full_backward_hook`."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return tuple(None if grad is None else -grad for grad in grad_input)
+
+    return layer.register_backward_hook(hook)
 
 
 @reverse_gradient.mistake("Your hook returns nothing, so the gradient is passed on as it was.")
@@ -576,16 +829,20 @@ class SaveOutput:
 
 @SaveOutput.cases
 def _(rng):
-    model = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 1)), rng)
-    x = rng.whole(1, 2)
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 2))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(rng.quarters(*parameter.shape))
+    x = rng.whole(2, 2)
 
     def on_every_linear(saver):
-        handles = [layer.register_forward_hook(saver) for layer in model if isinstance(layer, nn.Linear)]
-        result = model(x)
+        handles = [layer.register_forward_hook(saver) for layer in (model[2], model[0])]
+        result = model[0](model(x))
         found = {
             "the number of outputs": len(saver.outputs),
             "the outputs": list(saver.outputs),
             "requires_grad of the outputs": [output.requires_grad for output in saver.outputs],
+            "is_leaf of the outputs": [output.is_leaf for output in saver.outputs],
             "the model's output": result,
         }
         result.sum().backward()
@@ -599,7 +856,7 @@ def _(rng):
             handle.remove()
         return found
 
-    yield Case({}, on_every_linear, shown="a Linear, an in-place ReLU and a Linear")
+    yield Case({}, on_every_linear, shown="a Linear, an in-place ReLU, a Linear and the first Linear again")
 
     def two_objects(first):
         second = type(first)()
@@ -614,16 +871,16 @@ def _(rng):
     x2 = rng.whole(1, 2)
 
     def on_identity(saver):
-        identity = nn.Identity()
+        identity = nn.Identity().eval()
         handle = identity.register_forward_hook(saver)
-        identity(x2)
+        found = {"whether the layer still returned the very tensor that came in": identity(x2) is x2}
         x2.mul_(10)
         handle.remove()
-        found = {"the output, after its memory was overwritten": list(saver.outputs)}
+        found["the output, after its memory was overwritten,"] = list(saver.outputs)
         saver.clear()
         return found
 
-    yield Case({}, on_identity, shown="an nn.Identity")
+    yield Case({}, on_identity, shown="an nn.Identity in eval mode")
 
 
 @SaveOutput.accept
@@ -718,8 +975,9 @@ def hooked(modules, hook):
     """A context manager: while its block runs, `hook` is a forward hook on each of
     `modules`.
 
-    When the block ends, by whatever way, the hooks are gone. Other hooks of the
-    modules stay. `with` gives the handles.
+    `with` gives a list of the handles, in the order of `modules`. Before the block, and
+    after it has ended in whatever way, these hooks are not there. Other hooks of the
+    modules stay, and the list `modules` is left as it is.
     """
 
     @contextlib.contextmanager
@@ -738,47 +996,63 @@ def hooked(modules, hook):
 
 @hooked.cases
 def _(rng):
-    x = rng.whole(1, 2)
-    first, second = whole_weights(nn.Linear(2, 2), rng), whole_weights(nn.Linear(2, 2), rng)
+    x = rng.quarters(1, 2)
+    modules = [whole_weights(nn.Linear(2, 2), rng), nn.Sequential(nn.Tanh(), nn.ReLU()), nn.Flatten()]
+    model = nn.Sequential(*modules)
     calls = []
 
-    def note(module, args, output):
+    def double(module, args, output):
         calls.append(output.detach().clone())
+        return output * 2
+
+    def count_hooks():
+        return [len(module._forward_hooks) for module in model.modules()]
 
     def in_and_out(manager):
+        found = {"the number of hooks on each module before the block": count_hooks()}
         with manager as handles:
-            second(first(x))
-            inside = [len(module._forward_hooks) for module in (first, second)]
-        second(first(x))
-        return {
+            found["the model's output inside the block"] = output = model(x)
+            found["requires_grad of that output"] = output.requires_grad
+            found["the number of hooks on each module inside the block"] = count_hooks()
+            is_list = isinstance(handles, list | tuple)
+            found["what `with` gave"] = list(handles) if is_list else handles
+            if is_list and handles:
+                handles[0].remove()
+            found["the number of hooks on each module after handles[0].remove()"] = count_hooks()
+        return found | {
+            "the model's output after the block": model(x),
             "the outputs that the hook saw": calls,
-            "the number of hooks on each module inside the block": inside,
-            "the number of handles": len(handles),
-            "the number of hooks on each module after the block": [
-                len(each._forward_hooks) for each in (first, second)
-            ],
+            "the number of hooks on each module after the block": count_hooks(),
         }
 
-    yield Case({"modules": [first, second], "hook": note}, in_and_out, shown="two Linear layers")
-    layer = whole_weights(nn.Linear(2, 2), rng)
-    others = []
-    layer.register_forward_hook(lambda module, args, output: others.append(True))
+    shown = "a Linear layer, a Sequential and a Flatten, and a hook that doubles the output"
+    yield Case({"modules": modules, "hook": double}, in_and_out, shown=shown)
+    for error in (RuntimeError, KeyboardInterrupt):
+        layer = whole_weights(nn.Linear(2, 2), rng)
+        seen = []
 
-    def block_raises(manager):
-        caught = "nothing"
-        try:
-            with manager:
-                raise RuntimeError("the block failed")
-        except RuntimeError as error:
-            caught = str(error)
-        layer(x)
-        return {
-            "the exception that came out of the block": caught,
-            "the number of hooks on the module after a block that raised": len(layer._forward_hooks),
-            "how often a hook that was there before ran": len(others),
-        }
+        def note(module, args, output, seen=seen):
+            seen.append(output.detach().clone())
 
-    yield Case({"modules": [layer], "hook": note}, block_raises, shown="a block that raises, and a hook from before")
+        layer.register_forward_hook(note)
+
+        def block_raises(manager, layer=layer, seen=seen, error=error):
+            caught = "nothing"
+            try:
+                with manager:
+                    layer(x)
+                    raise error("the block failed")
+            except (RuntimeError, KeyboardInterrupt) as raised:
+                caught = f"{type(raised).__name__}: {raised}"
+            layer(x)
+            return {
+                "the exception that came out of the block": caught,
+                "the number of hooks on the module after a block that raised": len(layer._forward_hooks),
+                "what the hook, which was on the module before as well, saw": seen,
+            }
+
+        shown = f"a block that raises {error.__name__}, and a module that has the same hook from before"
+        yield Case({"modules": [layer], "hook": note}, block_raises, shown=shown)
 
 
 @hooked.accept
@@ -816,6 +1090,20 @@ def _(modules, hook):
         yield [stack.enter_context(module.register_forward_hook(hook)) for module in modules]
 
 
+hooked.equivalent(
+    "The function inside is a new one in each call of `hooked`, and it runs once.",
+    "only once: + if getattr(block, 'has_run', False): + return None + block.has_run = True",
+)
+hooked.equivalent(
+    "Handles can be removed in any order.",
+    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "part of the loop: - for handle in self.handles: + for handle in list(self.handles)[::-1]:",
+)
+hooked.equivalent(
+    "`__exit__` lets the exception go on if it returns False or nothing.", "no return: - return False + False"
+)
+
+
 @hooked.mistake(
     "If the block raises, the lines after `yield` are not reached, and the hooks stay: use `try`/`finally`."
 )
@@ -825,6 +1113,57 @@ def _(modules, hook):
     yield handles
     for handle in handles:
         handle.remove()
+
+
+@hooked.mistake("You hooked the modules inside the modules as well. Hook each of `modules` itself, and nothing else.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [part.register_forward_hook(hook) for module in modules for part in module.modules()]
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.mistake("The hooks are there before the block begins. Register them in `__enter__`, or just before `yield`.")
+class _HookedTooEarly:
+    def __init__(self, modules, hook):
+        self.handles = [module.register_forward_hook(hook) for module in modules]
+
+    def __enter__(self):
+        return self.handles
+
+    def __exit__(self, *exception):
+        for handle in self.handles:
+            handle.remove()
+
+
+@hooked.mistake(
+    "After an error the hooks are removed, but not after a KeyboardInterrupt, which is no `Exception`: use `finally`."
+)
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    except Exception:
+        for handle in handles:
+            handle.remove()
+        raise
+    for handle in handles:
+        handle.remove()
+
+
+@hooked.mistake("`with` gives what stands behind `yield`, or what `__enter__` returns: hand over the list of handles.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @hooked.mistake("You clear the whole table of hooks, and with it the hooks of others. Remove your own handles.")
