@@ -49,7 +49,7 @@ def write_answer(source, tmp_path, name):
     """A function from source text, with a file behind it, as in a notebook cell."""
     path = tmp_path / "answer.py"
     path.write_text(source)
-    namespace = {"torch": torch, "modules": nn.modules.module}
+    namespace = {"torch": torch, "modules": nn.modules.module, "saved": torch.autograd.graph.saved_tensors_hooks}
     exec(compile(path.read_text(), str(path), "exec"), namespace)
     return namespace[name]
 
