@@ -6,6 +6,7 @@
 import contextlib
 import functools
 import gc
+import inspect
 import io
 import itertools
 import linecache
@@ -16,6 +17,7 @@ import sys
 import sysconfig
 import threading
 import traceback
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,9 +95,23 @@ def observe_all(
         del case, cases
         if not all(storage.expired() for storage in itertools.chain(*storages)):
             gc.collect()  # reference cycles first
+        names = names_used(function)
         for evidence, inputs in zip(found, storages, strict=True):
+            evidence["names"], names = names, []  # once is enough
             evidence["alive"] = evidence["raised"] is None and not all(storage.expired() for storage in inputs)
     return found
+
+
+def names_used(function: Callable) -> list[str]:
+    """The functions, attributes and other outside names in the code of a function, or of a class's methods; sorted."""
+    parts = vars(function).values() if isinstance(function, type) else [inspect.unwrap(function)]
+    codes = [each.__code__ for each in parts if isinstance(each, types.FunctionType)]
+    names = set()
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return sorted(names)
 
 
 def _every_case(make_cases: CaseMaker, seed: int) -> Iterator[Case]:

@@ -274,24 +274,39 @@ def _find_causes(
     """The message of the mistake that behaves alike, at least but for side effects; else of those that together do."""
     tried = []
     for message, evidence in mistakes:
-        if behaves_alike(got, evidence):
-            return [message]
-        tried.append((message, evidence))
+        if _can_be_said(message, evidence[0]["names"], got[0]["names"]):
+            if behaves_alike(got, evidence):
+                return [message]
+            tried.append((message, evidence))
     left, causes = _differences(got, key), []
-    for message, evidence in sorted(tried, key=lambda each: -len(_differences(each[1], key))):
+    for message, evidence in tried:
         found = _differences(evidence, key)
-        # It has to explain each aspect that it touches in every case.
         touched = {place: value for place, value in left.items() if place[1] in {words for _, words in found}}
+        # It explains an aspect if it does there, in every case, what the answer does.
         if found and touched.keys() == found.keys() and all(alike(touched[each], found[each]) for each in found):
             causes.append(message)
             left = {place: value for place, value in left.items() if place not in found}
-    return causes
+    return causes if not left else []
+
+
+def _can_be_said(message: str, names: Sequence[str], answer: Sequence[str]) -> bool:
+    """Whether what a message says the mistake has, a name in its code or a hook, is in the answer too."""
+    said = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", message)))) & set(names)
+    if (
+        re.search(r"\b[Yy]our (\w+ )?hook", message)
+        and any(map(_registers, names))
+        and not any(map(_registers, answer))
+    ):
+        return False
+    return said <= set(answer)
+
+
+def _registers(name: str) -> bool:
+    return name.startswith("register_")
 
 
 def _differences(got: Sequence[Evidence], key: Sequence[Evidence]) -> dict[tuple[int, str], Plain]:
-    """What differs: the value by the number of the case and the words for it. Nothing where an answer raised."""
-    if any(case["raised"] for case in got):
-        return {}
+    """What differs but for side effects: the value by the number of the case and the words for it."""
     pairs = enumerate(zip(got, key, strict=False))
-    found = ((number, fact) for number, pair in pairs for fact in facts(*pair))
+    found = ((number, fact) for number, pair in pairs for fact in facts(*pair) if fact.stage is not Stage.SIDE_EFFECT)
     return {(number, fact.words): fact.mine for number, fact in found if not alike(fact.mine, fact.expected)}

@@ -83,6 +83,7 @@ CASE = _object(  # as `exercises.evidence` observes it
     changed=_by_name(_list(_kind("value", "requires_grad", "training", "hooks", "hooks of others"))),
     world=_list(TEXT),
     alive=FLAG,
+    names=_list(TEXT),
 )
 RECORD = {  # as `driver.observe_answer` gives it
     "$schema": "http://json-schema.org/draft-04/schema#",  # in which 1.0 is no integer
