@@ -1,48 +1,85 @@
 """Try the mutants of the right answers, and tell how the checks fare: `make mutants LESSON=03`."""
 
+import ast
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from course_utils.exercises.engine import Exercise, exercises_of, find
-from course_utils.exercises.mutants import SECONDS, Mutant
+from course_utils.exercises.evidence import Evidence
+from course_utils.exercises.judging import facts
+from course_utils.exercises.mutants import SECONDS, Mutant, mutate
+from course_utils.exercises.outcome import Outcome, Stage
 
 SEEDS = (0, 1, 20_261)
+PAIRS = 30  # of an exercise
 
 
 class Tried(NamedTuple):
-    """What came of the mutants of an exercise: how many, and how many of those refused got a cause; those that pass."""
+    """What came of the mutants of an exercise: those that pass, and the outcome of each that is refused."""
 
-    exercise: Exercise
-    made: int
-    explained: int
     passing: list[Mutant]
+    refused: list[tuple[Mutant, Outcome, list[Evidence]]]
 
 
-def try_mutants(exercise: Exercise) -> Tried:
-    """Try every mutant in the cases of `SEEDS`."""
-    keys = {seed: exercise.key(seed) for seed in SEEDS}
-    explained, passing = 0, []
-    for mutant in exercise.mutants:
-        for seed, (reference, mistakes) in keys.items():
-            outcome = exercise.judge(exercise.observe(mutant.function, seed, SECONDS), reference, mistakes.items())
+def try_mutants(exercise: Exercise, mutants: Sequence[Mutant] | None = None) -> Tried:
+    """Try `mutants` (by default all of them) in the cases of `SEEDS`."""
+    keys = [(seed, *exercise.key(seed)) for seed in SEEDS]
+    tried = Tried([], [])
+    for mutant in exercise.mutants if mutants is None else mutants:
+        for seed, reference, mistakes in keys:
+            got = exercise.observe(mutant.function, seed, SECONDS)
+            outcome = exercise.judge(got, reference, mistakes.items())
             if not outcome.passed:
-                explained += bool(outcome.cause)
+                tried.refused.append((mutant, outcome, got))
                 break
         else:
-            passing.append(mutant)
-    return Tried(exercise, len(exercise.mutants), explained, passing)
+            tried.passing.append(mutant)
+    return tried
+
+
+def make_pairs(exercise: Exercise) -> list[Mutant]:
+    """A seeded sample of answers with two edits."""
+    chance, pairs = random.Random(exercise.name), []
+    for one in chance.choices(exercise.mutants, k=PAIRS if exercise.mutants else 0):
+        two = list(mutate(ast.parse(one.source).body[0], one.function.__module__, {}))
+        pairs += chance.sample(two, min(1, len(two)))
+    return pairs
+
+
+def share_explained(tried: Tried, others: Tried) -> float:
+    """The share of refused answers whose cause is told: by a declared mistake, an exception at a line of their own, a
+    side effect, or by the slip of another mutant among `others` that behaves alike."""
+    alike = Counter(_fingerprint(got) for _, _, got in others.refused)
+    told = (
+        outcome.cause
+        or outcome.stage in (Stage.RAISED, Stage.SIDE_EFFECT)
+        or alike[_fingerprint(got)] > any(mutant is each for each, _, _ in others.refused)
+        for mutant, outcome, got in tried.refused
+    )
+    return sum(map(bool, told)) / max(len(tried.refused), 1)
+
+
+def _fingerprint(got: Sequence[Evidence]) -> str:
+    return json.dumps([[fact.mine for fact in facts(case, case)] for case in got])
 
 
 def show_mutants(lesson: int | None = None, exercise: str | None = None) -> int:
     """Print how the mutants of each exercise fare, and those that pass as diffs; returns how many pass undeclared."""
-    chosen = [find(exercise)] if exercise else exercises_of(lesson)
     undeclared = 0
-    print(f"{'exercise':<28}made  refused  equivalent  pass  with a cause")
-    for tried in map(try_mutants, chosen):
-        passing = [mutant for mutant in tried.passing if mutant.edit not in tried.exercise.equivalents]
-        refused = tried.made - len(tried.passing)
-        equivalent, undeclared = len(tried.passing) - len(passing), undeclared + len(passing)
-        share = f"{tried.explained / max(refused, 1):.0%}"
-        print(f"{tried.exercise.name:<28}{tried.made:>4}{refused:>9}{equivalent:>12}{len(passing):>6}{share:>14}")
+    print(f"{'exercise':<26}made  refused  equivalent  pass  explained  pairs  explained")
+    for each in [find(exercise)] if exercise else exercises_of(lesson):
+        tried = try_mutants(each)
+        passing = [mutant for mutant in tried.passing if mutant.edit not in each.equivalents]
+        undeclared += len(passing)
+        pairs = try_mutants(each, make_pairs(each))
+        print(
+            f"{each.name:<26}{len(each.mutants):>4}{len(tried.refused):>9}{len(tried.passing) - len(passing):>12}"
+            f"{len(passing):>6}{share_explained(tried, tried):>11.0%}"
+            f"{len(pairs.refused):>7}{share_explained(pairs, tried):>11.0%}"
+        )
         for mutant in passing:
             print(f"  {mutant.edit}")
     return undeclared

@@ -126,25 +126,28 @@ def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iter
     """The mutants of each of `answers`, which are called with arguments such as `given`; each text once."""
     seen = set()
     for answer in answers:
-        if not isinstance(tree := _tree(answer), ast.FunctionDef | ast.ClassDef):
-            continue  # a lambda
-        names = vars(sys.modules[answer.__module__])
-        seen.add(text := ast.unparse(tree))
-        for operator, old, new in _edits(tree, list(given.values())):
-            changed = ast.fix_missing_locations(copy.deepcopy(tree, {id(old): new}))
-            source = ast.unparse(changed)
-            if source in seen:
-                continue
-            seen.add(source)
-            namespace = dict(names)
-            try:
-                exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
-            except Exception:  # not an answer at all
-                continue
-            slip = SLIPS.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
-            if operator == "mixed up":
-                slip = slip.format(*(getattr(each, "id", getattr(each, "attr", "")) for each in (new, old)))
-            yield Mutant(operator, _difference(text, source), slip, source, namespace[tree.name])
+        if isinstance(tree := _tree(answer), ast.FunctionDef | ast.ClassDef):  # no lambda
+            seen.add(ast.unparse(tree))
+            for mutant in mutate(tree, answer.__module__, given):
+                if mutant.source not in seen:
+                    seen.add(mutant.source)
+                    yield mutant
+
+
+def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str, object]) -> Iterator[Mutant]:
+    """An answer, which belongs to a module, with each edit in turn; what cannot be compiled is left out."""
+    text = ast.unparse(tree)
+    for operator, old, new in _edits(tree, list(given.values())):
+        source = ast.unparse(ast.fix_missing_locations(copy.deepcopy(tree, {id(old): new})))
+        namespace = dict(vars(sys.modules[module]))
+        try:
+            exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
+        except Exception:  # not an answer at all
+            continue
+        slip = SLIPS.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
+        if operator == "mixed up":
+            slip = slip.format(*(getattr(each, "id", getattr(each, "attr", "")) for each in (new, old)))
+        yield Mutant(operator, _difference(text, source), slip, source, namespace[tree.name])
 
 
 def _difference(before: str, after: str) -> str:
