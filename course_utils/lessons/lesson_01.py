@@ -7,6 +7,7 @@ from torch import nn
 
 from course_utils.exercises.cases import Case
 from course_utils.exercises.engine import exercise, prediction
+from course_utils.hooks.inventory import list_hooks
 
 # --- predictions ------------------------------------------------------------------------------------------------------
 
@@ -100,12 +101,19 @@ def _(rng):
     w, x = rng.leaf(), rng.leaf()
     a = w + x
     y = a * (w + 1)
-    yield Case({"tensor": a}, lambda _: y.backward(), shown="a in y = a·b")
-    x = rng.leaf(2)
+
+    def one_pass(seen):
+        before = list(seen)
+        y.backward()
+        return {"your list before backward": before, "w.grad": w.grad, "x.grad": x.grad}
+
+    yield Case({"tensor": a}, one_pass, shown="a in y = a·b")
+    x, slope = rng.leaf(2, 1), rng.quarters(2, 1)
 
     def two_passes(_):
-        (3 * x).sum().backward()
+        (slope * x).sum().backward()
         (x * x).sum().backward()
+        x._backward_hooks = None  # torch never frees a leaf that `register_multi_grad_hook` still watches
 
     yield Case({"tensor": x}, two_passes, shown="a leaf and two backward passes")
     x = rng.leaf(2)
@@ -114,6 +122,7 @@ def _(rng):
     def changed_later(_):
         h.register_hook(lambda grad: grad.mul_(100))
         (h * h).sum().backward()
+        return {"x.grad": x.grad}
 
     yield Case({"tensor": h}, changed_later, shown="a tensor whose gradient is changed in place after your hook")
 
@@ -139,6 +148,16 @@ def _(tensor):
     recorder = Recorder()
     tensor.register_hook(recorder)
     return recorder
+
+
+record_gradient.equivalent(
+    "A hook that returns nothing leaves the gradient as it is.", "no return: - return grad + grad"
+)
+record_gradient.equivalent(
+    "The gradient that a hook gets has no graph of its own that a copy could keep alive.",
+    "no detach: - seen.append(grad.detach().clone()) + seen.append(grad.clone())",
+    "mixed up: - seen.append(grad.detach().clone()) + seen.append(grad.clone().clone())",
+)
 
 
 @record_gradient.mistake(
@@ -190,16 +209,19 @@ def scale_gradient(tensor, factor):
 
 @scale_gradient.cases
 def _(rng):
-    for factor in (3, 0.5):
-        x = rng.leaf(2)
-        h = x * rng.whole(2)
+    for factor in (3, -0.5):
+        x, slope = rng.leaf(2, 2), rng.quarters(2, 2)
+        h = x * rng.whole(2, 2)
 
-        def scaled_then_not(handle, x=x, h=h):
-            h.sum().backward(retain_graph=True)
-            first, x.grad = x.grad, None
-            handle.remove()
-            h.sum().backward()
-            return {"the gradient that reached x": first, "the gradient that reached x after handle.remove()": x.grad}
+        def scaled_then_not(handle, x=x, h=h, slope=slope):
+            found = {}
+            for words, sign in ("first backward", 1), ("second backward", -1), ("backward after handle.remove()", 1):
+                if "remove" in words:
+                    handle.remove()
+                x.grad = None
+                (h * slope * sign).sum().backward(retain_graph=True)
+                found[f"the gradient that reached x in the {words}"] = x.grad
+            return found
 
         yield Case({"tensor": h, "factor": factor}, scaled_then_not)
     c, d = rng.leaf(2), rng.leaf(2)
@@ -226,6 +248,17 @@ def _(tensor, factor):
 @scale_gradient.accept
 def _(tensor, factor):
     return tensor.register_hook(lambda grad: torch.mul(grad, torch.tensor(factor, dtype=grad.dtype)))
+
+
+scale_gradient.equivalent(
+    "The copy is the hook's own, so that it does not matter whether it is written into.",
+    "not in place: - new *= factor + new = new * factor",
+)
+scale_gradient.equivalent(
+    "A tensor without dimensions does not change the dtype of a product, whatever its own.",
+    "an argument less: - return tensor.register_hook(lambda grad: torch.mul(grad, torch.tensor(factor, "
+    "dtype=grad.dtype))) + return tensor.register_hook(lambda grad: torch.mul(grad, torch.tensor(factor)))",
+)
 
 
 @scale_gradient.mistake("Your hook returns nothing, so the gradient goes on unchanged: return the new one.")
@@ -289,24 +322,29 @@ def keep_positive(tensor):
 
 @keep_positive.cases
 def _(rng):
-    x = rng.leaf(4)
+    x, slope = rng.leaf(4), torch.cat([rng.mixed(2) * 10, rng.mixed(2, high=3) / 4])
     h = x * rng.mixed(4)
-    slope = rng.mixed(4)
-    yield Case({"tensor": h}, lambda _: {"the gradient that reached x": _gradient_of((h * slope).sum(), x)})
-    c, d = rng.leaf(3), rng.leaf(3)
+
+    def kept_then_not(handle):
+        found = {}
+        for words, sign in ("first backward", 1), ("second backward", -1), ("backward after handle.remove()", 1):
+            if "remove" in words:
+                handle.remove()
+            x.grad = None
+            (h * slope * sign).sum().backward(retain_graph=True)
+            found[f"the gradient that reached x in the {words}"] = x.grad
+        return found
+
+    yield Case({"tensor": h}, kept_then_not, shown="tensor = h = x·s")
+    c, d = rng.leaf(2, 2), rng.leaf(2, 2)
     e = c + d
-    slope = rng.mixed(3)
+    slopes = rng.mixed(2, 2)
 
     def sibling(_):
-        (e * slope).sum().backward()
+        (e * slopes).sum().backward()
         return {"the gradient of its sibling d in e = c + d": d.grad}
 
     yield Case({"tensor": c}, sibling, shown="tensor = c in e = c + d")
-
-
-def _gradient_of(result, leaf):
-    result.backward()
-    return leaf.grad
 
 
 @keep_positive.accept
@@ -325,6 +363,15 @@ def _(tensor):
         return grad * (grad > 0)
 
     return tensor.register_hook(hook)
+
+
+keep_positive.equivalent(
+    "A gradient of 0 stays 0, on whichever side of the border it falls.",
+    "compare otherwise: - return tensor.register_hook(lambda grad: torch.where(grad > 0, grad, "
+    "torch.zeros_like(grad))) + return tensor.register_hook(lambda grad: torch.where(grad >= 0, grad, "
+    "torch.zeros_like(grad)))",
+    "compare otherwise: - return grad * (grad > 0) + return grad * (grad >= 0)",
+)
 
 
 @keep_positive.mistake("You removed the positive part. `clamp(min=0)` keeps what is above 0.")
@@ -377,26 +424,44 @@ def freeze_biases(model):
     ]
 
 
+class _Shift(nn.Module):
+    """A layer that has its bias under another name, and a `bias_scale`, which is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.in_proj_bias, self.offsets, self.bias_scale = (nn.Parameter(torch.ones(2)) for _ in range(3))
+
+    def forward(self, x):
+        return self.bias_scale * x + (self.in_proj_bias + self.offsets)
+
+
 @freeze_biases.cases
 def _(rng):
-    flat = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    nested = nn.Sequential(nn.Sequential(nn.Linear(2, 3, bias=False)), nn.Sequential(nn.Linear(3, 1), nn.Flatten()))
-    for model, name in ((flat, "two linear layers"), (nested, "layers inside Sequentials")):
+    models = {  # the parameter that comes last is no bias: it may be frozen already
+        "two linear layers": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1, bias=False)),
+        "layers inside Sequentials": nn.Sequential(
+            nn.Sequential(nn.Linear(2, 3, bias=False), nn.Conv1d(1, 1, kernel_size=2)),
+            nn.Sequential(nn.Linear(2, 1), nn.Flatten(), nn.Linear(1, 1, bias=False)),
+        ),
+        "the parameters in_proj_bias, offsets and bias_scale": _Shift(),
+    }
+    for words, model in models.items():
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(rng.whole(*parameter.shape))
         x = rng.whole(1, 2)
 
         def frozen_then_not(handles, model=model, x=x):
-            model(x).sum().backward()
+            for _ in range(2):
+                model(x).sum().backward()
             frozen = {key: parameter.grad for key, parameter in model.named_parameters()}
             for handle in handles:
                 handle.remove()
             model.zero_grad()
             model(x).sum().backward()
-            return {"the gradients": frozen}
+            return {"the gradients after two backwards": frozen}
 
-        yield Case({"model": model}, frozen_then_not, shown=f"a model of {name}")
+        yield Case({"model": model}, frozen_then_not, shown=f"a model of {words}")
 
 
 @freeze_biases.accept
@@ -404,7 +469,7 @@ def _(model):
     handles = []
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
-            if "bias" in name:
+            if name.endswith("bias"):
                 handles.append(parameter.register_hook(lambda grad: grad * 0))
     return handles
 
@@ -414,7 +479,7 @@ def _(model):
     def zero(grad):
         return torch.zeros(grad.shape)
 
-    return [p.register_hook(zero) for n, p in model.named_parameters() if n.rpartition(".")[2] == "bias"]
+    return [p.register_hook(zero) for n, p in model.named_parameters() if n[-4:] == "bias"]
 
 
 @freeze_biases.mistake(
@@ -471,7 +536,7 @@ def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
     What `hook` returns counts, as with `register_hook`. After the first backward no
-    hook is left on `tensor`.
+    hook is left on `tensor`. Return nothing.
     """
 
     def once(grad):
@@ -483,27 +548,31 @@ def hook_once(tensor, hook):
 
 @hook_once.cases
 def _(rng):
-    for factor in (10, -1):
-        x = rng.leaf(2)
-        slope = rng.whole(2)
+    calls = []
 
-        calls = []
+    def multiply(grad):
+        calls.append(grad.clone())
+        return grad * -1.5
 
-        def multiply(grad, factor=factor, calls=calls):
-            calls.append(grad.clone())
-            return grad * factor
+    def look(grad):
+        calls.append(grad.clone())
 
-        def three_passes(_, x=x, slope=slope, calls=calls):
+    for hook, does in ((multiply, "multiplies by -1.5"), (look, "returns nothing"), (multiply, "multiplies by -1.5")):
+        x, slope = rng.leaf(2), rng.quarters(2)
+        tensor = x if does == "returns nothing" else x * 2
+
+        def three_passes(_, x=x, tensor=tensor, slope=slope):
             found = {}
             for number in ("first", "second", "third"):
-                x.grad = None
-                (x * slope).sum().backward()
-                found[f"x.grad in the {number} backward"] = x.grad
-            return found | {"what `hook` was called with": calls}
+                (tensor * slope).sum().backward(retain_graph=True)
+                found[f"x.grad in the {number} backward"], x.grad = x.grad, None
+                found[f"the number of hooks on the tensor after the {number} backward"] = len(list_hooks(tensor))
+            found["what `hook` was called with"] = list(calls)
+            calls.clear()
+            return found
 
-        yield Case(
-            {"tensor": x, "hook": multiply}, three_passes, shown=f"a leaf x and a hook that multiplies by {factor}"
-        )
+        what = "a leaf x" if tensor is x else "tensor = 2x"
+        yield Case({"tensor": tensor, "hook": hook}, three_passes, shown=f"{what} and a hook that {does}")
 
 
 @hook_once.accept
@@ -515,6 +584,13 @@ def _(tensor, hook):
         return hook(grad)
 
     handles.append(tensor.register_hook(run))
+
+
+hook_once.equivalent(
+    "The hook is gone after its first run, so that there is no second one.",
+    "only once: + if getattr(once, 'has_run', False): + return None + once.has_run = True",
+    "only once: + if getattr(run, 'has_run', False): + return None + run.has_run = True",
+)
 
 
 @hook_once.mistake("Your hook stays: it runs in every backward. Call `handle.remove()` inside it.")
@@ -569,7 +645,8 @@ def record_by_name(tensors):
     to a copy of its gradient.
 
     The dict is empty when you return it; backward fills it, in the order in which
-    the gradients arrive.
+    the gradients arrive. A later backward puts its gradients in place of the
+    earlier ones.
     """
     seen = {}
 
@@ -591,15 +668,31 @@ def _(rng):
     y = a * b
 
     def arrived(seen):
+        before = list(seen)
         y.backward()
-        return {"the names, in order of arrival": sorted(seen), "the first name": next(iter(seen), None)}
+        return {
+            "the names before backward": before,
+            "the names, in order of arrival": list(seen),
+            "w.grad": w.grad,
+            "x.grad": x.grad,
+        }
 
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
     yield Case({"tensors": given}, arrived, shown="the graph a = w + x, b = w + 1, y = a·b")
-    x = rng.leaf(2)
+    x, slope = rng.leaf(2), rng.quarters(2)
     h = x * 2
-    z = (h * h).sum()
-    yield Case({"tensors": {"x": x, "h": h}}, lambda _: z.backward(), shown="the graph h = 2x, z = sum(h·h)")
+
+    def two_passes(seen):
+        for tensor in (x, h):
+            tensor.register_hook(lambda grad: grad.mul_(100))
+        (h * h).sum().backward(retain_graph=True)
+        first = dict(seen)
+        (h * slope).sum().backward()
+        return {"what the first backward recorded": first}
+
+    given = {"input": x, "hidden": h, "input again": x}
+    shown = "the graph h = 2x, two backwards, and gradients that are changed in place after your hook"
+    yield Case({"tensors": given}, two_passes, shown=shown)
 
 
 @record_by_name.accept
@@ -615,8 +708,12 @@ def _(tensors):
     from functools import partial
 
     seen = {}
+
+    def record(name, grad):
+        seen[name] = grad.detach().clone()
+
     for name in tensors:
-        tensors[name].register_hook(partial(lambda key, grad: seen.setdefault(key, grad.detach().clone()) * 1, name))
+        tensors[name].register_hook(partial(record, name))
     return seen
 
 
@@ -692,20 +789,26 @@ def record_total_norm(tensors):
 
 @record_total_norm.cases
 def _(rng):
-    p, q = rng.leaf(2), rng.leaf(2)
-    slopes = rng.mixed(2), rng.mixed(2)
+    p, q = rng.leaf(2, 2), rng.leaf(3)
+    slopes = rng.quarters(2, 2), rng.mixed(3)
     yield Case(
         {"tensors": [p, q]},
-        lambda _: (p * slopes[0] + q * slopes[1]).sum().backward(),
-        shown="the leaves p and q of (p·s + q·t).sum()",
+        lambda _: ((p * slopes[0]).sum() + (q * slopes[1]).sum()).backward(),
+        shown="the leaves p and q of (p·s).sum() + (q·t).sum()",
     )
     p, q, unused = rng.leaf(2), rng.leaf(3), rng.leaf(2)
+    h = 2 * q
 
-    def twice(_):
-        for _ in range(2):
-            ((p * p).sum() + (q * 3).sum()).backward()
+    def two_passes(norms):
+        before = list(norms)
+        ((p * p).sum() + (h * slopes[1]).sum()).backward()
+        first = list(norms)
+        (p * 3).sum().backward()
+        lists = {"your list before backward": before, "your list after the first backward": first}
+        return lists | {"p.grad": p.grad, "q.grad": q.grad}
 
-    yield Case({"tensors": [p, q, unused]}, twice, shown="three leaves, one of which takes no part, and two backwards")
+    shown = "p, u and h = 2q, where u takes no part; and a second backward, in which only p takes part"
+    yield Case({"tensors": [p, unused, h]}, two_passes, shown=shown)
 
 
 @record_total_norm.accept
@@ -786,9 +889,9 @@ def step_in_backward(parameters, rate):
     """Make every parameter take a step of plain gradient descent during backward;
     return the list of handles.
 
-    As soon as a parameter's `.grad` is complete, `rate` times the gradient is
-    subtracted from its values in place, and its `.grad` is set to None, so that no
-    two gradients are in memory at a time.
+    As soon as a parameter's `.grad` is complete, `rate` times this `.grad` is
+    subtracted from the parameter's values in place, and its `.grad` is set to None,
+    so that no two gradients are in memory at a time.
     """
 
     def step(parameter):
@@ -803,16 +906,23 @@ def step_in_backward(parameters, rate):
 def _(rng):
     for rate in (0.5, 1):
         p, q = rng.leaf(2), rng.leaf(2)
-        slope = rng.mixed(2)
+        slope = rng.quarters(2)
 
         def train(handles, p=p, q=q, slope=slope):
+            kept = []
+            memory = p.detach()
+            for parameter in (p, q):
+                parameter.register_post_accumulate_grad_hook(lambda _: kept.append([p.grad, q.grad]))
             (p * slope + 3 * q).sum().backward()
             found = {
                 "p after one backward": p.detach().clone(),
-                "p.grad": p.grad,
+                "the memory that p had before": memory.clone(),
                 "q after one backward": q.detach().clone(),
+                "p.grad after one backward": p.grad,
+                "q.grad after one backward": q.grad,
+                "p.grad and q.grad after each of the two steps": kept,
             }
-            (p * slope + q * q).sum().backward()
+            (p * slope + p * q).sum().backward()
             found |= {"p after two backwards": p.detach().clone(), "q after two backwards": q.detach().clone()}
             for handle in handles:
                 handle.remove()
