@@ -429,10 +429,10 @@ class _Shift(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.in_proj_bias, self.offsets, self.bias_scale = (nn.Parameter(torch.ones(2)) for _ in range(3))
+        self.in_proj_bias, self.s, self.bias_scale = (nn.Parameter(torch.ones(2)) for _ in range(3))
 
     def forward(self, x):
-        return self.bias_scale * x + (self.in_proj_bias + self.offsets)
+        return self.bias_scale * x + (self.in_proj_bias + self.s)
 
 
 @freeze_biases.cases
@@ -443,7 +443,7 @@ def _(rng):
             nn.Sequential(nn.Linear(2, 3, bias=False), nn.Conv1d(1, 1, kernel_size=2)),
             nn.Sequential(nn.Linear(2, 1), nn.Flatten(), nn.Linear(1, 1, bias=False)),
         ),
-        "the parameters in_proj_bias, offsets and bias_scale": _Shift(),
+        "the parameters in_proj_bias, s and bias_scale": _Shift(),
     }
     for words, model in models.items():
         with torch.no_grad():
@@ -480,6 +480,19 @@ def _(model):
         return torch.zeros(grad.shape)
 
     return [p.register_hook(zero) for n, p in model.named_parameters() if n[-4:] == "bias"]
+
+
+freeze_biases.equivalent(
+    "The task asks for a list of the handles in no particular order.",
+    "backwards: - return [parameter.register_hook(torch.zeros_like) for name, parameter in model.named_parameters() "
+    "if name.endswith('bias')] + return [parameter.register_hook(torch.zeros_like) for name, parameter in "
+    "list(model.named_parameters())[::-1] if name.endswith('bias')]",
+    "part of the loop: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
+    "part of the loop: - for name, parameter in module.named_parameters(recurse=False): + for name, parameter in "
+    "list(module.named_parameters(recurse=False))[::-1]:",
+    "backwards: - return [p.register_hook(zero) for n, p in model.named_parameters() if n[-4:] == 'bias'] + return "
+    "[p.register_hook(zero) for n, p in list(model.named_parameters())[::-1] if n[-4:] == 'bias']",
+)
 
 
 @freeze_biases.mistake(
@@ -717,6 +730,18 @@ def _(tensors):
     return seen
 
 
+record_by_name.equivalent(
+    "The gradients arrive in the order of backward, in whichever order the hooks were registered.",
+    "part of the loop: - for name, tensor in tensors.items(): + for name, tensor in list(tensors.items())[::-1]:",
+    "part of the loop: - for name in tensors: + for name in list(tensors)[::-1]:",
+)
+record_by_name.equivalent(
+    "The gradient that a hook gets has no graph of its own that a copy could keep alive.",
+    "no detach: - seen[name] = grad.detach().clone() + seen[name] = grad.clone()",
+    "mixed up: - seen[name] = grad.detach().clone() + seen[name] = grad.clone().clone()",
+)
+
+
 @record_by_name.mistake(
     "All gradients land under one name: a hook made in a loop looks `name` up when it runs, and by then the loop has "
     "ended. Bind it now: `lambda grad, name=name: ...`."
@@ -821,6 +846,20 @@ def _(tensors):
 
     torch.autograd.graph.register_multi_grad_hook(tuple(tensors), record)
     return norms
+
+
+record_total_norm.equivalent(
+    "A sum is the same in whichever order its parts are added.",
+    "backwards: - total = sum((grad.pow(2).sum() for grad in grads if grad is not None)) + total = "
+    "sum((grad.pow(2).sum() for grad in list(grads)[::-1] if grad is not None))",
+    "backwards: - flat = torch.cat([grad.reshape(-1) for grad in grads if grad is not None]) + flat = "
+    "torch.cat([grad.reshape(-1) for grad in list(grads)[::-1] if grad is not None])",
+)
+record_total_norm.equivalent(
+    "`register_multi_grad_hook` takes a list as well as a tuple.",
+    "no call: - torch.autograd.graph.register_multi_grad_hook(tuple(tensors), record) + "
+    "torch.autograd.graph.register_multi_grad_hook(tensors, record)",
+)
 
 
 @record_total_norm.mistake("One number a tensor: each has its own hook. Use one hook that waits for all gradients.")
@@ -953,6 +992,18 @@ def _(parameters, rate):
         optimizer.zero_grad(set_to_none=True)
 
     return [leaf.register_post_accumulate_grad_hook(step) for leaf in parameters]
+
+
+step_in_backward.equivalent(
+    "PyTorch records no graph while a backward runs, unless the backward itself is to be differentiated.",
+    "no with: - with torch.no_grad(): - parameter -= rate * parameter.grad + parameter -= rate * parameter.grad",
+)
+step_in_backward.equivalent(
+    "The task asks for a list of the handles in no particular order.",
+    "backwards: - return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters] + return "
+    "[parameter.register_post_accumulate_grad_hook(step) for parameter in list(parameters)[::-1]]",
+    "part of the loop: - for parameter in parameters: + for parameter in list(parameters)[::-1]:",
+)
 
 
 @step_in_backward.mistake(
