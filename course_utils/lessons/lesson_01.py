@@ -108,21 +108,24 @@ def _(rng):
         return {"your list before backward": before, "w.grad": w.grad, "x.grad": x.grad}
 
     yield Case({"tensor": a}, one_pass, shown="a in y = a·b")
-    x, slope = rng.leaf(2, 1), rng.quarters(2, 1)
+    leaf, slope = rng.leaf(2, 1), rng.quarters(2, 1)
+    earlier = []
 
-    def two_passes(_):
-        (slope * x).sum().backward()
-        (x * x).sum().backward()
-        x._backward_hooks = None  # torch never frees a leaf that `register_multi_grad_hook` still watches
+    def two_passes(seen):
+        (slope * leaf).sum().backward()
+        (leaf * leaf).sum().backward()
+        earlier.append(seen)
 
-    yield Case({"tensor": x}, two_passes, shown="a leaf and two backward passes")
+    yield Case({"tensor": leaf}, two_passes, shown="a leaf and two backward passes")
     x = rng.leaf(2)
     h = 2 * x
 
     def changed_later(_):
         h.register_hook(lambda grad: grad.mul_(100))
         (h * h).sum().backward()
-        return {"x.grad": x.grad}
+        (3 * leaf).sum().backward()
+        leaf._backward_hooks = None  # torch never frees a leaf that `register_multi_grad_hook` still watches
+        return {"x.grad": x.grad, "the list of the call before, after a backward more,": earlier.pop()}
 
     yield Case({"tensor": h}, changed_later, shown="a tensor whose gradient is changed in place after your hook")
 
@@ -183,7 +186,7 @@ def _(tensor):
     return tensor.register_hook(lambda grad: seen.append(grad.clone()))
 
 
-@record_gradient.mistake("Your list stays empty: is the hook registered with `tensor.register_hook`?")
+@record_gradient.mistake("Your list stays empty: is a hook registered on `tensor` itself, and does it fill this list?")
 def _(tensor):
     return []
 
@@ -228,7 +231,7 @@ def _(rng):
     e = c + d
 
     def sibling(_):
-        (2 * e).sum().backward()
+        (100 * e).sum().backward()
         return {"the gradient of its sibling d in e = c + d": d.grad}
 
     yield Case({"tensor": c, "factor": 10}, sibling, shown="tensor = c in e = c + d, factor = 10")
@@ -338,7 +341,7 @@ def _(rng):
     yield Case({"tensor": h}, kept_then_not, shown="tensor = h = x·s")
     c, d = rng.leaf(2, 2), rng.leaf(2, 2)
     e = c + d
-    slopes = rng.mixed(2, 2)
+    slopes = rng.mixed(2, 2, high=3) / 4
 
     def sibling(_):
         (e * slopes).sum().backward()
@@ -390,13 +393,16 @@ def _(tensor):
 
 
 @keep_positive.mistake(
-    "`clamp_` writes into the gradient, which the sibling shares: use `clamp`, which makes a new tensor."
+    "Your hook writes into the gradient, which the sibling shares: use `clamp`, which makes a new tensor."
 )
 def _(tensor):
     return tensor.register_hook(lambda grad: grad.clamp_(min=0))
 
 
-@keep_positive.mistake("Your hook returns the mask, which is of dtype bool. Multiply the gradient by it.")
+@keep_positive.mistake(
+    "Your hook returns a tensor of another dtype than the gradient's. If it is a mask, which is of dtype bool, "
+    "multiply the gradient by it."
+)
 def _(tensor):
     return tensor.register_hook(lambda grad: grad > 0)
 
@@ -425,14 +431,14 @@ def freeze_biases(model):
 
 
 class _Shift(nn.Module):
-    """A layer that has its bias under another name, and a `bias_scale`, which is none."""
+    """A layer with two biases, and a `bias_scale`, which is none."""
 
     def __init__(self):
         super().__init__()
-        self.in_proj_bias, self.s, self.bias_scale = (nn.Parameter(torch.ones(2)) for _ in range(3))
+        self.in_proj_bias, self.s, self.bias, self.bias_scale = (nn.Parameter(torch.ones(2)) for _ in range(4))
 
     def forward(self, x):
-        return self.bias_scale * x + (self.in_proj_bias + self.s)
+        return self.bias_scale * x + (self.in_proj_bias + self.s) + self.bias
 
 
 @freeze_biases.cases
@@ -443,7 +449,7 @@ def _(rng):
             nn.Sequential(nn.Linear(2, 3, bias=False), nn.Conv1d(1, 1, kernel_size=2)),
             nn.Sequential(nn.Linear(2, 1), nn.Flatten(), nn.Linear(1, 1, bias=False)),
         ),
-        "the parameters in_proj_bias, s and bias_scale": _Shift(),
+        "the parameters in_proj_bias, s, bias and bias_scale": _Shift(),
     }
     for words, model in models.items():
         with torch.no_grad():
@@ -570,6 +576,7 @@ def _(rng):
     def look(grad):
         calls.append(grad.clone())
 
+    waiting = rng.leaf(2)
     for hook, does in ((multiply, "multiplies by -1.5"), (look, "returns nothing"), (multiply, "multiplies by -1.5")):
         x, slope = rng.leaf(2), rng.quarters(2)
         tensor = x if does == "returns nothing" else x * 2
@@ -586,6 +593,21 @@ def _(rng):
 
         what = "a leaf x" if tensor is x else "tensor = 2x"
         yield Case({"tensor": tensor, "hook": hook}, three_passes, shown=f"{what} and a hook that {does}")
+
+    def later_hook(_):
+        waiting.register_hook(lambda grad: grad + 1)
+
+    yield Case({"tensor": waiting, "hook": multiply}, later_hook, shown="a leaf z whose backward comes later")
+    x = rng.leaf(2)
+
+    def both(_):
+        (3 * x).sum().backward()
+        for _ in range(2):
+            (waiting * slope).sum().backward()
+        hooks = {"x": len(list_hooks(x)), "z": len(list_hooks(waiting))}
+        return {"z.grad after two backwards": waiting.grad, "the number of hooks, with one more on z, then": hooks}
+
+    yield Case({"tensor": x, "hook": multiply}, both, shown="a leaf x, after a leaf z that is still waiting,")
 
 
 @hook_once.accept
@@ -611,7 +633,9 @@ def _(tensor, hook):
     tensor.register_hook(hook)
 
 
-@hook_once.mistake("You remove the hook before any backward ran, so it never fires. Remove it from inside the hook.")
+@hook_once.mistake(
+    "`hook` never runs. Register it on `tensor` itself, and remove it from inside the hook, not before a backward ran."
+)
 def _(tensor, hook):
     handle = tensor.register_hook(hook)
     handle.remove()
@@ -680,8 +704,11 @@ def _(rng):
     a, b = w + x, w + 1
     y = a * b
 
+    earlier = []
+
     def arrived(seen):
         before = list(seen)
+        earlier.append(seen)
         y.backward()
         return {
             "the names before backward": before,
@@ -692,19 +719,23 @@ def _(rng):
 
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
     yield Case({"tensors": given}, arrived, shown="the graph a = w + x, b = w + 1, y = a·b")
-    x, slope = rng.leaf(2), rng.quarters(2)
-    h = x * 2
+    leaf, slope = rng.leaf(2), rng.quarters(2)
+    h = leaf * 2
 
     def two_passes(seen):
-        for tensor in (x, h):
+        for tensor in (leaf, h):
             tensor.register_hook(lambda grad: grad.mul_(100))
         (h * h).sum().backward(retain_graph=True)
         first = dict(seen)
         (h * slope).sum().backward()
-        return {"what the first backward recorded": first}
+        (w + 3 * x).backward()
+        return {
+            "what the first backward recorded": first,
+            "the dict of the call before, after a backward of w + 3x,": earlier.pop(),
+        }
 
-    given = {"input": x, "hidden": h, "input again": x}
-    shown = "the graph h = 2x, two backwards, and gradients that are changed in place after your hook"
+    given = {"input": leaf, "hidden": h, "input again": leaf}
+    shown = "the graph hidden = 2 · input, two backwards, and gradients that are changed in place after your hook"
     yield Case({"tensors": given}, two_passes, shown=shown)
 
 
@@ -767,7 +798,7 @@ def _(tensors):
 
 
 @record_by_name.mistake(
-    "`setdefault(...)` returns what it stored and `update` returns None: your hook changes the gradient."
+    "Your hook changes the gradients that go on. A hook that only looks returns nothing and does not write into `grad`."
 )
 def _(tensors):
     seen = {}
@@ -816,24 +847,32 @@ def record_total_norm(tensors):
 def _(rng):
     p, q = rng.leaf(2, 2), rng.leaf(3)
     slopes = rng.quarters(2, 2), rng.mixed(3)
-    yield Case(
-        {"tensors": [p, q]},
-        lambda _: ((p * slopes[0]).sum() + (q * slopes[1]).sum()).backward(),
-        shown="the leaves p and q of (p·s).sum() + (q·t).sum()",
-    )
-    p, q, unused = rng.leaf(2), rng.leaf(3), rng.leaf(2)
-    h = 2 * q
+    earlier = []
+
+    def one_pass(norms):
+        ((p * slopes[0]).sum() + (q * slopes[1]).sum()).backward()
+        earlier.append(norms)
+
+    yield Case({"tensors": [p, q]}, one_pass, shown="the leaves p and q of (p·s).sum() + (q·t).sum()")
+    a, b, unused = rng.leaf(2), rng.leaf(3), rng.leaf(2)
+    h = 2 * b
 
     def two_passes(norms):
         before = list(norms)
-        ((p * p).sum() + (h * slopes[1]).sum()).backward()
+        ((a * a).sum() + (h * slopes[1]).sum()).backward()
         first = list(norms)
-        (p * 3).sum().backward()
-        lists = {"your list before backward": before, "your list after the first backward": first}
-        return lists | {"p.grad": p.grad, "q.grad": q.grad}
+        (a * 3).sum().backward()
+        (p * 4).sum().backward()
+        return {
+            "your list before backward": before,
+            "your list after the first backward": first,
+            "a.grad": a.grad,
+            "b.grad": b.grad,
+            "the list of the call before, after a backward of p alone,": earlier.pop(),
+        }
 
-    shown = "p, u and h = 2q, where u takes no part; and a second backward, in which only p takes part"
-    yield Case({"tensors": [p, unused, h]}, two_passes, shown=shown)
+    shown = "a, u and h = 2b, where u takes no part; and a second backward, in which only a takes part"
+    yield Case({"tensors": [a, unused, h]}, two_passes, shown=shown)
 
 
 @record_total_norm.accept
@@ -948,10 +987,8 @@ def _(rng):
         slope = rng.quarters(2)
 
         def train(handles, p=p, q=q, slope=slope):
-            kept = []
-            memory = p.detach()
-            for parameter in (p, q):
-                parameter.register_post_accumulate_grad_hook(lambda _: kept.append([p.grad, q.grad]))
+            kept, memory = [], p.detach()
+            own = [each.register_post_accumulate_grad_hook(lambda _: kept.append([p.grad, q.grad])) for each in (p, q)]
             (p * slope + 3 * q).sum().backward()
             found = {
                 "p after one backward": p.detach().clone(),
@@ -963,7 +1000,7 @@ def _(rng):
             }
             (p * slope + p * q).sum().backward()
             found |= {"p after two backwards": p.detach().clone(), "q after two backwards": q.detach().clone()}
-            for handle in handles:
+            for handle in (*handles, *own):
                 handle.remove()
             (p * slope).sum().backward()
             return found | {"p after handle.remove() and another backward": p.detach().clone()}
@@ -1007,8 +1044,9 @@ step_in_backward.equivalent(
 
 
 @step_in_backward.mistake(
-    "`register_hook` runs before `.grad` is filled, and its function gets the gradient, not the parameter: use "
-    "`register_post_accumulate_grad_hook`."
+    "Where your hook reads `.grad`, it is None. `register_hook` runs before `.grad` is filled, "
+    "`register_post_accumulate_grad_hook` after it. In a loop, use the parameter that the hook is given: by then the "
+    "loop's own name stands for the last one."
 )
 def _(parameters, rate):
     def step(parameter):
@@ -1039,8 +1077,8 @@ def _(parameters, rate):
 
 
 @step_in_backward.mistake(
-    "`parameter = parameter - ...` gives the name inside your function to a new tensor; the parameter itself never "
-    "changes. Change it in place."
+    "The parameter itself never changes. Change it in place, and set `.grad` to None only after that. "
+    "(`parameter = parameter - ...` gives the name inside your function to a new tensor.)"
 )
 def _(parameters, rate):
     def step(parameter):
