@@ -117,17 +117,22 @@ def _(rng):
         earlier.append(seen)
 
     yield Case({"tensor": leaf}, two_passes, shown="a leaf and two backward passes")
-    x = rng.leaf(2)
+    x, slope = rng.leaf(2), rng.quarters(2)
+    d = 3 * rng.leaf(2)
     h = 2 * x
+    e = h + d
 
     def changed_later(_):
-        h.register_hook(lambda grad: grad.mul_(100))
-        (h * h).sum().backward()
+        for tensor in (h, d):
+            tensor.register_hook(lambda grad: grad.mul_(100))
+        for _ in range(2):
+            (e * slope).sum().backward(retain_graph=True)
         (3 * leaf).sum().backward()
         leaf._backward_hooks = None  # torch never frees a leaf that `register_multi_grad_hook` still watches
         return {"x.grad": x.grad, "the list of the call before, after a backward more,": earlier.pop()}
 
-    yield Case({"tensor": h}, changed_later, shown="a tensor whose gradient is changed in place after your hook")
+    shown = "h in e = h + d, two backwards, and gradients that are changed in place after your hook"
+    yield Case({"tensor": h}, changed_later, shown=shown)
 
 
 @record_gradient.accept
@@ -729,9 +734,10 @@ def _(rng):
         first = dict(seen)
         (h * slope).sum().backward()
         (w + 3 * x).backward()
+        before = earlier.pop()
         return {
             "what the first backward recorded": first,
-            "the dict of the call before, after a backward of w + 3x,": earlier.pop(),
+            "the dict of the call before, after a backward of w + 3x,": {name: before.get(name) for name in ("w", "x")},
         }
 
     given = {"input": leaf, "hidden": h, "input again": leaf}
@@ -987,8 +993,13 @@ def _(rng):
         slope = rng.quarters(2)
 
         def train(handles, p=p, q=q, slope=slope):
-            kept, memory = [], p.detach()
-            own = [each.register_post_accumulate_grad_hook(lambda _: kept.append([p.grad, q.grad])) for each in (p, q)]
+            memory, grads, values = p.detach(), [], []
+
+            def note(_):
+                grads.append([p.grad, q.grad])
+                values.append([p.detach().clone(), q.detach().clone()])
+
+            own = [each.register_post_accumulate_grad_hook(note) for each in (p, q)]
             (p * slope + 3 * q).sum().backward()
             found = {
                 "p after one backward": p.detach().clone(),
@@ -996,7 +1007,8 @@ def _(rng):
                 "q after one backward": q.detach().clone(),
                 "p.grad after one backward": p.grad,
                 "q.grad after one backward": q.grad,
-                "p.grad and q.grad after each of the two steps": kept,
+                "p.grad and q.grad after each of the two steps": grads,
+                "p and q after each of the two steps": values,
             }
             (p * slope + p * q).sum().backward()
             found |= {"p after two backwards": p.detach().clone(), "q after two backwards": q.detach().clone()}
