@@ -725,14 +725,16 @@ def _(rng):
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
     yield Case({"tensors": given}, arrived, shown="the graph a = w + x, b = w + 1, y = a·b")
     leaf, slope = rng.leaf(2), rng.quarters(2)
+    d = 3 * rng.leaf(2)
     h = leaf * 2
+    e = h + d
 
     def two_passes(seen):
-        for tensor in (leaf, h):
+        for tensor in (leaf, h, d):
             tensor.register_hook(lambda grad: grad.mul_(100))
-        (h * h).sum().backward(retain_graph=True)
+        (e * e).sum().backward(retain_graph=True)
         first = dict(seen)
-        (h * slope).sum().backward()
+        (e * slope).sum().backward()
         (w + 3 * x).backward()
         before = earlier.pop()
         return {
@@ -741,7 +743,9 @@ def _(rng):
         }
 
     given = {"input": leaf, "hidden": h, "input again": leaf}
-    shown = "the graph hidden = 2 · input, two backwards, and gradients that are changed in place after your hook"
+    shown = (
+        "hidden = 2 · input in e = hidden + d, two backwards, and gradients that are changed in place after your hook"
+    )
     yield Case({"tensors": given}, two_passes, shown=shown)
 
 
