@@ -36,9 +36,10 @@ def largest(tensor):
 
 @largest.cases
 def _(rng):
-    yield Case({"tensor": rng.mixed(3)})
-    yield Case({"tensor": -rng.whole(3)})
-    yield Case({"tensor": rng.mixed(2, 2)})
+    odd = 2 * rng.integer(0, 4) + 1  # an odd number of quarters is no whole number
+    yield Case({"tensor": odd * torch.tensor([1.25, 3.75, -9.75, 2.25])})
+    yield Case({"tensor": odd * torch.tensor([-4250.0, -1250.0, -2750.0])})
+    yield Case({"tensor": odd * torch.tensor([[1.25, -9.75], [2.75, 3.25], [0.25, 2.25]])})
 
 
 @largest.accept
@@ -49,6 +50,12 @@ def _(tensor):
 @largest.accept
 def _(tensor):
     return float(torch.sort(tensor.flatten()).values[-1])
+
+
+largest.equivalent(
+    "Every float32 number is a float64 number too, and the caller's tensor stays as it is.",
+    "spoil an argument: + tensor = tensor.double()",
+)
 
 
 @largest.mistake("You return a tensor that holds the number. `.item()` makes a Python number of it.")
