@@ -104,14 +104,24 @@ WORDS = dict(
 
 
 @contextlib.contextmanager
-def in_tables(*entries: tuple[dict[int, Callable], int, Callable]) -> Iterator[None]:
-    """Put hooks into tables by hand while the block runs: their keys are then the same in every run."""
+def in_tables(*entries: tuple[nn.Module | None, str, int, Callable]) -> Iterator[None]:
+    """Put hooks into tables by hand while the block runs: their keys are then the same in every run.
+
+    An entry is a module (None for all modules), a kind, a key and a hook.
+    """
+    flag = torch_module._global_is_full_backward_hook
+    tables = [global_table(kind) if owner is None else getattr(owner, f"_{kind}") for owner, kind, *_ in entries]
     try:
-        for table, key, hook in entries:
+        for table, (owner, kind, key, hook) in zip(tables, entries, strict=True):
             table[key] = hook
+            if kind == "backward_hooks" and owner is None:
+                torch_module._global_is_full_backward_hook = True
+            elif kind == "backward_hooks":
+                owner._is_full_backward_hook = True
         yield
     finally:
-        for table, key, _ in entries:
+        torch_module._global_is_full_backward_hook = flag
+        for table, (_, _, key, _) in zip(tables, entries, strict=True):
             table.pop(key, None)
 
 
@@ -169,17 +179,25 @@ def takes_fast_path(module):
 @takes_fast_path.cases
 def _(rng):
     situations = ["no hook", "a hook on its child", "a hook on its weight", "a state-dict hook"]
+    situations += ["a full backward hook that was removed"]
     situations += [f"{where} {kind}" for kind in KINDS for where in ("a local", "a global")]
+    situations += [f"a local and a global {rng.choice(KINDS)}"]
     while situations:
         situation = situations.pop(rng.integer(0, len(situations) - 1))
         module = nn.Linear(1, 1)
         module.add_module("child", nn.Identity())
-        tables = {"a hook on its child": module.child._forward_hooks, "a state-dict hook": module._state_dict_hooks}
-        tables |= {f"a local {kind}": getattr(module, f"_{kind}") for kind in KINDS}
-        tables |= {f"a global {kind}": global_table(kind) for kind in KINDS}
-        if situation == "a hook on its weight":
+        where, _, kind = situation.rpartition(" ")
+        entries = [(module, kind, 5, do_nothing)] * ("local" in where) + [(None, kind, 6, do_nothing)] * (
+            "global" in where
+        )
+        if situation == "a hook on its child":
+            entries = [(module.child, kind, 7, do_nothing) for kind in KINDS]
+        elif situation == "a hook on its weight":
             module.weight.register_hook(do_nothing)
-        entries = [(tables[situation], 5, do_nothing)] if situation in tables else []
+        elif situation == "a state-dict hook":
+            module._state_dict_hooks[8] = do_nothing
+        elif situation == "a full backward hook that was removed":
+            module.register_full_backward_hook(do_nothing).remove()
         words = f"a module with {situation}"
         for kind, name in WORDS.items():
             words = words.replace(kind, name)
@@ -249,6 +267,25 @@ def _(module):
     return not any(getattr(module, f"_{kind}") or global_table(kind) for kind in ("forward_hooks", "backward_hooks"))
 
 
+takes_fast_path.equivalent(
+    "Whether any of eight tables holds a hook does not depend on the order in which they are looked at.",
+    "backwards: - local = any((getattr(module, f'_{kind}') for kind in kinds)) "
+    "+ local = any((getattr(module, f'_{kind}') for kind in list(kinds)[::-1]))",
+    "backwards: - for_all = any((getattr(torch_module, f'_global_{kind}') for kind in kinds)) "
+    "+ for_all = any((getattr(torch_module, f'_global_{kind}') for kind in list(kinds)[::-1]))",
+    "part of the loop: - for kind in ('forward', 'forward_pre', 'backward', 'backward_pre'): "
+    "+ for kind in list(('forward', 'forward_pre', 'backward', 'backward_pre'))[::-1]:",
+)
+takes_fast_path.equivalent(
+    "The sum is a plain number: it can be added anew, and counted down it is 0 for the same modules as counted up.",
+    "not in place: - count += len(vars(module)[f'_{kind}_hooks']) + len(vars(torch_module)[f'_global_{kind}_hooks']) "
+    "+ count = count + (len(vars(module)[f'_{kind}_hooks']) + len(vars(torch_module)[f'_global_{kind}_hooks']))",
+    "compute otherwise: - count += len(vars(module)[f'_{kind}_hooks']) "
+    "+ len(vars(torch_module)[f'_global_{kind}_hooks']) + count -= len(vars(module)[f'_{kind}_hooks']) "
+    "+ len(vars(torch_module)[f'_global_{kind}_hooks'])",
+)
+
+
 @exercise(
     lesson=4,
     points=1,
@@ -274,44 +311,45 @@ def _(rng):
     def say(log, word):
         return lambda *_: log.append(word)
 
-    for kind in (rng.choice(KINDS[:2]), rng.choice(KINDS[2:])):
-        module, log = nn.Identity(), []
-        key = rng.integer(1, 50)
-        own, for_all = getattr(module, f"_{kind}"), global_table(kind)
+    for number, kind in enumerate(KINDS):
+        module, log, key = nn.Sequential(nn.Identity()), [], rng.integer(1, 50)
 
         def run_all(hooks, log=log):
             for hook in hooks.values():
                 hook()
             return {"the order in which they run": list(log)}
 
-        with in_tables(
-            (own, key, say(log, "its own, registered first")),
-            (for_all, key + 1, say(log, "global, registered second")),
-            (own, key + 2, say(log, "its own, registered third")),
-            (for_all, key + 3, say(log, "global, registered fourth")),
+        with in_tables(  # a hook registered with `prepend=True` stands before one with a smaller key
+            (module, kind, key + 2, say(log, "its own, first in its table")),
+            (None, kind, key + 3, say(log, "global, first in its table")),
+            (module, kind, key, say(log, "its own, second in its table")),
+            (None, kind, key + 1, say(log, "global, second in its table")),
+            (module, KINDS[number - 1], key + 4, say(log, "its own, of another kind")),
+            (None, KINDS[number - 2], key + 5, say(log, "global, of another kind")),
+            (module[0], kind, key + 6, say(log, "of its child")),
         ):
-            yield Case({"module": module, "kind": kind}, run_all, shown=f'kind = "{kind}" and four hooks')
-    kind, module, log = rng.choice(KINDS), nn.Identity(), []
-    own = getattr(module, f"_{kind}")
+            yield Case({"module": module, "kind": kind}, run_all, shown=f'kind = "{kind}" and hooks in many tables')
 
-    def remove_itself():
-        log.append("once")
-        del own[7]
+    for owner in ("module", "all modules"):
+        kind, module, log = rng.choice(KINDS), nn.Identity(), []
+        own = owner == "module"
+        table = getattr(module, f"_{kind}") if own else global_table(kind)
 
-    def run_removing(hooks):
-        for hook in hooks.values():
-            hook()
-        return {"the order in which they run": list(log), "how many stay in the module's table": len(own)}
+        def remove_itself(table=table, log=log):
+            log.append("once")
+            del table[7]
 
-    with in_tables((own, 7, remove_itself), (own, 8, say(log, "next"))):
-        yield Case({"module": module, "kind": kind}, run_removing, shown="a hook that removes itself when it runs")
+        def run_removing(hooks, table=table, log=log, owner=owner):
+            for hook in hooks.values():
+                hook()
+            hooks.clear()
+            stays = f"how many stay in the table of {owner}, after yours was emptied"
+            return {"the order in which they run": list(log), stays: len(table)}
 
-    def change_it(hooks):
-        hooks.clear()
-        return {"how many stay in the module's table after yours was emptied": len(own)}
-
-    with in_tables((own, 9, do_nothing)):
-        yield Case({"module": module, "kind": kind}, change_it, shown="a caller that empties your dict")
+        place = module if own else None
+        with in_tables((place, kind, 7, remove_itself), (place, kind, 8, say(log, "next"))):
+            words = f"a hook of {owner} that removes itself when it runs, and a caller who empties your dict"
+            yield Case({"module": module, "kind": kind}, run_removing, shown=words)
 
 
 @hooks_in_order.accept
@@ -390,27 +428,33 @@ def run_pre_hooks(module, hooks, args):
 
 @run_pre_hooks.cases
 def _(rng):
-    module, x, y = nn.Identity(), rng.mixed(2), rng.mixed(2)
+    module, x, y = nn.Identity(), rng.quarters(2), rng.quarters(2)
     log = []
+    module.register_forward_pre_hook(lambda *_: log.append("a hook of the module, which is not in `hooks`"))
 
-    def note(_, args):
+    def note(who, args):
+        if who is not module or not isinstance(args, tuple):
+            log.append("something else than (module, a tuple)")
         log.append([value.clone() if isinstance(value, torch.Tensor) else value for value in args])
 
-    def seen(_):
-        found = {"what the hooks saw": list(log)}
+    def seen(result):
+        found = {"what the hooks saw": list(log), "whether a tuple came back": isinstance(result, tuple)}
         log.clear()
         return found
 
-    hooks = {3: note, 4: lambda _, args: args[0] * 10, 5: note}
-    yield Case({"module": module, "hooks": hooks, "args": (x,)}, seen, shown="a hook that returns a tensor of two")
-    hooks = {1: lambda _, args: (args[1], args[0]), 2: note}
-    yield Case({"module": module, "hooks": hooks, "args": (x, y)}, seen, shown="a hook that swaps two arguments")
-    hooks = {6: note, 9: note}
-    yield Case({"module": module, "hooks": hooks, "args": (x, 7)}, seen, shown="two hooks that only look")
-    hooks = {8: lambda _, args: args[0] * 0, 9: note}
-    yield Case({"module": module, "hooks": hooks, "args": (rng.whole(1),)}, seen, shown="a hook that returns a zero")
-    hooks = {2: lambda _, args: [args[0], args[0]], 4: note}
-    yield Case({"module": module, "hooks": hooks, "args": (3,)}, seen, shown="a hook that returns a list")
+    def case(hooks, args, shown):
+        return Case({"module": module, "hooks": hooks, "args": args}, seen, shown=shown)
+
+    hooks = {9: note, 4: lambda _, args: args[0] * 10, 6: note, 5: lambda _, args: args[0] + 1, 3: note}
+    yield case(hooks, (x,), "two hooks that return a tensor of two")
+    yield case({1: lambda _, args: (args[1], args[0]), 2: note}, (x, y), "a hook that swaps two arguments")
+    yield case({9: note, 6: note}, (x, 7), "two hooks that only look")
+    hooks = {8: lambda _, args: args[0] * 0, 9: note, 2: lambda _, args: 0, 3: note, 4: lambda _, args: (), 5: note}
+    yield case(hooks, (rng.whole(1),), "hooks that return a tensor with a zero, the number 0 and an empty tuple")
+    hooks = {2: lambda _, args: [args[0], args[0]], 4: note, 1: lambda _, args: (None,), 3: note}
+    hooks |= {5: lambda _, args: "text", 6: note, 7: lambda _, args: {"a": 1}}
+    yield case(hooks, (3,), "hooks that return a list, a tuple with None in it, a string and a dict")
+    yield case({}, (x, y), "no hook")
 
 
 @run_pre_hooks.accept
@@ -494,6 +538,12 @@ def _(module, hooks, args):
     return new
 
 
+run_pre_hooks.equivalent(
+    "The arguments are a tuple already: those given are, and every result is made one.",
+    "no call: - return tuple(args) + return args",
+)
+
+
 @exercise(
     lesson=4,
     points=2,
@@ -520,33 +570,51 @@ def run_forward_hooks(module, hooks, args, output, started):
 
 @run_forward_hooks.cases
 def _(rng):
-    module, x = nn.Identity(), rng.mixed(2)
+    module, x, y = nn.Identity(), rng.quarters(2), rng.quarters(3)
     log = []
+    module.register_forward_hook(lambda *_: log.append("a hook of the module, which is not in `hooks`"))
 
-    def note(_, args, output):
+    def note(who, args, output):
+        if who is not module or not isinstance(args, tuple):
+            log.append("something else than (module, a tuple, the output)")
         log.append([list(args), output])
-
-    def fail(*_):
-        raise LookupError("the hook failed")
 
     def seen(_):
         found = {"what the hooks saw": list(log)}
         log.clear()
         return found
 
-    def case(hooks, output, shown):
-        given = {"module": module, "hooks": hooks, "args": (x,), "output": output, "started": set()}
+    def case(hooks, output, shown, *, started=(), args=(x, y)):
+        given = {"module": module, "hooks": hooks, "args": args, "output": output, "started": set(started)}
         return Case(given, seen, shown=shown)
 
     first = rng.integer(1, 9)
-    yield case({first: note, 20: lambda _, args, out: out * 10, 30: note}, x + 1, "a hook that multiplies by 10")
-    yield case({first: lambda _, args, out: (out, args[0]), 40: note}, x + 2, "a hook that returns a tuple")
-    yield case({11: lambda _, args, out: out * 0, 12: note}, rng.whole(1), "a hook that returns a zero")
+    hooks = {
+        30: note,
+        first: lambda _, args, out: out * 10,
+        20: note,
+        11: lambda _, args, out: out + args[1][0],
+        12: note,
+    }
+    yield case(hooks, x + 1, "two hooks that return a new output")
+    hooks = {first: lambda _, args, out: (out, args[0]), 40: note}
+    yield case(hooks, x + 2, "a hook that returns a tuple, and one that stands in `started` already", started=(40, 99))
+    hooks = {11: lambda _, args, out: out * 0, 12: note, 10: lambda *_: False, 9: note, 8: lambda *_: (), 7: note}
+    yield case(hooks, rng.whole(1), "hooks that return a tensor with a zero, False and an empty tuple")
     started = set()
-    look = {key: lambda *_, key=key: log.append([f"hook {key}", sorted(started)]) for key in (11, 12, 13)}
+    look = {key: lambda *_, key=key: log.append([f"hook {key}", sorted(started)]) for key in (13, 11, 12)}
     given = {"module": module, "hooks": look, "args": (x,), "output": x, "started": started}
     yield Case(given, seen, shown="three hooks that look into `started`")
-    yield case({first: note, 20: fail, 30: note}, x, "three hooks, of which the second raises")
+
+    def fail(*_):
+        raise LookupError("the hook failed")
+
+    def leave_word(_, args, output):
+        args[1].append("a hook ran")
+
+    hooks = {first: leave_word, 20: fail, 15: leave_word}
+    yield case(hooks, x, "three hooks, of which the second raises", args=(x, []))
+    yield case({}, x, "no hook")
 
 
 @run_forward_hooks.accept
@@ -645,8 +713,8 @@ def run_always_called(module, hooks, started, args, output):
 
     `hooks` holds the forward hooks registered with `always_call=True`, `started`
     the keys of those that ran already. A hook is called with `(module, args,
-    output)`. What it raises becomes a warning; what it returns is not used. Return
-    nothing.
+    output)`. What it raises becomes a warning of its own (`warnings.warn`) that
+    contains its message; what it returns is not used. Return nothing.
     """
     for key, hook in hooks.items():
         if key not in started:
@@ -658,37 +726,67 @@ def run_always_called(module, hooks, started, args, output):
 
 @run_always_called.cases
 def _(rng):
-    module, x, log = nn.Identity(), rng.mixed(2), []
+    module, x, y, log, heard = nn.Identity(), rng.quarters(2), rng.quarters(1), [], []
+    module.register_forward_hook(lambda *_: log.append("a hook of the module, which is not in `hooks`"))
+
+    def listen():  # in the call every hook sees to it that each later warning is counted
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_, **__: heard.append(str(message))
 
     def note(word):
-        return lambda _, args, output: log.append([word, args[0], output])
+        def hook(who, args, output):
+            listen()
+            if who is not module or not isinstance(args, tuple):
+                log.append("something else than (module, a tuple, the output)")
+            log.append([word, list(args), output])
+            return "not used"
 
-    def fail(*_):
-        log.append("the hook that raises")
-        raise LookupError("the hook failed")
+        return hook
 
-    def seen(_):
-        found = {"what the hooks saw": list(log)}
-        log.clear()
-        return found
+    def fail(word):
+        def hook(*_):
+            listen()
+            log.append(f"the {word} hook, which raises")
+            raise LookupError(f"the {word} hook failed")
+
+        return hook
+
+    def quoted(text):
+        words = (word for word in ("first", "second", "third") if f"the {word} hook failed" in text)
+        return next(words, "nothing of what a hook raised")
 
     def case(hooks, started, output, shown):
-        given = {"module": module, "hooks": hooks, "started": started, "args": (x,), "output": output}
+        before = set(started)
+
+        def seen(_):
+            started.difference_update(set(hooks) - before)  # who notes the keys there as well does no harm
+            found = {"what the hooks saw": list(log), "of which hooks there is a warning": sorted(map(quoted, heard))}
+            log.clear()
+            heard.clear()
+            return found
+
+        given = {"module": module, "hooks": hooks, "started": started, "args": (x, y), "output": output}
         return Case(given, seen, shown=shown)
 
-    one, two, three = rng.integer(1, 9), rng.integer(10, 19), rng.integer(20, 29)
+    one, two, three = rng.integer(20, 29), rng.integer(1, 9), rng.integer(10, 19)
     yield case({one: note("first"), two: note("second")}, set(), None, "two hooks, none of which has started")
     hooks = {one: note("first"), two: note("second"), three: note("third")}
     yield case(hooks, {rng.choice([one, three]), 99}, x * 2, "three hooks, of which one has started, and an output")
-    yield case({one: fail, two: note("second")}, set(), None, "two hooks, of which the first raises")
+    yield case({one: fail("first"), two: note("second")}, set(), None, "two hooks, of which the first raises")
+    hooks = {one: fail("first"), three: fail("second"), two: note("third")}
+    yield case(hooks, {7_000}, y, "three hooks, of which two raise")
+    yield case({one: fail("first"), two: note("second")}, {one, two}, y, "two hooks, which have both started")
     yield case({}, {one}, None, "no hook")
 
 
 @run_always_called.accept
 def _(module, hooks, started, args, output):
     for key in [key for key in hooks if key not in started]:
-        with contextlib.suppress(Exception):
+        started.add(key)
+        try:
             hooks[key](module, args, output)
+        except Exception as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
 
 
 @run_always_called.accept
@@ -697,12 +795,19 @@ def _(module, hooks, started, args, output):
         try:
             hook(module, args, output)
         except Exception as error:
-            print("silenced:", error)
+            return error
 
+    waiting = [hook for key, hook in hooks.items() if key not in started]
+    for error in filter(None, map(run, waiting)):
+        warnings.warn(repr(error), stacklevel=2)
+
+
+@run_always_called.mistake("What a hook raises disappears without a word. Turn it into a warning: `warnings.warn`.")
+def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
-        if key in started:
-            continue
-        run(hook)
+        if key not in started:
+            with contextlib.suppress(Exception):
+                hook(module, args, output)
 
 
 @run_always_called.mistake("Hooks that ran already run once more. Skip those whose key is in `started`.")
@@ -739,16 +844,58 @@ def _(module, hooks, started, args, output):
 def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
         if key in started:
-            with contextlib.suppress(Exception):
+            try:
                 hook(module, args, output)
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
 
 
 @run_always_called.mistake("You give the hooks None as output. Hand on what there is: forward may have succeeded.")
 def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
         if key not in started:
-            with contextlib.suppress(Exception):
+            try:
                 hook(module, args, None)
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
+
+
+run_always_called.equivalent(
+    "A warning's place and kind are free: the task asks for its words only.",
+    "an argument less: - warnings.warn(f'a hook raised as well: {error}', stacklevel=2) "
+    "+ warnings.warn(f'a hook raised as well: {error}')",
+    "other constant: - warnings.warn(f'a hook raised as well: {error}', stacklevel=2) "
+    "+ warnings.warn(f'a hook raised as well: {error}', stacklevel=3)",
+    "other constant: - warnings.warn(f'a hook raised as well: {error}', stacklevel=2) "
+    "+ warnings.warn(f'a hook raised as well: {error}', stacklevel=1)",
+    "an argument less: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), RuntimeWarning)",
+    "an argument less: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), stacklevel=1)",
+    "other constant: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), RuntimeWarning, stacklevel=2)",
+    "other constant: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), RuntimeWarning, stacklevel=0)",
+    "an argument less: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(repr(error))",
+    "other constant: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(repr(error), stacklevel=3)",
+    "other constant: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(repr(error), stacklevel=1)",
+)
+run_always_called.equivalent(
+    "`warn` itself makes text of the exception that it gets.",
+    "no call: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(error, RuntimeWarning, stacklevel=1)",
+    "no call: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(error, stacklevel=2)",
+)
+run_always_called.equivalent(
+    "Nobody asks for the keys of these hooks in `started`: noting them is allowed, and so is not noting them.",
+    "a statement less: - started.add(key)",
+    "no add: - started.add(key) + started",
+)
+run_always_called.equivalent(
+    "The task asks for an order of the hooks, not of the warnings.",
+    "part of the loop: - for error in filter(None, map(run, waiting)): "
+    "+ for error in list(filter(None, map(run, waiting)))[::-1]:",
+)
 
 
 @exercise(

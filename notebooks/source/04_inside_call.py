@@ -612,8 +612,8 @@ def run_always_called(module, hooks, started, args, output):
 
     `hooks` holds the forward hooks registered with `always_call=True`, `started`
     the keys of those that ran already. A hook is called with `(module, args,
-    output)`. What it raises becomes a warning; what it returns is not used. Return
-    nothing.
+    output)`. What it raises becomes a warning of its own (`warnings.warn`) that
+    contains its message; what it returns is not used. Return nothing.
     """
     ...
 
