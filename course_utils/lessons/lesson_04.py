@@ -151,6 +151,17 @@ class Split(nn.Module):
         return x * 2, x * 3
 
 
+class Blend(nn.Module):
+    """x · weight · factor and x · y, in a tuple; the second goes through a child."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight, self.child = nn.Parameter(weight), nn.Identity()
+
+    def forward(self, x, factor, y):
+        return x * self.weight * factor, self.child(x * y)
+
+
 # --- exercises --------------------------------------------------------------------------------------------------------
 
 
@@ -936,7 +947,7 @@ def pass_through(look, *tensors):
 @pass_through.cases
 def _(rng):
     def case(answer_of_look, factors, shown):
-        leaves = [rng.leaf(2) for _ in factors]
+        leaves = [rng.quarters(*shape).requires_grad_() for _, shape in zip(factors, [(2,), (1, 3), ()], strict=False)]
         log = []
 
         def look(*seen):
@@ -946,28 +957,26 @@ def _(rng):
             return answer_of_look(seen[0])
 
         def backward(result):
-            calls_before = len(log)
-            loss = sum((tensor * factor).sum() for tensor, factor in zip(result, factors, strict=True))
-            loss.backward()
-            return {
-                "the number of calls of look before backward": calls_before,
-                "the number of calls of look": len(log),
-                "the gradients that look saw": list(log),
-            }
+            found = {"whether a tuple came back": isinstance(result, tuple), "the calls of look in forward": len(log)}
+            for number in ("first", "second"):
+                passed = sum((tensor * factor).sum() for tensor, factor in zip(result, factors, strict=True))
+                (passed + sum(7 * leaf.sum() for leaf in leaves)).backward(retain_graph=True)
+                found[f"the gradients that look saw in the {number} backward"] = list(log)
+                log.clear()
+                factors[-1] += 1
+            return found
 
         return Case({"look": look, **{f"t{i}": leaf for i, leaf in enumerate(leaves, 1)}}, backward, shown=shown)
 
     factors = [rng.integer(2, 9), rng.integer(2, 9)]
-    yield case(
-        lambda gradients: None, factors, f"two tensors, multiplied by {factors} afterwards, and a look that looks"
-    )
+    words = f"two tensors, multiplied by {factors[0]} and {factors[1]} afterwards, and a look that looks"
+    yield case(lambda gradients: None, factors, words)
     factor = rng.integer(2, 9)
     yield case(lambda gradients: (gradients[0] * 100,), [factor], "one tensor, and a look that returns 100 times it")
-    factors = [rng.integer(2, 9), rng.integer(2, 9), 1]
     yield case(
-        lambda gradients: (gradients[1], gradients[0], gradients[2] * 0),
-        factors,
-        "three tensors, and a look that swaps the first two gradients",
+        lambda gradients: (gradients[0].flip(0) * gradients[2], gradients[1] * gradients[0][0], gradients[2] * 0),
+        [torch.tensor([2.0, 3.0]), rng.integer(2, 9), rng.integer(2, 4)],
+        "three tensors, and a look that mixes their gradients",
     )
 
 
@@ -1082,6 +1091,25 @@ def _(look, *tensors):
     return Early.apply(*tensors)
 
 
+pass_through.equivalent(
+    "torch calls `forward` and `backward` on the class, where a plain function does what a static method does.",
+    "no decorator: - @staticmethod",
+)
+pass_through.equivalent(
+    "torch makes a view of an input that a node's `forward` returns, and puts the node behind it.",
+    "no view_as: - return tuple((tensor.view_as(tensor) for tensor in tensors)) "
+    "+ return tuple((tensor for tensor in tensors))",
+    "no clone: - return tuple((tensor.clone() for tensor in tensors)) + return tuple((tensor for tensor in tensors))",
+    "mixed up: - return tuple((tensor.clone() for tensor in tensors)) "
+    "+ return tuple((tensor.detach() for tensor in tensors))",
+)
+pass_through.equivalent(
+    "All outputs come from the same node.",
+    "other constant: - outputs[0].grad_fn.register_hook(lambda gradients, _: look(gradients)) "
+    "+ outputs[-1].grad_fn.register_hook(lambda gradients, _: look(gradients))",
+)
+
+
 @exercise(
     lesson=4,
     points=2,
@@ -1099,8 +1127,9 @@ def forward_between_nodes(module, full_hooks, pre_hooks, args):
 
     In backward the full backward pre-hooks in `pre_hooks` get `(module,
     grad_output)`; then, when the gradients of the inputs are known, the full
-    backward hooks in `full_hooks` get `(module, grad_input, grad_output)`. What
-    they return counts, as in torch. No hook is registered on `module`.
+    backward hooks in `full_hooks` get `(module, grad_input, grad_output)`, where
+    both are tuples. What they return counts, as in torch. No hook is registered on
+    `module`.
     """
     hook = BackwardHook(module, full_hooks, pre_hooks)
     args = hook.setup_input_hook(args)
@@ -1115,38 +1144,53 @@ def _(rng):
     def case(module, args, full, pre, shown):
         log = []
 
-        def see_full(module, grad_input, grad_output):
-            log.append(["full", grads(grad_input), grads(grad_output)])
-            return full(grad_input)
+        def note(word, change=None):
+            def hook(who, *gradients):
+                if who is not module or not all(isinstance(each, tuple) for each in gradients):
+                    log.append("something else than (module, tuples of gradients)")
+                log.append([word, *map(grads, gradients)])
+                return change and change(gradients[0])
 
-        def see_pre(module, grad_output):
-            log.append(["pre", grads(grad_output)])
-            return pre(grad_output)
+            return hook
+
+        def tell(word):
+            return lambda *_: log.append(word)
 
         def backward(output):
             outputs = output if isinstance(output, tuple) else (output,)
             found = {"the output": [each.detach().clone() for each in outputs]}
-            sum((index + 1) * each.sum() for index, each in enumerate(outputs)).backward()
-            return found | {"what the hooks saw": log, "the gradient of the input": args[0].grad}
+            for number in ("first", "second"):
+                loss = sum((2 * index + len(number)) * each.sum() for index, each in enumerate(outputs))
+                loss.backward(retain_graph=True)
+                found[f"what the hooks saw until the end of the {number} backward"] = list(log)
+            inputs = [each.grad for each in args if isinstance(each, torch.Tensor)]
+            return found | {"the gradients of the inputs": inputs}
 
-        given = {"module": module, "full_hooks": [see_full], "pre_hooks": [see_pre], "args": args}
-        return Case(given, backward, shown=shown)
+        module.register_forward_pre_hook(tell("a forward pre-hook on the module: `forward` runs none"))
+        module.register_forward_hook(tell("a forward hook on the module: `forward` runs none"))
+        for child in module.children():
+            child.register_forward_hook(tell("a forward hook on its child"))
+            child.register_full_backward_hook(tell("a full backward hook on its child"))
+        full = [note(f"full hook {number}", change) for number, change in enumerate(full, 1)]
+        pre = [note(f"pre-hook {number}", change) for number, change in enumerate(pre, 1)]
+        return Case({"module": module, "full_hooks": full, "pre_hooks": pre, "args": args}, backward, shown=shown)
 
-    def keep(gradients):
-        return None
+    def leaf():
+        return rng.quarters(2).requires_grad_()
 
-    module, x = Scaled(rng.mixed(2)), rng.leaf(2)
-    yield case(module, (x,), keep, keep, "x * weight and hooks that look")
+    yield case(Scaled(rng.quarters(2)), (leaf(),), [None], [None], "x * weight and hooks that look")
     factor = rng.integer(2, 5)
-    yield case(Scaled(rng.mixed(2)), (rng.leaf(2), factor), keep, keep, f"x * weight * {factor} and hooks that look")
-    yield case(
-        Scaled(rng.mixed(2)),
-        (rng.leaf(2),),
-        lambda gradients: (-gradients[0],),
-        lambda gradients: (gradients[0] * 10,),
-        "a pre-hook that returns 10 times the gradient, and a full hook that turns the sign round",
-    )
-    yield case(Split(), (rng.leaf(2),), keep, keep, "a module with two outputs")
+    blend, args = Blend(rng.quarters(2)), (leaf(), factor, leaf())
+    yield case(blend, args, [None, None], [None], f"two outputs, x * weight * {factor} and x * y, and hooks that look")
+    full = [lambda found: (-found[0], None, found[2] * 3), None, lambda found: (found[2], None, found[0] + 1), None]
+    pre = [lambda found: (found[0] * 10, found[1] + 1), None, lambda found: (found[1], found[0] * 2), None]
+    blend, args = Blend(rng.quarters(2)), (leaf(), factor, leaf())
+    yield case(blend, args, full, pre, "two outputs, and two hooks of each kind that return other gradients")
+    full, pre = [lambda found: (-found[0],)], [lambda found: (found[0] * 10,)]
+    words = "a pre-hook that returns 10 times the gradient, and a full hook that turns the sign round"
+    yield case(Scaled(rng.quarters(2)), (leaf(),), full, pre, words)
+    yield case(Split(), (leaf(),), full, [], "a module with two outputs, and a full hook that turns the sign round")
+    yield case(Scaled(rng.quarters(2)), (leaf(), factor), [], pre, "a pre-hook that returns 10 times the gradient")
 
 
 @forward_between_nodes.accept
@@ -1261,7 +1305,8 @@ class Handle:
 
     No two handles have the same `id`, whatever their tables. Removing twice is no
     error. The handle does not keep the table alive, and with a table that is gone,
-    `remove()` does nothing. `with handle:` removes it at the end of the block.
+    `remove()` does nothing. `with handle as h:` gives the handle itself as `h`, and
+    removes the hook at the end of the block; what the block raises goes on.
     """
 
     _ids = itertools.count()
@@ -1285,6 +1330,7 @@ class Handle:
 @Handle.cases
 def _(rng):
     names = [rng.choice(["look", "note", "store"]) for _ in range(3)]
+    taken = rng.integer(0, 1)
 
     def register_three(first):
         make, table = type(first), OrderedDict()
@@ -1292,49 +1338,71 @@ def _(rng):
         for name in names:
             handles.append(make(table))
             table[handles[-1].id] = name
-        taken = rng_choice
-        handles[taken].remove()
-        found = {"what is left after one remove()": list(table.values())}
+        returned = handles[taken].remove()
+        found = {"what remove() returned": returned, "what is left after one remove()": list(table.values())}
         handles[taken].remove()
         again = make(table)
         table[again.id] = "new"
-        return found | {"what is there after a second remove() and a new hook": list(table.values())}
+        found["what is there after a second remove() and a new hook"] = list(table.values())
+        for handle in handles:
+            handle.remove()
+        return found | {"what is left when all handles but the new one have removed": list(table.values())}
 
-    rng_choice = rng.integer(0, 1)
     yield Case({"table": OrderedDict()}, register_three, shown=f"the hooks {names}, of which one is removed")
 
-    def two_tables(first):
-        make = type(first)
-        tables = OrderedDict(), OrderedDict()
-        handles = [make(table) for table in tables]
-        return {"whether handles of two tables have two ids": handles[0].id != handles[1].id}
+    def many(first):
+        make, kept = type(first), OrderedDict()
+        together = [make(table) for table in (kept, OrderedDict(), kept)]
+        ids = [handle.id for handle in together]
+        del together
+        for _ in range(20):
+            handle = make(table := OrderedDict())
+            ids.append(handle.id)
+            table[handle.id] = "hook"
+            handle.remove()
+            del handle, table
+        return {"how many ids 23 handles have": len(set(ids))}
 
-    yield Case({"table": OrderedDict()}, two_tables, shown="two tables")
+    yield Case({"table": OrderedDict()}, many, shown="23 handles, of which most are gone before the next is made")
 
-    def as_context(first):
-        make, table = type(first), OrderedDict()
-        table[-1] = "from before"
-        caught = "nothing"
-        try:
-            with make(table) as handle:
-                inside = isinstance(handle, make)
-                table[getattr(handle, "id", -2)] = "inside"
-                raise LookupError("the block failed")
-        except LookupError:
-            caught = "LookupError"
-        return {
-            "whether `with … as handle` gives the handle": inside,
-            "what came out of a block that raises": caught,
-            "what is left after the block": list(table.values()),
-        }
+    def as_context(fails):
+        def run(first):
+            make, table = type(first), OrderedDict()
+            table["other"] = "from before"
+            error, caught = LookupError("the block failed"), "nothing"
+            try:
+                with (same := make(table)) as handle:
+                    found = {"whether `with handle as h` gives the handle": handle is same}
+                    table[same.id] = "inside"
+                    found["what is there inside the block"] = list(table.values())
+                    if fails:
+                        raise error
+                    same.remove()
+            except LookupError as raised:
+                caught = "what the block raised" if raised is error else "another LookupError"
+            after = {"what came out of the block": caught, "what is left after the block": list(table.values())}
+            return found | after
 
-    yield Case({"table": OrderedDict()}, as_context, shown="a `with` block that raises")
+        words = "raises" if fails else "removes the hook itself"
+        return Case({"table": OrderedDict()}, run, shown=f"a `with` block that {words}")
+
+    def after_a_block(first):
+        table = OrderedDict()
+        with type(first)(table) as handle:
+            table[handle.id] = "hook"
+        return {"what is left after the block": list(table.values())}
+
+    yield as_context(fails=True)
+    yield as_context(fails=False)
+    yield Case({"table": OrderedDict()}, after_a_block, shown="a `with` block that ends as usual")
 
     def table_goes(first):
         table = OrderedDict()
         handle, watch = type(first)(table), weakref.ref(table)
-        del table
-        found = {"whether the table lives on when only its handle is left": watch() is not None}
+        table[handle.id] = "hook"
+        with handle:
+            del table
+            found = {"whether the table lives on when only its handle is left": watch() is not None}
         handle.remove()
         return found
 
@@ -1454,6 +1522,20 @@ class _HandleSwallows(_Sound):
 class _HandleTrusts(_Sound):
     def remove(self):
         self.table().pop(self.id, None)
+
+
+Handle.equivalent(
+    "Any numbers will do that no other handle gets, from wherever they are counted, up or down.",
+    "not in place: - _HandleWithClassCounter.next_id += 1 "
+    "+ _HandleWithClassCounter.next_id = _HandleWithClassCounter.next_id + 1",
+    "compute otherwise: - _HandleWithClassCounter.next_id += 1 + _HandleWithClassCounter.next_id -= 1",
+    "other constant: - next_id = 0 + next_id = 1",
+    "other constant: - next_id = 0 + next_id = -1",
+    "other constant: - _HandleWithClassCounter.next_id += 1 + _HandleWithClassCounter.next_id += 2",
+)
+Handle.equivalent(
+    "Nothing (None) is false as well: the exception of the block goes on.", "no return: - return False + False"
+)
 
 
 # --- the whole call ---------------------------------------------------------------------------------------------------
@@ -1577,20 +1659,26 @@ def _(rng):
     x = rng.leaf(2)
 
     def no_hooks(answer):
-        net = net_of(answer)
+        net, log = net_of(answer), []
+        forward = net.first.forward
+        net.first.forward = lambda *args: log.append(args[0] is x) or forward(*args)
         output = net(x)
-        return {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+        node = type(output.grad_fn).__name__
+        return {"the output": output, "the output's node in the graph": node, "whether forward got x itself": log}
 
     yield Case({}, no_hooks, shown="a net without hooks")
 
     def forward_hooks_only(answer):
-        net = net_of(answer)
+        net, log = net_of(answer), []
+        net.register_forward_pre_hook(lambda module, args: log.append(args[0] is x))
+        net.register_forward_hook(lambda module, args, output: log.append(args[0] is x))
         net.register_forward_hook(lambda module, args, output: output + 1)
         net.first.register_forward_pre_hook(lambda module, args: args[0] * 10)
         output = net(x)
-        return {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+        node = type(output.grad_fn).__name__
+        return {"the output": output, "the output's node in the graph": node, "whether the hooks got x itself": log}
 
-    yield Case({}, forward_hooks_only, shown="a forward hook that adds 1 and a pre-hook that multiplies by 10")
+    yield Case({}, forward_hooks_only, shown="forward hooks, one adds 1, and a pre-hook that multiplies by 10")
 
     kinds = ["forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook"]
 
@@ -1621,31 +1709,88 @@ def _(rng):
 
     yield Case({}, replaced, shown="a pre-hook and a forward hook that multiply, and a full backward hook")
 
-    def failing(who):
+    def one_kind(kind, where):
         def run(answer):
-            net, log, caught = net_of(answer), [], "nothing"
+            net, log = net_of(answer), []
+            leaf = x.detach().clone().requires_grad_()
+
+            def times_ten(module, *gradients):
+                log.append([each[0].clone() for each in gradients])
+                return tuple(each * 10 for each in gradients[0])
+
+            with contextlib.ExitStack() as stack:
+                if where == "global":
+                    stack.enter_context(global_hooks(**{kind: times_ten}))
+                else:
+                    getattr(net.first, f"register_{kind}")(times_ten)
+                output = net.first(leaf)
+                output.sum().backward()
+            return {"the output": output, "what the hook saw": log, "the gradient of the input": leaf.grad}
+
+        words = f"one {where} {kind.replace('_hook', '-hook' if 'pre' in kind else ' hook').replace('_', ' ')}"
+        return Case({}, run, shown=f"{words}, which multiplies by 10")
+
+    places = ["local", "global"]
+    first = rng.integer(0, 1)
+    for kind, where in zip(kinds[2:], (places[first], places[1 - first]), strict=True):
+        yield one_kind(kind, where)
+
+    def two_of_each(answer):
+        class Two(type(answer)):
+            def forward(self, a, b):
+                log.append("forward")
+                return a * 2, a * b
+
+        log, module = [], Two()
+        a, b = (leaf := x.detach().clone().requires_grad_()), leaf + 1
+        handle = module.register_full_backward_hook(lambda _, *seen: log.append([list(each) for each in seen]))
+        module.register_forward_hook(lambda _, args, output: log.append([list(args), list(output)]))
+        for _ in ("with the full backward hook", "without it"):
+            first, second = module(a, b)
+            (first + 3 * second).sum().backward(retain_graph=True)
+            handle.remove()
+        return {"what happened": log, "the gradient of the input": leaf.grad}
+
+    yield Case({}, two_of_each, shown="two inputs, two outputs and two calls; after the first, a hook is removed")
+
+    def failing(who, words):
+        def run(answer):
+            net, log, caught, failure = net_of(answer), [], "nothing", LookupError("this call fails")
 
             def fail(*_):
-                raise LookupError("this call fails")
+                raise failure
 
+            def note(word, result=None):
+                return lambda _, args, output: log.append([word, list(args), output]) or result
+
+            if who == "earlier hook":
+                net.first.register_forward_hook(fail)
             net.first.register_forward_hook(lambda *_: log.append("plain hook"))
-            net.first.register_forward_hook(lambda m, a, output: log.append(["always", output]), always_call=True)
+            net.first.register_forward_hook(note("always"), always_call=True)
             if who == "forward":
                 net.first.forward = fail
             elif who == "pre-hook":
                 net.first.register_forward_pre_hook(fail)
             elif who == "hook":
                 net.first.register_forward_hook(fail)
+            elif who == "always hook":
+                net.first.register_forward_hook(lambda *_: log.append("always, fails") or fail(), always_call=True)
+            net.first.register_forward_hook(note("always, last"), always_call=True)
+            net.register_forward_hook(note("always, on net"), always_call=True)
             try:
-                net.first(x)
+                net(x)
             except LookupError as error:
-                caught = str(error)
+                caught = str(error) if error is failure else "another exception of the same kind"
             return {"what came out of the call": caught, "the hooks that ran": log}
 
-        return Case({}, run, shown=f"a call in which {'no one' if who is None else 'the ' + who} fails")
+        return Case({}, run, shown=f"a call in which {words} fails")
 
-    for who in (None, "forward", "pre-hook", "hook"):
-        yield failing(who)
+    yield failing(None, "no one")
+    yield failing("forward", "the forward of a layer")
+    yield failing("pre-hook", "the pre-hook of a layer")
+    yield failing("hook", "a forward hook between two always-called ones")
+    yield failing("earlier hook", "a forward hook before the always-called ones")
+    yield failing("always hook", "an always-called hook between two others")
 
 
 def _under_its_name(answer: type) -> type:
