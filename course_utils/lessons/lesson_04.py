@@ -1289,6 +1289,41 @@ def _(module, full_hooks, pre_hooks, args):
     return module(*args)
 
 
+forward_between_nodes.equivalent(
+    "Each input has a place of its own, so it does not matter which of them comes first.",
+    "part of the loop: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True): + for place, tensor in list(zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True))[::-1]:",
+    "part of the loop: - for place, gradient in zip(places, gradients, strict=True): "
+    "+ for place, gradient in list(zip(places, gradients, strict=True))[::-1]:",
+    "backwards: - places = [place for place, value in enumerate(args) if isinstance(value, torch.Tensor)] "
+    "+ places = [place for place, value in list(enumerate(args))[::-1] if isinstance(value, torch.Tensor)]",
+)
+forward_between_nodes.equivalent(
+    "There are always as many places as tensors.",
+    "an argument less: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True): + for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places))):",
+    "an argument less: - for place, gradient in zip(places, gradients, strict=True): "
+    "+ for place, gradient in zip(places, gradients):",
+    "other constant: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True): + for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=False):",
+    "other constant: - for place, gradient in zip(places, gradients, strict=True): "
+    "+ for place, gradient in zip(places, gradients, strict=False):",
+)
+forward_between_nodes.equivalent(
+    "What comes back is taken apart at once: a generator does for that, and of one item the last is the first.",
+    "no call: - return tuple((found[place] for place in places)) + return (found[place] for place in places)",
+    "other constant: - return Gate.apply(on_outputs, output)[0] + return Gate.apply(on_outputs, output)[-1]",
+)
+forward_between_nodes.equivalent(
+    "torch calls `forward` and `backward` on the class, and makes a view of an input that `forward` returns.",
+    "no decorator: - @staticmethod",
+    "no view_as: - return tuple((tensor.view_as(tensor) for tensor in tensors)) "
+    "+ return tuple((tensor for tensor in tensors))",
+)
+
+
 @exercise(
     lesson=4,
     points=3,
@@ -1834,14 +1869,14 @@ class _MiniFinally(MiniSteps):
         if self.takes_fast_path():
             return self.forward(*args)
         full, pre = self.hooks_in_order("backward_hooks"), self.hooks_in_order("backward_pre_hooks")
-        nodes = BackwardHook(self, list(full.values()), list(pre.values()))
+        nodes, wanted = BackwardHook(self, list(full.values()), list(pre.values())), full or pre
         try:
             args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
-            if full or pre:
+            if wanted:
                 args = nodes.setup_input_hook(args)
             output = self.forward(*args)
             output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
-            if full or pre:
+            if wanted:
                 output = nodes.setup_output_hook(output)
         finally:
             self.run_always_called(self.always_called(), started, args, output)
@@ -2003,6 +2038,26 @@ class _MiniSuper(MiniSteps):
 class _MiniForwardOnly(_SoundCall):
     def nodes(self):
         return ()
+
+
+MiniModule.equivalent(
+    "Without hooks, every step on the long way leaves things as they are: the fast path saves time only.",
+    "never: - if self.takes_fast_path(): - return self.forward(*args)",
+)
+MiniModule.equivalent(
+    "`BackwardHook` only asks whether there are hooks and walks through them, and an empty view is false as well.",
+    "no call: - full = list(self.hooks_in_order('backward_hooks').values()) "
+    "+ full = self.hooks_in_order('backward_hooks').values()",
+    "no call: - pre = list(self.hooks_in_order('backward_pre_hooks').values()) "
+    "+ pre = self.hooks_in_order('backward_pre_hooks').values()",
+    "no call: - lists = [list(self.hooks_in_order(kind).values()) for kind in ('backward_hooks', "
+    "'backward_pre_hooks')] + lists = [self.hooks_in_order(kind).values() for kind in ('backward_hooks', "
+    "'backward_pre_hooks')]",
+    "no call: - nodes, wanted = (BackwardHook(self, list(full.values()), list(pre.values())), full or pre) "
+    "+ nodes, wanted = (BackwardHook(self, full.values(), list(pre.values())), full or pre)",
+    "no call: - nodes, wanted = (BackwardHook(self, list(full.values()), list(pre.values())), full or pre) "
+    "+ nodes, wanted = (BackwardHook(self, list(full.values()), pre.values()), full or pre)",
+)
 
 
 STEPS = (takes_fast_path, hooks_in_order, run_pre_hooks, run_forward_hooks, run_always_called)
