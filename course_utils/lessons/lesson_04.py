@@ -197,6 +197,7 @@ def _(rng):
         situation = situations.pop(rng.integer(0, len(situations) - 1))
         module = nn.Linear(1, 1)
         module.add_module("child", nn.Identity())
+        module.train(rng.choice((True, False)))
         where, _, kind = situation.rpartition(" ")
         entries = [(module, kind, 5, do_nothing)] * ("local" in where) + [(None, kind, 6, do_nothing)] * (
             "global" in where
@@ -458,7 +459,8 @@ def _(rng):
 
     hooks = {9: note, 4: lambda _, args: args[0] * 10, 6: note, 5: lambda _, args: args[0] + 1, 3: note}
     yield case(hooks, (x,), "two hooks that return a tensor of two")
-    yield case({1: lambda _, args: (args[1], args[0]), 2: note}, (x, y), "a hook that swaps two arguments")
+    hooks = {1: lambda _, args: (args[1], args[0]), 2: note, 3: lambda _, args: args[1] * 2, 4: note}
+    yield case(hooks, (x, y), "a hook that swaps two arguments, and one that returns a single one")
     yield case({9: note, 6: note}, (x, 7), "two hooks that only look")
     hooks = {8: lambda _, args: args[0] * 0, 9: note, 2: lambda _, args: 0, 3: note, 4: lambda _, args: (), 5: note}
     yield case(hooks, (rng.whole(1),), "hooks that return a tensor with a zero, the number 0 and an empty tuple")
@@ -1373,8 +1375,8 @@ def _(rng):
         for name in names:
             handles.append(make(table))
             table[handles[-1].id] = name
-        returned = handles[taken].remove()
-        found = {"what remove() returned": returned, "what is left after one remove()": list(table.values())}
+        handles[taken].remove()
+        found = {"what is left after one remove()": list(table.values())}
         handles[taken].remove()
         again = make(table)
         table[again.id] = "new"
@@ -1778,32 +1780,39 @@ def _(rng):
 
         log, module = [], Two()
         a, b = (leaf := x.detach().clone().requires_grad_()), leaf + 1
-        handle = module.register_full_backward_hook(lambda _, *seen: log.append([list(each) for each in seen]))
         module.register_forward_hook(lambda _, args, output: log.append([list(args), list(output)]))
-        for _ in ("with the full backward hook", "without it"):
-            first, second = module(a, b)
+        for word in ("first", "second"):
+
+            def look(_, *gradients, word=word):
+                log.append([f"the {word} full backward hook", *map(list, gradients)])
+
+            with module.register_full_backward_hook(look):
+                first, second = module(a, b)
             (first + 3 * second).sum().backward(retain_graph=True)
-            handle.remove()
         return {"what happened": log, "the gradient of the input": leaf.grad}
 
-    yield Case({}, two_of_each, shown="two inputs, two outputs and two calls; after the first, a hook is removed")
+    yield Case(
+        {}, two_of_each, shown="two inputs, two outputs and two calls, each with a full backward hook of its own"
+    )
 
     def failing(who, words):
         def run(answer):
             net, log, caught, failure = net_of(answer), [], "nothing", LookupError("this call fails")
 
             def fail(*_):
-                raise failure
+                if log.count("a call begins") == 2:
+                    raise failure
 
-            def note(word, result=None):
-                return lambda _, args, output: log.append([word, list(args), output]) or result
+            def note(word):
+                return lambda _, args, output: log.append([word, list(args), output])
 
             if who == "earlier hook":
                 net.first.register_forward_hook(fail)
             net.first.register_forward_hook(lambda *_: log.append("plain hook"))
             net.first.register_forward_hook(note("always"), always_call=True)
             if who == "forward":
-                net.first.forward = fail
+                forward = net.first.forward
+                net.first.forward = lambda *args: fail() or forward(*args)
             elif who == "pre-hook":
                 net.first.register_forward_pre_hook(fail)
             elif who == "hook":
@@ -1812,15 +1821,17 @@ def _(rng):
                 net.first.register_forward_hook(lambda *_: log.append("always, fails") or fail(), always_call=True)
             net.first.register_forward_hook(note("always, last"), always_call=True)
             net.register_forward_hook(note("always, on net"), always_call=True)
-            try:
-                net(x)
-            except LookupError as error:
-                caught = str(error) if error is failure else "another exception of the same kind"
-            return {"what came out of the call": caught, "the hooks that ran": log}
+            for _ in range(2):
+                log.append("a call begins")
+                try:
+                    with torch_module.register_module_forward_hook(note("always, global"), always_call=True):
+                        net(x)
+                except LookupError as error:
+                    caught = "what was raised in it" if error is failure else "another exception of the same kind"
+            return {"what came out of the second call": caught, "the hooks that ran": log}
 
-        return Case({}, run, shown=f"a call in which {words} fails")
+        return Case({}, run, shown=f"two calls; in the second one {words} fails")
 
-    yield failing(None, "no one")
     yield failing("forward", "the forward of a layer")
     yield failing("pre-hook", "the pre-hook of a layer")
     yield failing("hook", "a forward hook between two always-called ones")
