@@ -133,6 +133,30 @@ def do_nothing(*_: object) -> None:
     """A hook."""
 
 
+class Watch:
+    """What the hooks of a case saw, and what was wrong in the calls of the hooks."""
+
+    def __init__(self, module: nn.Module, register: str) -> None:
+        self.module, self.log, self.wrong = module, [], []
+        getattr(module, register)(lambda *_: self.wrong.append("a hook ran that is on the module, and not in `hooks`"))
+
+    def note(self, module: nn.Module, args: object, *rest: object) -> None:
+        """A hook that writes down what it gets."""
+        if module is not self.module:
+            self.wrong.append("the first argument was not the module")
+        if not isinstance(args, tuple):
+            self.wrong.append("the second argument was no tuple")
+        values = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
+        self.log.append([values, *rest] if rest else values)
+
+    def tell(self) -> dict[str, object]:
+        """What to compare; the next case begins with nothing."""
+        wrong, saw = "; ".join(dict.fromkeys(self.wrong)) or "nothing", list(self.log)
+        self.wrong.clear()
+        self.log.clear()
+        return {"what was wrong in the calls of the hooks": wrong, "what the hooks saw": saw}
+
+
 class Scaled(nn.Module):
     """x · weight · factor: two inputs, of which the second is a plain number."""
 
@@ -342,9 +366,9 @@ def _(rng):
         ):
             yield Case({"module": module, "kind": kind}, run_all, shown=f'kind = "{kind}" and hooks in many tables')
 
-    for owner in ("module", "all modules"):
+    for owner in ("the module", "all modules"):
         kind, module, log = rng.choice(KINDS), nn.Identity(), []
-        own = owner == "module"
+        own = owner == "the module"
         table = getattr(module, f"_{kind}") if own else global_table(kind)
 
         def remove_itself(table=table, log=log):
@@ -441,18 +465,11 @@ def run_pre_hooks(module, hooks, args):
 @run_pre_hooks.cases
 def _(rng):
     module, x, y = nn.Identity(), rng.quarters(2), rng.quarters(2)
-    log = []
-    module.register_forward_pre_hook(lambda *_: log.append("a hook of the module, which is not in `hooks`"))
-
-    def note(who, args):
-        if who is not module or not isinstance(args, tuple):
-            log.append("something else than (module, a tuple)")
-        log.append([value.clone() if isinstance(value, torch.Tensor) else value for value in args])
+    watch = Watch(module, "register_forward_pre_hook")
+    note = watch.note
 
     def seen(result):
-        found = {"what the hooks saw": list(log), "whether a tuple came back": isinstance(result, tuple)}
-        log.clear()
-        return found
+        return watch.tell() | {"whether a tuple came back": isinstance(result, tuple)}
 
     def case(hooks, args, shown):
         return Case({"module": module, "hooks": hooks, "args": args}, seen, shown=shown)
@@ -584,18 +601,11 @@ def run_forward_hooks(module, hooks, args, output, started):
 @run_forward_hooks.cases
 def _(rng):
     module, x, y = nn.Identity(), rng.quarters(2), rng.quarters(3)
-    log = []
-    module.register_forward_hook(lambda *_: log.append("a hook of the module, which is not in `hooks`"))
-
-    def note(who, args, output):
-        if who is not module or not isinstance(args, tuple):
-            log.append("something else than (module, a tuple, the output)")
-        log.append([list(args), output])
+    watch = Watch(module, "register_forward_hook")
+    note, log = watch.note, watch.log
 
     def seen(_):
-        found = {"what the hooks saw": list(log)}
-        log.clear()
-        return found
+        return watch.tell()
 
     def case(hooks, output, shown, *, started=(), args=(x, y)):
         given = {"module": module, "hooks": hooks, "args": args, "output": output, "started": set(started)}
@@ -739,19 +749,17 @@ def run_always_called(module, hooks, started, args, output):
 
 @run_always_called.cases
 def _(rng):
-    module, x, y, log, heard = nn.Identity(), rng.quarters(2), rng.quarters(1), [], []
-    module.register_forward_hook(lambda *_: log.append("a hook of the module, which is not in `hooks`"))
+    module, x, y, heard = nn.Identity(), rng.quarters(2), rng.quarters(1), []
+    watch = Watch(module, "register_forward_hook")
 
     def listen():  # in the call every hook sees to it that each later warning is counted
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, *_, **__: heard.append(str(message))
 
     def note(word):
-        def hook(who, args, output):
+        def hook(module, args, output):
             listen()
-            if who is not module or not isinstance(args, tuple):
-                log.append("something else than (module, a tuple, the output)")
-            log.append([word, list(args), output])
+            watch.note(module, args, output, f"the {word} hook")
             return "not used"
 
         return hook
@@ -759,22 +767,21 @@ def _(rng):
     def fail(word):
         def hook(*_):
             listen()
-            log.append(f"the {word} hook, which raises")
+            watch.log.append(f"the {word} hook, which raises")
             raise LookupError(f"the {word} hook failed")
 
         return hook
 
     def quoted(text):
-        words = (word for word in ("first", "second", "third") if f"the {word} hook failed" in text)
-        return next(words, "nothing of what a hook raised")
+        hooks = (f"the {word} hook" for word in ("first", "second", "third"))
+        return next((hook for hook in hooks if f"{hook} failed" in text), "something else")
 
     def case(hooks, started, output, shown):
         before = set(started)
 
         def seen(_):
             started.difference_update(set(hooks) - before)  # who notes the keys there as well does no harm
-            found = {"what the hooks saw": list(log), "of which hooks there is a warning": sorted(map(quoted, heard))}
-            log.clear()
+            found = watch.tell() | {"what the warnings tell of": ", ".join(sorted(map(quoted, heard))) or "nothing"}
             heard.clear()
             return found
 
@@ -1144,19 +1151,18 @@ def _(rng):
         return [None if value is None else value.clone() for value in values]
 
     def case(module, args, full, pre, shown):
-        log = []
+        log, of_child, wrong = [], [], []
 
         def note(word, change=None):
             def hook(who, *gradients):
-                if who is not module or not all(isinstance(each, tuple) for each in gradients):
-                    log.append("something else than (module, tuples of gradients)")
+                if who is not module:
+                    wrong.append("the first argument was not the module")
+                if not all(isinstance(each, tuple) for each in gradients):
+                    wrong.append("the gradients were no tuple")
                 log.append([word, *map(grads, gradients)])
                 return change and change(gradients[0])
 
             return hook
-
-        def tell(word):
-            return lambda *_: log.append(word)
 
         def backward(output):
             outputs = output if isinstance(output, tuple) else (output,)
@@ -1165,14 +1171,15 @@ def _(rng):
                 loss = sum((2 * index + len(number)) * each.sum() for index, each in enumerate(outputs))
                 loss.backward(retain_graph=True)
                 found[f"what the hooks saw until the end of the {number} backward"] = list(log)
-            inputs = [each.grad for each in args if isinstance(each, torch.Tensor)]
-            return found | {"the gradients of the inputs": inputs}
+            found["what was wrong in the calls of the hooks"] = "; ".join(dict.fromkeys(wrong)) or "nothing"
+            found["the gradients of the inputs"] = [each.grad for each in args if isinstance(each, torch.Tensor)]
+            return found | {"how often the hooks of its child ran": len(of_child)}
 
-        module.register_forward_pre_hook(tell("a forward pre-hook on the module: `forward` runs none"))
-        module.register_forward_hook(tell("a forward hook on the module: `forward` runs none"))
+        module.register_forward_pre_hook(lambda *_: wrong.append("a forward pre-hook ran that is on the module"))
+        module.register_forward_hook(lambda *_: wrong.append("a forward hook ran that is on the module"))
         for child in module.children():
-            child.register_forward_hook(tell("a forward hook on its child"))
-            child.register_full_backward_hook(tell("a full backward hook on its child"))
+            child.register_forward_hook(lambda *_: of_child.append("forward"))
+            child.register_full_backward_hook(lambda *_: of_child.append("backward"))
         full = [note(f"full hook {number}", change) for number, change in enumerate(full, 1)]
         pre = [note(f"pre-hook {number}", change) for number, change in enumerate(pre, 1)]
         return Case({"module": module, "full_hooks": full, "pre_hooks": pre, "args": args}, backward, shown=shown)
@@ -1424,7 +1431,7 @@ def _(rng):
         return Case({"table": OrderedDict()}, run, shown=f"a `with` block that {words}")
 
     def after_a_block(first):
-        table = OrderedDict()
+        table = OrderedDict(other="from before")
         with type(first)(table) as handle:
             table[handle.id] = "hook"
         return {"what is left after the block": list(table.values())}
@@ -1798,17 +1805,18 @@ def _(rng):
     def failing(who, words):
         def run(answer):
             net, log, caught, failure = net_of(answer), [], "nothing", LookupError("this call fails")
+            found = {}
 
             def fail(*_):
-                if log.count("a call begins") == 2:
+                if found:  # in the second call
                     raise failure
 
             def note(word):
-                return lambda _, args, output: log.append([word, list(args), output])
+                return lambda _, args, output: log.append((word, list(args), output))
 
             if who == "earlier hook":
                 net.first.register_forward_hook(fail)
-            net.first.register_forward_hook(lambda *_: log.append("plain hook"))
+            net.first.register_forward_hook(lambda *_: log.append(("plain", [], None)))
             net.first.register_forward_hook(note("always"), always_call=True)
             if who == "forward":
                 forward = net.first.forward
@@ -1818,17 +1826,21 @@ def _(rng):
             elif who == "hook":
                 net.first.register_forward_hook(fail)
             elif who == "always hook":
-                net.first.register_forward_hook(lambda *_: log.append("always, fails") or fail(), always_call=True)
-            net.first.register_forward_hook(note("always, last"), always_call=True)
-            net.register_forward_hook(note("always, on net"), always_call=True)
-            for _ in range(2):
-                log.append("a call begins")
+                net.first.register_forward_hook(
+                    lambda *given: note("always that fails")(*given) or fail(), always_call=True
+                )
+            net.first.register_forward_hook(note("last always"), always_call=True)
+            net.register_forward_hook(note("always of net"), always_call=True)
+            for call in ("the first call", "the second call"):
                 try:
-                    with torch_module.register_module_forward_hook(note("always, global"), always_call=True):
+                    with torch_module.register_module_forward_hook(note("global always"), always_call=True):
                         net(x)
                 except LookupError as error:
                     caught = "what was raised in it" if error is failure else "another exception of the same kind"
-            return {"what came out of the second call": caught, "the hooks that ran": log}
+                found[f"the hooks that ran in {call}"] = ", ".join(word for word, *_ in log)
+                found[f"the arguments and the output that they got in {call}"] = [given for _, *given in log]
+                log.clear()
+            return {"what came out of the second call": caught} | found
 
         return Case({}, run, shown=f"two calls; in the second one {words} fails")
 
