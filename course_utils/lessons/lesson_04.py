@@ -955,6 +955,8 @@ def pass_through(look, *tensors):
 
 @pass_through.cases
 def _(rng):
+    earlier = []
+
     def case(answer_of_look, factors, shown):
         leaves = [rng.quarters(*shape).requires_grad_() for _, shape in zip(factors, [(2,), (1, 3), ()], strict=False)]
         log = []
@@ -973,18 +975,22 @@ def _(rng):
                 found[f"the gradients that look saw in the {number} backward"] = list(log)
                 log.clear()
                 factors[-1] += 1
+            for tensors, look_of_theirs in earlier:
+                sum(tensor.sum() for tensor in tensors).backward()
+                found["the number of calls when the tensors of the case before have a backward"] = len(look_of_theirs)
+            earlier[:] = [(result, log)]
             return found
 
         return Case({"look": look, **{f"t{i}": leaf for i, leaf in enumerate(leaves, 1)}}, backward, shown=shown)
 
-    factors = [rng.integer(2, 9), rng.integer(2, 9)]
+    factors = [-rng.integer(2, 9), rng.integer(2, 9)]
     words = f"two tensors, multiplied by {factors[0]} and {factors[1]} afterwards, and a look that looks"
     yield case(lambda gradients: None, factors, words)
     factor = rng.integer(2, 9)
     yield case(lambda gradients: (gradients[0] * 100,), [factor], "one tensor, and a look that returns 100 times it")
     yield case(
         lambda gradients: (gradients[0].flip(0) * gradients[2], gradients[1] * gradients[0][0], gradients[2] * 0),
-        [torch.tensor([2.0, 3.0]), rng.integer(2, 9), rng.integer(2, 4)],
+        [torch.tensor([2.0, -3.0]), -rng.integer(2, 9), rng.integer(2, 4)],
         "three tensors, and a look that mixes their gradients",
     )
 
@@ -1387,6 +1393,7 @@ def _(rng):
         handles[taken].remove()
         again = make(table)
         table[again.id] = "new"
+        del again  # who forgets the handle keeps the hook
         found["what is there after a second remove() and a new hook"] = list(table.values())
         for handle in handles:
             handle.remove()
@@ -1414,10 +1421,11 @@ def _(rng):
             make, table = type(first), OrderedDict()
             table["other"] = "from before"
             error, caught = LookupError("the block failed"), "nothing"
+            same = make(table)
+            table[same.id] = "its hook"
             try:
-                with (same := make(table)) as handle:
+                with same as handle:
                     found = {"whether `with handle as h` gives the handle": handle is same}
-                    table[same.id] = "inside"
                     found["what is there inside the block"] = list(table.values())
                     if fails:
                         raise error
@@ -1708,21 +1716,31 @@ def _(rng):
         net.first.forward = lambda *args: log.append(args[0] is x) or forward(*args)
         output = net(x)
         node = type(output.grad_fn).__name__
-        return {"the output": output, "the output's node in the graph": node, "whether forward got x itself": log}
+        found = {"the output": output, "the output's node in the graph": node, "whether forward got x itself": log}
+        net.first.forward, raised = lambda *_: 1 / 0, "nothing"
+        try:
+            net(x)
+        except ZeroDivisionError:
+            raised = "the error"
+        return found | {"what is raised when forward divides by 0": raised}
 
     yield Case({}, no_hooks, shown="a net without hooks")
 
     def forward_hooks_only(answer):
-        net, log = net_of(answer), []
+        net, log, got = net_of(answer).eval(), [], []
         net.register_forward_pre_hook(lambda module, args: log.append(args[0] is x))
         net.register_forward_hook(lambda module, args, output: log.append(args[0] is x))
         net.register_forward_hook(lambda module, args, output: output + 1)
         net.first.register_forward_pre_hook(lambda module, args: args[0] * 10)
+        net.first.register_forward_hook(lambda module, args, output: got.append(args[0].detach()))
         output = net(x)
-        node = type(output.grad_fn).__name__
-        return {"the output": output, "the output's node in the graph": node, "whether the hooks got x itself": log}
+        found = {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+        with torch.no_grad():
+            found["the output without a graph"] = net(x)
+        return found | {"what the forward hook on a layer got": got, "whether the hooks on net got x itself": log}
 
-    yield Case({}, forward_hooks_only, shown="forward hooks, one adds 1, and a pre-hook that multiplies by 10")
+    words = "a net in eval mode, with forward hooks, of which one adds 1, and a pre-hook that multiplies by 10"
+    yield Case({}, forward_hooks_only, shown=words)
 
     kinds = ["forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook"]
 
@@ -1814,6 +1832,7 @@ def _(rng):
             def note(word):
                 return lambda _, args, output: log.append((word, list(args), output))
 
+            net.first.register_full_backward_hook(do_nothing)
             if who == "earlier hook":
                 net.first.register_forward_hook(fail)
             net.first.register_forward_hook(lambda *_: log.append(("plain", [], None)))
