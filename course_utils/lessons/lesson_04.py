@@ -104,14 +104,24 @@ WORDS = dict(
 
 
 @contextlib.contextmanager
-def in_tables(*entries: tuple[dict[int, Callable], int, Callable]) -> Iterator[None]:
-    """Put hooks into tables by hand while the block runs: their keys are then the same in every run."""
+def in_tables(*entries: tuple[nn.Module | None, str, int, Callable]) -> Iterator[None]:
+    """Put hooks into tables by hand while the block runs: their keys are then the same in every run.
+
+    An entry is a module (None for all modules), a kind, a key and a hook.
+    """
+    flag = torch_module._global_is_full_backward_hook
+    tables = [global_table(kind) if owner is None else getattr(owner, f"_{kind}") for owner, kind, *_ in entries]
     try:
-        for table, key, hook in entries:
+        for table, (owner, kind, key, hook) in zip(tables, entries, strict=True):
             table[key] = hook
+            if kind == "backward_hooks" and owner is None:
+                torch_module._global_is_full_backward_hook = True
+            elif kind == "backward_hooks":
+                owner._is_full_backward_hook = True
         yield
     finally:
-        for table, key, _ in entries:
+        torch_module._global_is_full_backward_hook = flag
+        for table, (_, _, key, _) in zip(tables, entries, strict=True):
             table.pop(key, None)
 
 
@@ -121,6 +131,30 @@ def global_table(kind: str) -> dict[int, Callable]:
 
 def do_nothing(*_: object) -> None:
     """A hook."""
+
+
+class Watch:
+    """What the hooks of a case saw, and what was wrong in the calls of the hooks."""
+
+    def __init__(self, module: nn.Module, register: str) -> None:
+        self.module, self.log, self.wrong = module, [], []
+        getattr(module, register)(lambda *_: self.wrong.append("a hook ran that is on the module, and not in `hooks`"))
+
+    def note(self, module: nn.Module, args: object, *rest: object) -> None:
+        """A hook that writes down what it gets."""
+        if module is not self.module:
+            self.wrong.append("the first argument was not the module")
+        if not isinstance(args, tuple):
+            self.wrong.append("the second argument was no tuple")
+        values = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
+        self.log.append([values, *rest] if rest else values)
+
+    def tell(self) -> dict[str, object]:
+        """What to compare; the next case begins with nothing."""
+        wrong, saw = "; ".join(dict.fromkeys(self.wrong)) or "nothing", list(self.log)
+        self.wrong.clear()
+        self.log.clear()
+        return {"what was wrong in the calls of the hooks": wrong, "what the hooks saw": saw}
 
 
 class Scaled(nn.Module):
@@ -139,6 +173,17 @@ class Split(nn.Module):
 
     def forward(self, x):
         return x * 2, x * 3
+
+
+class Blend(nn.Module):
+    """x · weight · factor and x · y, in a tuple; the second goes through a child."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight, self.child = nn.Parameter(weight), nn.Identity()
+
+    def forward(self, x, factor, y):
+        return x * self.weight * factor, self.child(x * y)
 
 
 # --- exercises --------------------------------------------------------------------------------------------------------
@@ -169,17 +214,26 @@ def takes_fast_path(module):
 @takes_fast_path.cases
 def _(rng):
     situations = ["no hook", "a hook on its child", "a hook on its weight", "a state-dict hook"]
+    situations += ["a full backward hook that was removed"]
     situations += [f"{where} {kind}" for kind in KINDS for where in ("a local", "a global")]
+    situations += [f"a local and a global {rng.choice(KINDS)}"]
     while situations:
         situation = situations.pop(rng.integer(0, len(situations) - 1))
         module = nn.Linear(1, 1)
         module.add_module("child", nn.Identity())
-        tables = {"a hook on its child": module.child._forward_hooks, "a state-dict hook": module._state_dict_hooks}
-        tables |= {f"a local {kind}": getattr(module, f"_{kind}") for kind in KINDS}
-        tables |= {f"a global {kind}": global_table(kind) for kind in KINDS}
-        if situation == "a hook on its weight":
+        module.train(rng.choice((True, False)))
+        where, _, kind = situation.rpartition(" ")
+        entries = [(module, kind, 5, do_nothing)] * ("local" in where) + [(None, kind, 6, do_nothing)] * (
+            "global" in where
+        )
+        if situation == "a hook on its child":
+            entries = [(module.child, kind, 7, do_nothing) for kind in KINDS]
+        elif situation == "a hook on its weight":
             module.weight.register_hook(do_nothing)
-        entries = [(tables[situation], 5, do_nothing)] if situation in tables else []
+        elif situation == "a state-dict hook":
+            module._state_dict_hooks[8] = do_nothing
+        elif situation == "a full backward hook that was removed":
+            module.register_full_backward_hook(do_nothing).remove()
         words = f"a module with {situation}"
         for kind, name in WORDS.items():
             words = words.replace(kind, name)
@@ -249,6 +303,25 @@ def _(module):
     return not any(getattr(module, f"_{kind}") or global_table(kind) for kind in ("forward_hooks", "backward_hooks"))
 
 
+takes_fast_path.equivalent(
+    "Whether any of eight tables holds a hook does not depend on the order in which they are looked at.",
+    "backwards: - local = any((getattr(module, f'_{kind}') for kind in kinds)) "
+    "+ local = any((getattr(module, f'_{kind}') for kind in list(kinds)[::-1]))",
+    "backwards: - for_all = any((getattr(torch_module, f'_global_{kind}') for kind in kinds)) "
+    "+ for_all = any((getattr(torch_module, f'_global_{kind}') for kind in list(kinds)[::-1]))",
+    "part of the loop: - for kind in ('forward', 'forward_pre', 'backward', 'backward_pre'): "
+    "+ for kind in list(('forward', 'forward_pre', 'backward', 'backward_pre'))[::-1]:",
+)
+takes_fast_path.equivalent(
+    "The sum is a plain number: it can be added anew, and counted down it is 0 for the same modules as counted up.",
+    "not in place: - count += len(vars(module)[f'_{kind}_hooks']) + len(vars(torch_module)[f'_global_{kind}_hooks']) "
+    "+ count = count + (len(vars(module)[f'_{kind}_hooks']) + len(vars(torch_module)[f'_global_{kind}_hooks']))",
+    "compute otherwise: - count += len(vars(module)[f'_{kind}_hooks']) "
+    "+ len(vars(torch_module)[f'_global_{kind}_hooks']) + count -= len(vars(module)[f'_{kind}_hooks']) "
+    "+ len(vars(torch_module)[f'_global_{kind}_hooks'])",
+)
+
+
 @exercise(
     lesson=4,
     points=1,
@@ -274,44 +347,45 @@ def _(rng):
     def say(log, word):
         return lambda *_: log.append(word)
 
-    for kind in (rng.choice(KINDS[:2]), rng.choice(KINDS[2:])):
-        module, log = nn.Identity(), []
-        key = rng.integer(1, 50)
-        own, for_all = getattr(module, f"_{kind}"), global_table(kind)
+    for number, kind in enumerate(KINDS):
+        module, log, key = nn.Sequential(nn.Identity()), [], rng.integer(1, 50)
 
         def run_all(hooks, log=log):
             for hook in hooks.values():
                 hook()
             return {"the order in which they run": list(log)}
 
-        with in_tables(
-            (own, key, say(log, "its own, registered first")),
-            (for_all, key + 1, say(log, "global, registered second")),
-            (own, key + 2, say(log, "its own, registered third")),
-            (for_all, key + 3, say(log, "global, registered fourth")),
+        with in_tables(  # a hook registered with `prepend=True` stands before one with a smaller key
+            (module, kind, key + 2, say(log, "its own, first in its table")),
+            (None, kind, key + 3, say(log, "global, first in its table")),
+            (module, kind, key, say(log, "its own, second in its table")),
+            (None, kind, key + 1, say(log, "global, second in its table")),
+            (module, KINDS[number - 1], key + 4, say(log, "its own, of another kind")),
+            (None, KINDS[number - 2], key + 5, say(log, "global, of another kind")),
+            (module[0], kind, key + 6, say(log, "of its child")),
         ):
-            yield Case({"module": module, "kind": kind}, run_all, shown=f'kind = "{kind}" and four hooks')
-    kind, module, log = rng.choice(KINDS), nn.Identity(), []
-    own = getattr(module, f"_{kind}")
+            yield Case({"module": module, "kind": kind}, run_all, shown=f'kind = "{kind}" and hooks in many tables')
 
-    def remove_itself():
-        log.append("once")
-        del own[7]
+    for owner in ("the module", "all modules"):
+        kind, module, log = rng.choice(KINDS), nn.Identity(), []
+        own = owner == "the module"
+        table = getattr(module, f"_{kind}") if own else global_table(kind)
 
-    def run_removing(hooks):
-        for hook in hooks.values():
-            hook()
-        return {"the order in which they run": list(log), "how many stay in the module's table": len(own)}
+        def remove_itself(table=table, log=log):
+            log.append("once")
+            del table[7]
 
-    with in_tables((own, 7, remove_itself), (own, 8, say(log, "next"))):
-        yield Case({"module": module, "kind": kind}, run_removing, shown="a hook that removes itself when it runs")
+        def run_removing(hooks, table=table, log=log, owner=owner):
+            for hook in hooks.values():
+                hook()
+            hooks.clear()
+            stays = f"how many stay in the table of {owner}, after yours was emptied"
+            return {"the order in which they run": list(log), stays: len(table)}
 
-    def change_it(hooks):
-        hooks.clear()
-        return {"how many stay in the module's table after yours was emptied": len(own)}
-
-    with in_tables((own, 9, do_nothing)):
-        yield Case({"module": module, "kind": kind}, change_it, shown="a caller that empties your dict")
+        place = module if own else None
+        with in_tables((place, kind, 7, remove_itself), (place, kind, 8, say(log, "next"))):
+            words = f"a hook of {owner} that removes itself when it runs, and a caller who empties your dict"
+            yield Case({"module": module, "kind": kind}, run_removing, shown=words)
 
 
 @hooks_in_order.accept
@@ -390,27 +464,27 @@ def run_pre_hooks(module, hooks, args):
 
 @run_pre_hooks.cases
 def _(rng):
-    module, x, y = nn.Identity(), rng.mixed(2), rng.mixed(2)
-    log = []
+    module, x, y = nn.Identity(), rng.quarters(2), rng.quarters(2)
+    watch = Watch(module, "register_forward_pre_hook")
+    note = watch.note
 
-    def note(_, args):
-        log.append([value.clone() if isinstance(value, torch.Tensor) else value for value in args])
+    def seen(result):
+        return watch.tell() | {"whether a tuple came back": isinstance(result, tuple)}
 
-    def seen(_):
-        found = {"what the hooks saw": list(log)}
-        log.clear()
-        return found
+    def case(hooks, args, shown):
+        return Case({"module": module, "hooks": hooks, "args": args}, seen, shown=shown)
 
-    hooks = {3: note, 4: lambda _, args: args[0] * 10, 5: note}
-    yield Case({"module": module, "hooks": hooks, "args": (x,)}, seen, shown="a hook that returns a tensor of two")
-    hooks = {1: lambda _, args: (args[1], args[0]), 2: note}
-    yield Case({"module": module, "hooks": hooks, "args": (x, y)}, seen, shown="a hook that swaps two arguments")
-    hooks = {6: note, 9: note}
-    yield Case({"module": module, "hooks": hooks, "args": (x, 7)}, seen, shown="two hooks that only look")
-    hooks = {8: lambda _, args: args[0] * 0, 9: note}
-    yield Case({"module": module, "hooks": hooks, "args": (rng.whole(1),)}, seen, shown="a hook that returns a zero")
-    hooks = {2: lambda _, args: [args[0], args[0]], 4: note}
-    yield Case({"module": module, "hooks": hooks, "args": (3,)}, seen, shown="a hook that returns a list")
+    hooks = {9: note, 4: lambda _, args: args[0] * 10, 6: note, 5: lambda _, args: args[0] + 1, 3: note}
+    yield case(hooks, (x,), "two hooks that return a tensor of two")
+    hooks = {1: lambda _, args: (args[1], args[0]), 2: note, 3: lambda _, args: args[1] * 2, 4: note}
+    yield case(hooks, (x, y), "a hook that swaps two arguments, and one that returns a single one")
+    yield case({9: note, 6: note}, (x, 7), "two hooks that only look")
+    hooks = {8: lambda _, args: args[0] * 0, 9: note, 2: lambda _, args: 0, 3: note, 4: lambda _, args: (), 5: note}
+    yield case(hooks, (rng.whole(1),), "hooks that return a tensor with a zero, the number 0 and an empty tuple")
+    hooks = {2: lambda _, args: [args[0], args[0]], 4: note, 1: lambda _, args: (None,), 3: note}
+    hooks |= {5: lambda _, args: "text", 6: note, 7: lambda _, args: {"a": 1}}
+    yield case(hooks, (3,), "hooks that return a list, a tuple with None in it, a string and a dict")
+    yield case({}, (x, y), "no hook")
 
 
 @run_pre_hooks.accept
@@ -494,6 +568,12 @@ def _(module, hooks, args):
     return new
 
 
+run_pre_hooks.equivalent(
+    "The arguments are a tuple already: those given are, and every result is made one.",
+    "no call: - return tuple(args) + return args",
+)
+
+
 @exercise(
     lesson=4,
     points=2,
@@ -520,33 +600,44 @@ def run_forward_hooks(module, hooks, args, output, started):
 
 @run_forward_hooks.cases
 def _(rng):
-    module, x = nn.Identity(), rng.mixed(2)
-    log = []
+    module, x, y = nn.Identity(), rng.quarters(2), rng.quarters(3)
+    watch = Watch(module, "register_forward_hook")
+    note, log = watch.note, watch.log
 
-    def note(_, args, output):
-        log.append([list(args), output])
+    def seen(_):
+        return watch.tell()
+
+    def case(hooks, output, shown, *, started=(), args=(x, y)):
+        given = {"module": module, "hooks": hooks, "args": args, "output": output, "started": set(started)}
+        return Case(given, seen, shown=shown)
+
+    first = rng.integer(1, 9)
+    hooks = {
+        30: note,
+        first: lambda _, args, out: out * 10,
+        20: note,
+        11: lambda _, args, out: out + args[1][0],
+        12: note,
+    }
+    yield case(hooks, x + 1, "two hooks that return a new output")
+    hooks = {first: lambda _, args, out: (out, args[0]), 40: note}
+    yield case(hooks, x + 2, "a hook that returns a tuple, and one that stands in `started` already", started=(40, 99))
+    hooks = {11: lambda _, args, out: out * 0, 12: note, 10: lambda *_: False, 9: note, 8: lambda *_: (), 7: note}
+    yield case(hooks, rng.whole(1), "hooks that return a tensor with a zero, False and an empty tuple")
+    started = set()
+    look = {key: lambda *_, key=key: log.append([f"hook {key}", sorted(started)]) for key in (13, 11, 12)}
+    given = {"module": module, "hooks": look, "args": (x,), "output": x, "started": started}
+    yield Case(given, seen, shown="three hooks that look into `started`")
 
     def fail(*_):
         raise LookupError("the hook failed")
 
-    def seen(_):
-        found = {"what the hooks saw": list(log)}
-        log.clear()
-        return found
+    def leave_word(_, args, output):
+        args[1].append("a hook ran")
 
-    def case(hooks, output, shown):
-        given = {"module": module, "hooks": hooks, "args": (x,), "output": output, "started": set()}
-        return Case(given, seen, shown=shown)
-
-    first = rng.integer(1, 9)
-    yield case({first: note, 20: lambda _, args, out: out * 10, 30: note}, x + 1, "a hook that multiplies by 10")
-    yield case({first: lambda _, args, out: (out, args[0]), 40: note}, x + 2, "a hook that returns a tuple")
-    yield case({11: lambda _, args, out: out * 0, 12: note}, rng.whole(1), "a hook that returns a zero")
-    started = set()
-    look = {key: lambda *_, key=key: log.append([f"hook {key}", sorted(started)]) for key in (11, 12, 13)}
-    given = {"module": module, "hooks": look, "args": (x,), "output": x, "started": started}
-    yield Case(given, seen, shown="three hooks that look into `started`")
-    yield case({first: note, 20: fail, 30: note}, x, "three hooks, of which the second raises")
+    hooks = {first: leave_word, 20: fail, 15: leave_word}
+    yield case(hooks, x, "three hooks, of which the second raises", args=(x, []))
+    yield case({}, x, "no hook")
 
 
 @run_forward_hooks.accept
@@ -645,8 +736,8 @@ def run_always_called(module, hooks, started, args, output):
 
     `hooks` holds the forward hooks registered with `always_call=True`, `started`
     the keys of those that ran already. A hook is called with `(module, args,
-    output)`. What it raises becomes a warning; what it returns is not used. Return
-    nothing.
+    output)`. What it raises becomes a warning of its own (`warnings.warn`) that
+    contains its message; what it returns is not used. Return nothing.
     """
     for key, hook in hooks.items():
         if key not in started:
@@ -658,37 +749,64 @@ def run_always_called(module, hooks, started, args, output):
 
 @run_always_called.cases
 def _(rng):
-    module, x, log = nn.Identity(), rng.mixed(2), []
+    module, x, y, heard = nn.Identity(), rng.quarters(2), rng.quarters(1), []
+    watch = Watch(module, "register_forward_hook")
+
+    def listen():  # in the call every hook sees to it that each later warning is counted
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_, **__: heard.append(str(message))
 
     def note(word):
-        return lambda _, args, output: log.append([word, args[0], output])
+        def hook(module, args, output):
+            listen()
+            watch.note(module, args, output, f"the {word} hook")
+            return "not used"
 
-    def fail(*_):
-        log.append("the hook that raises")
-        raise LookupError("the hook failed")
+        return hook
 
-    def seen(_):
-        found = {"what the hooks saw": list(log)}
-        log.clear()
-        return found
+    def fail(word):
+        def hook(*_):
+            listen()
+            watch.log.append(f"the {word} hook, which raises")
+            raise LookupError(f"the {word} hook failed")
+
+        return hook
+
+    def quoted(text):
+        hooks = (f"the {word} hook" for word in ("first", "second", "third"))
+        return next((hook for hook in hooks if f"{hook} failed" in text), "something else")
 
     def case(hooks, started, output, shown):
-        given = {"module": module, "hooks": hooks, "started": started, "args": (x,), "output": output}
+        before = set(started)
+
+        def seen(_):
+            started.difference_update(set(hooks) - before)  # who notes the keys there as well does no harm
+            found = watch.tell() | {"what the warnings tell of": ", ".join(sorted(map(quoted, heard))) or "nothing"}
+            heard.clear()
+            return found
+
+        given = {"module": module, "hooks": hooks, "started": started, "args": (x, y), "output": output}
         return Case(given, seen, shown=shown)
 
-    one, two, three = rng.integer(1, 9), rng.integer(10, 19), rng.integer(20, 29)
+    one, two, three = rng.integer(20, 29), rng.integer(1, 9), rng.integer(10, 19)
     yield case({one: note("first"), two: note("second")}, set(), None, "two hooks, none of which has started")
     hooks = {one: note("first"), two: note("second"), three: note("third")}
     yield case(hooks, {rng.choice([one, three]), 99}, x * 2, "three hooks, of which one has started, and an output")
-    yield case({one: fail, two: note("second")}, set(), None, "two hooks, of which the first raises")
+    yield case({one: fail("first"), two: note("second")}, set(), None, "two hooks, of which the first raises")
+    hooks = {one: fail("first"), three: fail("second"), two: note("third")}
+    yield case(hooks, {7_000}, y, "three hooks, of which two raise")
+    yield case({one: fail("first"), two: note("second")}, {one, two}, y, "two hooks, which have both started")
     yield case({}, {one}, None, "no hook")
 
 
 @run_always_called.accept
 def _(module, hooks, started, args, output):
     for key in [key for key in hooks if key not in started]:
-        with contextlib.suppress(Exception):
+        started.add(key)
+        try:
             hooks[key](module, args, output)
+        except Exception as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
 
 
 @run_always_called.accept
@@ -697,12 +815,19 @@ def _(module, hooks, started, args, output):
         try:
             hook(module, args, output)
         except Exception as error:
-            print("silenced:", error)
+            return error
 
+    waiting = [hook for key, hook in hooks.items() if key not in started]
+    for error in filter(None, map(run, waiting)):
+        warnings.warn(repr(error), stacklevel=2)
+
+
+@run_always_called.mistake("What a hook raises disappears without a word. Turn it into a warning: `warnings.warn`.")
+def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
-        if key in started:
-            continue
-        run(hook)
+        if key not in started:
+            with contextlib.suppress(Exception):
+                hook(module, args, output)
 
 
 @run_always_called.mistake("Hooks that ran already run once more. Skip those whose key is in `started`.")
@@ -739,16 +864,58 @@ def _(module, hooks, started, args, output):
 def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
         if key in started:
-            with contextlib.suppress(Exception):
+            try:
                 hook(module, args, output)
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
 
 
 @run_always_called.mistake("You give the hooks None as output. Hand on what there is: forward may have succeeded.")
 def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
         if key not in started:
-            with contextlib.suppress(Exception):
+            try:
                 hook(module, args, None)
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
+
+
+run_always_called.equivalent(
+    "A warning's place and kind are free: the task asks for its words only.",
+    "an argument less: - warnings.warn(f'a hook raised as well: {error}', stacklevel=2) "
+    "+ warnings.warn(f'a hook raised as well: {error}')",
+    "other constant: - warnings.warn(f'a hook raised as well: {error}', stacklevel=2) "
+    "+ warnings.warn(f'a hook raised as well: {error}', stacklevel=3)",
+    "other constant: - warnings.warn(f'a hook raised as well: {error}', stacklevel=2) "
+    "+ warnings.warn(f'a hook raised as well: {error}', stacklevel=1)",
+    "an argument less: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), RuntimeWarning)",
+    "an argument less: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), stacklevel=1)",
+    "other constant: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), RuntimeWarning, stacklevel=2)",
+    "other constant: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), RuntimeWarning, stacklevel=0)",
+    "an argument less: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(repr(error))",
+    "other constant: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(repr(error), stacklevel=3)",
+    "other constant: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(repr(error), stacklevel=1)",
+)
+run_always_called.equivalent(
+    "`warn` itself makes text of the exception that it gets.",
+    "no call: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(error, RuntimeWarning, stacklevel=1)",
+    "no call: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(error, stacklevel=2)",
+)
+run_always_called.equivalent(
+    "Nobody asks for the keys of these hooks in `started`: noting them is allowed, and so is not noting them.",
+    "a statement less: - started.add(key)",
+    "no add: - started.add(key) + started",
+)
+run_always_called.equivalent(
+    "The task asks for an order of the hooks, not of the warnings.",
+    "part of the loop: - for error in filter(None, map(run, waiting)): "
+    "+ for error in list(filter(None, map(run, waiting)))[::-1]:",
+)
 
 
 @exercise(
@@ -788,8 +955,10 @@ def pass_through(look, *tensors):
 
 @pass_through.cases
 def _(rng):
+    earlier = []
+
     def case(answer_of_look, factors, shown):
-        leaves = [rng.leaf(2) for _ in factors]
+        leaves = [rng.quarters(*shape).requires_grad_() for _, shape in zip(factors, [(2,), (1, 3), ()], strict=False)]
         log = []
 
         def look(*seen):
@@ -799,28 +968,30 @@ def _(rng):
             return answer_of_look(seen[0])
 
         def backward(result):
-            calls_before = len(log)
-            loss = sum((tensor * factor).sum() for tensor, factor in zip(result, factors, strict=True))
-            loss.backward()
-            return {
-                "the number of calls of look before backward": calls_before,
-                "the number of calls of look": len(log),
-                "the gradients that look saw": list(log),
-            }
+            found = {"whether a tuple came back": isinstance(result, tuple), "the calls of look in forward": len(log)}
+            for number in ("first", "second"):
+                passed = sum((tensor * factor).sum() for tensor, factor in zip(result, factors, strict=True))
+                (passed + sum(7 * leaf.sum() for leaf in leaves)).backward(retain_graph=True)
+                found[f"the gradients that look saw in the {number} backward"] = list(log)
+                log.clear()
+                factors[-1] += 1
+            for tensors, look_of_theirs in earlier:
+                sum(tensor.sum() for tensor in tensors).backward()
+                found["the number of calls when the tensors of the case before have a backward"] = len(look_of_theirs)
+            earlier[:] = [(result, log)]
+            return found
 
         return Case({"look": look, **{f"t{i}": leaf for i, leaf in enumerate(leaves, 1)}}, backward, shown=shown)
 
-    factors = [rng.integer(2, 9), rng.integer(2, 9)]
-    yield case(
-        lambda gradients: None, factors, f"two tensors, multiplied by {factors} afterwards, and a look that looks"
-    )
+    factors = [-rng.integer(2, 9), rng.integer(2, 9)]
+    words = f"two tensors, multiplied by {factors[0]} and {factors[1]} afterwards, and a look that looks"
+    yield case(lambda gradients: None, factors, words)
     factor = rng.integer(2, 9)
     yield case(lambda gradients: (gradients[0] * 100,), [factor], "one tensor, and a look that returns 100 times it")
-    factors = [rng.integer(2, 9), rng.integer(2, 9), 1]
     yield case(
-        lambda gradients: (gradients[1], gradients[0], gradients[2] * 0),
-        factors,
-        "three tensors, and a look that swaps the first two gradients",
+        lambda gradients: (gradients[0].flip(0) * gradients[2], gradients[1] * gradients[0][0], gradients[2] * 0),
+        [torch.tensor([2.0, -3.0]), -rng.integer(2, 9), rng.integer(2, 4)],
+        "three tensors, and a look that mixes their gradients",
     )
 
 
@@ -935,6 +1106,25 @@ def _(look, *tensors):
     return Early.apply(*tensors)
 
 
+pass_through.equivalent(
+    "torch calls `forward` and `backward` on the class, where a plain function does what a static method does.",
+    "no decorator: - @staticmethod",
+)
+pass_through.equivalent(
+    "torch makes a view of an input that a node's `forward` returns, and puts the node behind it.",
+    "no view_as: - return tuple((tensor.view_as(tensor) for tensor in tensors)) "
+    "+ return tuple((tensor for tensor in tensors))",
+    "no clone: - return tuple((tensor.clone() for tensor in tensors)) + return tuple((tensor for tensor in tensors))",
+    "mixed up: - return tuple((tensor.clone() for tensor in tensors)) "
+    "+ return tuple((tensor.detach() for tensor in tensors))",
+)
+pass_through.equivalent(
+    "All outputs come from the same node.",
+    "other constant: - outputs[0].grad_fn.register_hook(lambda gradients, _: look(gradients)) "
+    "+ outputs[-1].grad_fn.register_hook(lambda gradients, _: look(gradients))",
+)
+
+
 @exercise(
     lesson=4,
     points=2,
@@ -952,8 +1142,9 @@ def forward_between_nodes(module, full_hooks, pre_hooks, args):
 
     In backward the full backward pre-hooks in `pre_hooks` get `(module,
     grad_output)`; then, when the gradients of the inputs are known, the full
-    backward hooks in `full_hooks` get `(module, grad_input, grad_output)`. What
-    they return counts, as in torch. No hook is registered on `module`.
+    backward hooks in `full_hooks` get `(module, grad_input, grad_output)`, where
+    both are tuples. What they return counts, as in torch. No hook is registered on
+    `module`.
     """
     hook = BackwardHook(module, full_hooks, pre_hooks)
     args = hook.setup_input_hook(args)
@@ -966,40 +1157,55 @@ def _(rng):
         return [None if value is None else value.clone() for value in values]
 
     def case(module, args, full, pre, shown):
-        log = []
+        log, of_child, wrong = [], [], []
 
-        def see_full(module, grad_input, grad_output):
-            log.append(["full", grads(grad_input), grads(grad_output)])
-            return full(grad_input)
+        def note(word, change=None):
+            def hook(who, *gradients):
+                if who is not module:
+                    wrong.append("the first argument was not the module")
+                if not all(isinstance(each, tuple) for each in gradients):
+                    wrong.append("the gradients were no tuple")
+                log.append([word, *map(grads, gradients)])
+                return change and change(gradients[0])
 
-        def see_pre(module, grad_output):
-            log.append(["pre", grads(grad_output)])
-            return pre(grad_output)
+            return hook
 
         def backward(output):
             outputs = output if isinstance(output, tuple) else (output,)
             found = {"the output": [each.detach().clone() for each in outputs]}
-            sum((index + 1) * each.sum() for index, each in enumerate(outputs)).backward()
-            return found | {"what the hooks saw": log, "the gradient of the input": args[0].grad}
+            for number in ("first", "second"):
+                loss = sum((2 * index + len(number)) * each.sum() for index, each in enumerate(outputs))
+                loss.backward(retain_graph=True)
+                found[f"what the hooks saw until the end of the {number} backward"] = list(log)
+            found["what was wrong in the calls of the hooks"] = "; ".join(dict.fromkeys(wrong)) or "nothing"
+            found["the gradients of the inputs"] = [each.grad for each in args if isinstance(each, torch.Tensor)]
+            return found | {"how often the hooks of its child ran": len(of_child)}
 
-        given = {"module": module, "full_hooks": [see_full], "pre_hooks": [see_pre], "args": args}
-        return Case(given, backward, shown=shown)
+        module.register_forward_pre_hook(lambda *_: wrong.append("a forward pre-hook ran that is on the module"))
+        module.register_forward_hook(lambda *_: wrong.append("a forward hook ran that is on the module"))
+        for child in module.children():
+            child.register_forward_hook(lambda *_: of_child.append("forward"))
+            child.register_full_backward_hook(lambda *_: of_child.append("backward"))
+        full = [note(f"full hook {number}", change) for number, change in enumerate(full, 1)]
+        pre = [note(f"pre-hook {number}", change) for number, change in enumerate(pre, 1)]
+        return Case({"module": module, "full_hooks": full, "pre_hooks": pre, "args": args}, backward, shown=shown)
 
-    def keep(gradients):
-        return None
+    def leaf():
+        return rng.quarters(2).requires_grad_()
 
-    module, x = Scaled(rng.mixed(2)), rng.leaf(2)
-    yield case(module, (x,), keep, keep, "x * weight and hooks that look")
+    yield case(Scaled(rng.quarters(2)), (leaf(),), [None], [None], "x * weight and hooks that look")
     factor = rng.integer(2, 5)
-    yield case(Scaled(rng.mixed(2)), (rng.leaf(2), factor), keep, keep, f"x * weight * {factor} and hooks that look")
-    yield case(
-        Scaled(rng.mixed(2)),
-        (rng.leaf(2),),
-        lambda gradients: (-gradients[0],),
-        lambda gradients: (gradients[0] * 10,),
-        "a pre-hook that returns 10 times the gradient, and a full hook that turns the sign round",
-    )
-    yield case(Split(), (rng.leaf(2),), keep, keep, "a module with two outputs")
+    blend, args = Blend(rng.quarters(2)), (leaf(), factor, leaf())
+    yield case(blend, args, [None, None], [None], f"two outputs, x * weight * {factor} and x * y, and hooks that look")
+    full = [lambda found: (-found[0], None, found[2] * 3), None, lambda found: (found[2], None, found[0] + 1), None]
+    pre = [lambda found: (found[0] * 10, found[1] + 1), None, lambda found: (found[1], found[0] * 2), None]
+    blend, args = Blend(rng.quarters(2)), (leaf(), factor, leaf())
+    yield case(blend, args, full, pre, "two outputs, and two hooks of each kind that return other gradients")
+    full, pre = [lambda found: (-found[0],)], [lambda found: (found[0] * 10,)]
+    words = "a pre-hook that returns 10 times the gradient, and a full hook that turns the sign round"
+    yield case(Scaled(rng.quarters(2)), (leaf(),), full, pre, words)
+    yield case(Split(), (leaf(),), full, [], "a module with two outputs, and a full hook that turns the sign round")
+    yield case(Scaled(rng.quarters(2)), (leaf(), factor), [], pre, "a pre-hook that returns 10 times the gradient")
 
 
 @forward_between_nodes.accept
@@ -1098,6 +1304,41 @@ def _(module, full_hooks, pre_hooks, args):
     return module(*args)
 
 
+forward_between_nodes.equivalent(
+    "Each input has a place of its own, so it does not matter which of them comes first.",
+    "part of the loop: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True): + for place, tensor in list(zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True))[::-1]:",
+    "part of the loop: - for place, gradient in zip(places, gradients, strict=True): "
+    "+ for place, gradient in list(zip(places, gradients, strict=True))[::-1]:",
+    "backwards: - places = [place for place, value in enumerate(args) if isinstance(value, torch.Tensor)] "
+    "+ places = [place for place, value in list(enumerate(args))[::-1] if isinstance(value, torch.Tensor)]",
+)
+forward_between_nodes.equivalent(
+    "There are always as many places as tensors.",
+    "an argument less: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True): + for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places))):",
+    "an argument less: - for place, gradient in zip(places, gradients, strict=True): "
+    "+ for place, gradient in zip(places, gradients):",
+    "other constant: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True): + for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=False):",
+    "other constant: - for place, gradient in zip(places, gradients, strict=True): "
+    "+ for place, gradient in zip(places, gradients, strict=False):",
+)
+forward_between_nodes.equivalent(
+    "What comes back is taken apart at once: a generator does for that, and of one item the last is the first.",
+    "no call: - return tuple((found[place] for place in places)) + return (found[place] for place in places)",
+    "other constant: - return Gate.apply(on_outputs, output)[0] + return Gate.apply(on_outputs, output)[-1]",
+)
+forward_between_nodes.equivalent(
+    "torch calls `forward` and `backward` on the class, and makes a view of an input that `forward` returns.",
+    "no decorator: - @staticmethod",
+    "no view_as: - return tuple((tensor.view_as(tensor) for tensor in tensors)) "
+    "+ return tuple((tensor for tensor in tensors))",
+)
+
+
 @exercise(
     lesson=4,
     points=3,
@@ -1114,7 +1355,8 @@ class Handle:
 
     No two handles have the same `id`, whatever their tables. Removing twice is no
     error. The handle does not keep the table alive, and with a table that is gone,
-    `remove()` does nothing. `with handle:` removes it at the end of the block.
+    `remove()` does nothing. `with handle as h:` gives the handle itself as `h`, and
+    removes the hook at the end of the block; what the block raises goes on.
     """
 
     _ids = itertools.count()
@@ -1138,6 +1380,7 @@ class Handle:
 @Handle.cases
 def _(rng):
     names = [rng.choice(["look", "note", "store"]) for _ in range(3)]
+    taken = rng.integer(0, 1)
 
     def register_three(first):
         make, table = type(first), OrderedDict()
@@ -1145,49 +1388,73 @@ def _(rng):
         for name in names:
             handles.append(make(table))
             table[handles[-1].id] = name
-        taken = rng_choice
         handles[taken].remove()
         found = {"what is left after one remove()": list(table.values())}
         handles[taken].remove()
         again = make(table)
         table[again.id] = "new"
-        return found | {"what is there after a second remove() and a new hook": list(table.values())}
+        del again  # who forgets the handle keeps the hook
+        found["what is there after a second remove() and a new hook"] = list(table.values())
+        for handle in handles:
+            handle.remove()
+        return found | {"what is left when all handles but the new one have removed": list(table.values())}
 
-    rng_choice = rng.integer(0, 1)
     yield Case({"table": OrderedDict()}, register_three, shown=f"the hooks {names}, of which one is removed")
 
-    def two_tables(first):
-        make = type(first)
-        tables = OrderedDict(), OrderedDict()
-        handles = [make(table) for table in tables]
-        return {"whether handles of two tables have two ids": handles[0].id != handles[1].id}
+    def many(first):
+        make, kept = type(first), OrderedDict()
+        together = [make(table) for table in (kept, OrderedDict(), kept)]
+        ids = [handle.id for handle in together]
+        del together
+        for _ in range(20):
+            handle = make(table := OrderedDict())
+            ids.append(handle.id)
+            table[handle.id] = "hook"
+            handle.remove()
+            del handle, table
+        return {"how many ids 23 handles have": len(set(ids))}
 
-    yield Case({"table": OrderedDict()}, two_tables, shown="two tables")
+    yield Case({"table": OrderedDict()}, many, shown="23 handles, of which most are gone before the next is made")
 
-    def as_context(first):
-        make, table = type(first), OrderedDict()
-        table[-1] = "from before"
-        caught = "nothing"
-        try:
-            with make(table) as handle:
-                inside = isinstance(handle, make)
-                table[getattr(handle, "id", -2)] = "inside"
-                raise LookupError("the block failed")
-        except LookupError:
-            caught = "LookupError"
-        return {
-            "whether `with … as handle` gives the handle": inside,
-            "what came out of a block that raises": caught,
-            "what is left after the block": list(table.values()),
-        }
+    def as_context(fails):
+        def run(first):
+            make, table = type(first), OrderedDict()
+            table["other"] = "from before"
+            error, caught = LookupError("the block failed"), "nothing"
+            same = make(table)
+            table[same.id] = "its hook"
+            try:
+                with same as handle:
+                    found = {"whether `with handle as h` gives the handle": handle is same}
+                    found["what is there inside the block"] = list(table.values())
+                    if fails:
+                        raise error
+                    same.remove()
+            except LookupError as raised:
+                caught = "what the block raised" if raised is error else "another LookupError"
+            after = {"what came out of the block": caught, "what is left after the block": list(table.values())}
+            return found | after
 
-    yield Case({"table": OrderedDict()}, as_context, shown="a `with` block that raises")
+        words = "raises" if fails else "removes the hook itself"
+        return Case({"table": OrderedDict()}, run, shown=f"a `with` block that {words}")
+
+    def after_a_block(first):
+        table = OrderedDict(other="from before")
+        with type(first)(table) as handle:
+            table[handle.id] = "hook"
+        return {"what is left after the block": list(table.values())}
+
+    yield as_context(fails=True)
+    yield as_context(fails=False)
+    yield Case({"table": OrderedDict()}, after_a_block, shown="a `with` block that ends as usual")
 
     def table_goes(first):
         table = OrderedDict()
         handle, watch = type(first)(table), weakref.ref(table)
-        del table
-        found = {"whether the table lives on when only its handle is left": watch() is not None}
+        table[handle.id] = "hook"
+        with handle:
+            del table
+            found = {"whether the table lives on when only its handle is left": watch() is not None}
         handle.remove()
         return found
 
@@ -1307,6 +1574,20 @@ class _HandleSwallows(_Sound):
 class _HandleTrusts(_Sound):
     def remove(self):
         self.table().pop(self.id, None)
+
+
+Handle.equivalent(
+    "Any numbers will do that no other handle gets, from wherever they are counted, up or down.",
+    "not in place: - _HandleWithClassCounter.next_id += 1 "
+    "+ _HandleWithClassCounter.next_id = _HandleWithClassCounter.next_id + 1",
+    "compute otherwise: - _HandleWithClassCounter.next_id += 1 + _HandleWithClassCounter.next_id -= 1",
+    "other constant: - next_id = 0 + next_id = 1",
+    "other constant: - next_id = 0 + next_id = -1",
+    "other constant: - _HandleWithClassCounter.next_id += 1 + _HandleWithClassCounter.next_id += 2",
+)
+Handle.equivalent(
+    "Nothing (None) is false as well: the exception of the block goes on.", "no return: - return False + False"
+)
 
 
 # --- the whole call ---------------------------------------------------------------------------------------------------
@@ -1430,20 +1711,36 @@ def _(rng):
     x = rng.leaf(2)
 
     def no_hooks(answer):
-        net = net_of(answer)
+        net, log = net_of(answer), []
+        forward = net.first.forward
+        net.first.forward = lambda *args: log.append(args[0] is x) or forward(*args)
         output = net(x)
-        return {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+        node = type(output.grad_fn).__name__
+        found = {"the output": output, "the output's node in the graph": node, "whether forward got x itself": log}
+        net.first.forward, raised = lambda *_: 1 / 0, "nothing"
+        try:
+            net(x)
+        except ZeroDivisionError:
+            raised = "the error"
+        return found | {"what is raised when forward divides by 0": raised}
 
     yield Case({}, no_hooks, shown="a net without hooks")
 
     def forward_hooks_only(answer):
-        net = net_of(answer)
+        net, log, got = net_of(answer).eval(), [], []
+        net.register_forward_pre_hook(lambda module, args: log.append(args[0] is x))
+        net.register_forward_hook(lambda module, args, output: log.append(args[0] is x))
         net.register_forward_hook(lambda module, args, output: output + 1)
         net.first.register_forward_pre_hook(lambda module, args: args[0] * 10)
+        net.first.register_forward_hook(lambda module, args, output: got.append(args[0].detach()))
         output = net(x)
-        return {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+        found = {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+        with torch.no_grad():
+            found["the output without a graph"] = net(x)
+        return found | {"what the forward hook on a layer got": got, "whether the hooks on net got x itself": log}
 
-    yield Case({}, forward_hooks_only, shown="a forward hook that adds 1 and a pre-hook that multiplies by 10")
+    words = "a net in eval mode, with forward hooks, of which one adds 1, and a pre-hook that multiplies by 10"
+    yield Case({}, forward_hooks_only, shown=words)
 
     kinds = ["forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook"]
 
@@ -1474,31 +1771,103 @@ def _(rng):
 
     yield Case({}, replaced, shown="a pre-hook and a forward hook that multiply, and a full backward hook")
 
-    def failing(who):
+    def one_kind(kind, where):
         def run(answer):
-            net, log, caught = net_of(answer), [], "nothing"
+            net, log = net_of(answer), []
+            leaf = x.detach().clone().requires_grad_()
+
+            def times_ten(module, *gradients):
+                log.append([each[0].clone() for each in gradients])
+                return tuple(each * 10 for each in gradients[0])
+
+            with contextlib.ExitStack() as stack:
+                if where == "global":
+                    stack.enter_context(global_hooks(**{kind: times_ten}))
+                else:
+                    getattr(net.first, f"register_{kind}")(times_ten)
+                output = net.first(leaf)
+                output.sum().backward()
+            return {"the output": output, "what the hook saw": log, "the gradient of the input": leaf.grad}
+
+        words = f"one {where} {kind.replace('_hook', '-hook' if 'pre' in kind else ' hook').replace('_', ' ')}"
+        return Case({}, run, shown=f"{words}, which multiplies by 10")
+
+    places = ["local", "global"]
+    first = rng.integer(0, 1)
+    for kind, where in zip(kinds[2:], (places[first], places[1 - first]), strict=True):
+        yield one_kind(kind, where)
+
+    def two_of_each(answer):
+        class Two(type(answer)):
+            def forward(self, a, b):
+                log.append("forward")
+                return a * 2, a * b
+
+        log, module = [], Two()
+        a, b = (leaf := x.detach().clone().requires_grad_()), leaf + 1
+        module.register_forward_hook(lambda _, args, output: log.append([list(args), list(output)]))
+        for word in ("first", "second"):
+
+            def look(_, *gradients, word=word):
+                log.append([f"the {word} full backward hook", *map(list, gradients)])
+
+            with module.register_full_backward_hook(look):
+                first, second = module(a, b)
+            (first + 3 * second).sum().backward(retain_graph=True)
+        return {"what happened": log, "the gradient of the input": leaf.grad}
+
+    yield Case(
+        {}, two_of_each, shown="two inputs, two outputs and two calls, each with a full backward hook of its own"
+    )
+
+    def failing(who, words):
+        def run(answer):
+            net, log, caught, failure = net_of(answer), [], "nothing", LookupError("this call fails")
+            found = {}
 
             def fail(*_):
-                raise LookupError("this call fails")
+                if found:  # in the second call
+                    raise failure
 
-            net.first.register_forward_hook(lambda *_: log.append("plain hook"))
-            net.first.register_forward_hook(lambda m, a, output: log.append(["always", output]), always_call=True)
+            def note(word):
+                return lambda _, args, output: log.append((word, list(args), output))
+
+            net.first.register_full_backward_hook(do_nothing)
+            if who == "earlier hook":
+                net.first.register_forward_hook(fail)
+            net.first.register_forward_hook(lambda *_: log.append(("plain", [], None)))
+            net.first.register_forward_hook(note("always"), always_call=True)
             if who == "forward":
-                net.first.forward = fail
+                forward = net.first.forward
+                net.first.forward = lambda *args: fail() or forward(*args)
             elif who == "pre-hook":
                 net.first.register_forward_pre_hook(fail)
             elif who == "hook":
                 net.first.register_forward_hook(fail)
-            try:
-                net.first(x)
-            except LookupError as error:
-                caught = str(error)
-            return {"what came out of the call": caught, "the hooks that ran": log}
+            elif who == "always hook":
+                net.first.register_forward_hook(
+                    lambda *given: note("always that fails")(*given) or fail(), always_call=True
+                )
+            net.first.register_forward_hook(note("last always"), always_call=True)
+            net.register_forward_hook(note("always of net"), always_call=True)
+            for call in ("the first call", "the second call"):
+                try:
+                    with torch_module.register_module_forward_hook(note("global always"), always_call=True):
+                        net(x)
+                except LookupError as error:
+                    caught = "what was raised in it" if error is failure else "another exception of the same kind"
+                found[f"the hooks that ran in {call}"] = ", ".join(word for word, *_ in log)
+                found[f"the arguments and the output that they got in {call}"] = [given for _, *given in log]
+                log.clear()
+            return {"what came out of the second call": caught} | found
 
-        return Case({}, run, shown=f"a call in which {'no one' if who is None else 'the ' + who} fails")
+        return Case({}, run, shown=f"two calls; in the second one {words} fails")
 
-    for who in (None, "forward", "pre-hook", "hook"):
-        yield failing(who)
+    yield failing("forward", "the forward of a layer")
+    yield failing("pre-hook", "the pre-hook of a layer")
+    yield failing("hook", "a forward hook between two always-called ones")
+    yield failing("earlier hook", "a forward hook before the always-called ones")
+    yield failing("always hook", "an always-called hook between two others")
 
 
 def _under_its_name(answer: type) -> type:
@@ -1542,14 +1911,14 @@ class _MiniFinally(MiniSteps):
         if self.takes_fast_path():
             return self.forward(*args)
         full, pre = self.hooks_in_order("backward_hooks"), self.hooks_in_order("backward_pre_hooks")
-        nodes = BackwardHook(self, list(full.values()), list(pre.values()))
+        nodes, wanted = BackwardHook(self, list(full.values()), list(pre.values())), full or pre
         try:
             args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
-            if full or pre:
+            if wanted:
                 args = nodes.setup_input_hook(args)
             output = self.forward(*args)
             output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
-            if full or pre:
+            if wanted:
                 output = nodes.setup_output_hook(output)
         finally:
             self.run_always_called(self.always_called(), started, args, output)
@@ -1711,6 +2080,26 @@ class _MiniSuper(MiniSteps):
 class _MiniForwardOnly(_SoundCall):
     def nodes(self):
         return ()
+
+
+MiniModule.equivalent(
+    "Without hooks, every step on the long way leaves things as they are: the fast path saves time only.",
+    "never: - if self.takes_fast_path(): - return self.forward(*args)",
+)
+MiniModule.equivalent(
+    "`BackwardHook` only asks whether there are hooks and walks through them, and an empty view is false as well.",
+    "no call: - full = list(self.hooks_in_order('backward_hooks').values()) "
+    "+ full = self.hooks_in_order('backward_hooks').values()",
+    "no call: - pre = list(self.hooks_in_order('backward_pre_hooks').values()) "
+    "+ pre = self.hooks_in_order('backward_pre_hooks').values()",
+    "no call: - lists = [list(self.hooks_in_order(kind).values()) for kind in ('backward_hooks', "
+    "'backward_pre_hooks')] + lists = [self.hooks_in_order(kind).values() for kind in ('backward_hooks', "
+    "'backward_pre_hooks')]",
+    "no call: - nodes, wanted = (BackwardHook(self, list(full.values()), list(pre.values())), full or pre) "
+    "+ nodes, wanted = (BackwardHook(self, full.values(), list(pre.values())), full or pre)",
+    "no call: - nodes, wanted = (BackwardHook(self, list(full.values()), list(pre.values())), full or pre) "
+    "+ nodes, wanted = (BackwardHook(self, list(full.values()), pre.values()), full or pre)",
+)
 
 
 STEPS = (takes_fast_path, hooks_in_order, run_pre_hooks, run_forward_hooks, run_always_called)
