@@ -120,7 +120,7 @@ RAISED = case_of(1, raised=ERROR)
         (True, 1, "a bool; expected a whole number (int)"),
         ([1, 2], [1, 2, 3], "[1, 2]; expected [1, 2, 3]"),
         ([], (), None),
-        ([1], [], "a list of 1; expected a list of 0"),
+        ([1], [], "your function returned [1]; expected []"),
         ([[1], None], [[1], 2], "your function returned None (at [1]); expected 2"),
         ({"b": 2, "a": 1.0}, {"a": 1, "b": 2}, None),
         ({"a": 1}, {"b": 1}, "{'a': 1}; expected {'b': 1}"),

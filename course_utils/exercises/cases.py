@@ -42,33 +42,30 @@ class Case:
         """The tensors and modules among the arguments, those in lists, tuples and dicts too, by name: `modules[0]`."""
         return {name: value for given in self.given.items() for name, value in _look_into(*given)}
 
-    def put_in_use(self) -> None:
-        """Leave traces of earlier work: gradients, hooks of others, a frozen parameter, a part in another mode."""
-        for value in self.watched().values():
-            if isinstance(value, torch.Tensor):
-                _put_tensors_in_use([value])
-                continue
-            first, *_, last = [value, *value.modules()]
-            first.training = last.training = not value.training
-            _put_tensors_in_use(value.parameters())
-            for module in value.modules():
-                module._forward_pre_hooks[FOREIGN] = module._forward_hooks[FOREIGN] = _look
-            *others, frozen = [each for each in value.parameters() if each.requires_grad] or [None]
+    def put_in_use(self) -> bool:
+        """Leave traces of earlier work: gradients, hooks of others, a frozen parameter, modes. False without any."""
+        watched = list(self.watched().values())
+        modules = [each for each in watched if isinstance(each, nn.Module)]
+        tensors = [each for each in watched if isinstance(each, torch.Tensor)]
+        tensors += [each for module in modules for each in module.parameters()]
+        for tensor in {id(each): each for each in tensors if each.requires_grad}.values():
+            tensor.grad = torch.ones_like(tensor) if tensor.is_leaf else None
+            tensor.register_hook(_look)
+        for module in {id(part): part for each in modules for part in each.modules()}.values():
+            module._forward_pre_hooks[FOREIGN] = module._forward_hooks[FOREIGN] = _look
+        modes = {id(part): part for each in modules for part in (each, list(each.modules())[-1])}
+        for module in modes.values():
+            module.training = not module.training
+        for module in modules:
+            *others, frozen = [each for each in module.parameters() if each.requires_grad] or [None]
             if others:
                 frozen.requires_grad_(False)
-        self.in_use = True
+        self.in_use = bool(modules) or any(each.requires_grad for each in tensors)
+        return self.in_use
 
 
 def _look(*_: object) -> None:
     """A hook of somebody else's, which changes nothing."""
-
-
-def _put_tensors_in_use(tensors: Iterable[torch.Tensor]) -> None:
-    for tensor in tensors:
-        if tensor.requires_grad:
-            if tensor.is_leaf:
-                tensor.grad = torch.ones_like(tensor)
-            tensor.register_hook(_look)
 
 
 def _look_into(name: str, value: object) -> Iterator[tuple[str, torch.Tensor | nn.Module]]:

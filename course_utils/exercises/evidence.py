@@ -28,7 +28,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
-from course_utils.exercises.plain import Evidence, plain, show
+from course_utils.exercises.plain import Evidence, Plain, plain, show
 from course_utils.hooks.inventory import list_hooks
 
 CaseMaker = Callable[[Numbers], Iterator[Case]]
@@ -102,6 +102,11 @@ def observe_all(
     return found
 
 
+def _settings(module: nn.Module) -> Plain:
+    """A module's plain attributes: those that it was made with, and what somebody put over its methods."""
+    return plain({name: each for name, each in vars(module).items() if name[0] != "_" and name != "training"})
+
+
 def names_used(function: Callable) -> list[str]:
     """The functions, attributes and other outside names in the code of a function, or of a class's methods; sorted."""
     parts = vars(function).values() if isinstance(function, type) else [inspect.unwrap(function)]
@@ -117,8 +122,7 @@ def names_used(function: Callable) -> list[str]:
 def _every_case(make_cases: CaseMaker, seed: int) -> Iterator[Case]:
     yield from make_cases(Numbers(seed))
     for case in make_cases(Numbers(seed)):
-        if case.watched() and not case.fresh:
-            case.put_in_use()
+        if not case.fresh and case.put_in_use():
             yield case
 
 
@@ -207,6 +211,7 @@ def snapshot(value: object) -> dict[str, Any]:
         "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
         "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
         "training": {name: module.training for name, module in value.named_modules()},
+        "settings": {name: _settings(module) for name, module in value.named_modules()},
     }
 
 

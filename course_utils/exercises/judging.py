@@ -22,6 +22,7 @@ CHANGES = {
     "value": "your function changed its input `{name}` in place",
     "requires_grad": "your function changed `requires_grad` of its input `{name}`",
     "training": "your function left `{name}` in another mode (train/eval) than it found it in",
+    "settings": "your function changed an attribute of `{name}` or of a module in it, or gave it a new one",
     "hooks": "your function left a hook on `{name}`: remove every hook that you no longer need",
     "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
@@ -123,12 +124,12 @@ def _differing_item(got: Plain, expected: Plain, path: str) -> Part | None:
             return Stage.WRONG_VALUE, path, got, expected
         items = [(show(key), mine[repr(key)], value) for key, value in expected["items"]]
     else:
-        if len(got["items"]) != len(expected["items"]):
-            stage = Stage.WRONG_VALUE if path or expected["items"] else Stage.WRONG_TYPE
-            return stage, path, got, expected
-        items = zip(map(str, range(len(got["items"]))), got["items"], expected["items"], strict=True)
+        items = zip(map(str, range(len(got["items"]))), got["items"], expected["items"], strict=False)
     found = (_differing_part(one, reference, f"{path}[{place}]") for place, one, reference in items)
-    return next(filter(None, found), None)
+    first, lengths = next(filter(None, found), None), {len(got["items"]), len(expected["items"])}
+    if len(lengths) == 1 or (first and min(lengths) > MAX_SHOWN):  # a short list is shown whole
+        return first
+    return Stage.WRONG_VALUE, path, got, expected
 
 
 def _finite(value: Any) -> bool:

@@ -71,7 +71,7 @@ NAMED = [name for kind in KINDS for name in kind["properties"]["type"]["enum"]]
 ONE_OR_MANY = {"anyOf": [PLAIN, _by_name(PLAIN)]}  # a module's value and gradients have names
 RAISED = _object(type=TEXT, message=TEXT, during=TEXT, line=WHOLE | {"type": ["integer", "null"]}, text=TEXT)
 MODE = {"anyOf": [FLAG, _by_name(FLAG)]}
-INPUT = _object(value=ONE_OR_MANY, grad=ONE_OR_MANY, requires_grad=MODE, training=MODE)
+INPUT = _object(value=ONE_OR_MANY, grad=ONE_OR_MANY, requires_grad=MODE, training=MODE, settings=_by_name(PLAIN))
 INPUT["required"] = ["value"]
 CASE = _object(  # as `exercises.evidence` observes it
     given=TEXT,
@@ -80,7 +80,7 @@ CASE = _object(  # as `exercises.evidence` observes it
     seen=_by_name(PLAIN),
     printed=TEXT,
     inputs=_by_name(INPUT),
-    changed=_by_name(_list(_kind("value", "requires_grad", "training", "hooks", "hooks of others"))),
+    changed=_by_name(_list(_kind("value", "requires_grad", "training", "settings", "hooks", "hooks of others"))),
     world=_list(TEXT),
     alive=FLAG,
     names=_list(TEXT),
