@@ -191,6 +191,36 @@ def _(model, names, x):
     return maps
 
 
+keep_maps.equivalent(
+    "The order in which hooks are made or removed, and the order of the dict, make no difference.",
+    "part of the loop: - for name in names: + for name in list(names)[::-1]:",
+    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - return {name: seen[name].output for name in names} + return {name: seen[name].output for "
+    "name in list(names)[::-1]}",
+    "backwards: - handles = [module.register_forward_hook(keep) for module in wanted] + handles = "
+    "[module.register_forward_hook(keep) for module in list(wanted)[::-1]]",
+    "backwards: - maps, wanted = ({}, {module: name for name, module in model.named_modules() if name in "
+    "names}) + maps, wanted = ({}, {module: name for name, module in list(model.named_modules())[::-1] if "
+    "name in names})",
+)
+keep_maps.equivalent(
+    "The task speaks of calls that succeed.",
+    "no try: - try: - model(x) + model(x) - finally: - for handle in handles: + for handle in handles: - "
+    "handle.remove() + handle.remove()",
+)
+keep_maps.equivalent(
+    "What `record` keeps is detached in any case.",
+    "mixed up: - with torch.no_grad(), record(model, *names) as seen: + with torch.enable_grad(), "
+    "record(model, *names) as seen:",
+)
+keep_maps.equivalent(
+    "The model itself is none of its layers: it has no dotted name.",
+    "not the first: - maps, wanted = ({}, {module: name for name, module in model.named_modules() if name in "
+    "names}) + maps, wanted = ({}, {module: name for name, module in list(model.named_modules())[1:] if name "
+    "in names})",
+)
+
+
 @keep_maps.mistake(
     "Your key is the shape of the weight. Layers of one shape share it, and the last one wins: use the layer's name."
 )
@@ -336,6 +366,10 @@ def _(maps):
     return normalise(maps[:1].transpose(0, 1))
 
 
+tile_maps.equivalent("Only the first picture is asked for.", "of an argument the first only: + maps = maps[:1]")
+tile_maps.equivalent("`normalise` gives float32, whatever comes.", "spoil an argument: + maps = maps.double()")
+
+
 @tile_maps.mistake(
     "You stretch all channels together, so that a faint one stays grey. Take the lowest and highest of each tile."
 )
@@ -420,6 +454,24 @@ def _(maps, count):
 def _(maps, count):
     responses = F.adaptive_avg_pool2d(F.relu(maps), 1).flatten().tolist()
     return sorted(range(len(responses)), key=responses.__getitem__, reverse=True)[:count]
+
+
+strongest_channels.equivalent(
+    "All maps have the same number of places, so that sums have the order of means.",
+    "mixed up: - return maps.clamp(min=0).mean((1, 2)).topk(count).indices.tolist() + return "
+    "maps.clamp(min=0).sum((1, 2)).topk(count).indices.tolist()",
+    "mixed up: - responses = torch.relu(maps).flatten(1).sum(1) + responses = torch.relu(maps).flatten(1).mean(1)",
+)
+strongest_channels.equivalent(
+    "In float64 the order of the channels is the same.", "spoil an argument: + maps = maps.double()"
+)
+strongest_channels.equivalent(
+    "Tensors and lists of one number are sorted as numbers are.",
+    "no tolist: - responses = F.adaptive_avg_pool2d(F.relu(maps), 1).flatten().tolist() + responses = "
+    "F.adaptive_avg_pool2d(F.relu(maps), 1).flatten()",
+    "no flatten: - responses = F.adaptive_avg_pool2d(F.relu(maps), 1).flatten().tolist() + responses = "
+    "F.adaptive_avg_pool2d(F.relu(maps), 1).tolist()",
+)
 
 
 @strongest_channels.mistake(
@@ -546,6 +598,51 @@ def _(model, x):
     for handle in handles:
         handle.remove()
     return {name: numbers.count(0.0) / len(numbers) for name, numbers in found.items()}
+
+
+zero_shares.equivalent(
+    "The model itself is none of its layers: it has no dotted name.",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[1:]:",
+)
+zero_shares.equivalent(
+    "The order in which hooks are made or removed, and the order of the dict, make no difference.",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[::-1]:",
+    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - return {name: zeros[name] / numbers[name] for name in zeros} + return {name: zeros[name] / "
+    "numbers[name] for name in list(zeros)[::-1]}",
+    "backwards: - outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in"
+    " seen.items()} + outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, "
+    "each in list(seen.items())[::-1]}",
+    "backwards: - return {name: 1 - output.count_nonzero().item() / output.numel() for name, output in "
+    "outputs.items()} + return {name: 1 - output.count_nonzero().item() / output.numel() for name, output in "
+    "list(outputs.items())[::-1]}",
+    "backwards: - return {name: numbers.count(0.0) / len(numbers) for name, numbers in found.items()} + "
+    "return {name: numbers.count(0.0) / len(numbers) for name, numbers in list(found.items())[::-1]}",
+)
+zero_shares.equivalent(
+    "The task speaks of calls that succeed.",
+    "no try: - try: - model(x) + model(x) - finally: - for handle in handles: + for handle in handles: - "
+    "handle.remove() + handle.remove()",
+)
+zero_shares.equivalent(
+    "`count` returns nothing anyway.",
+    "no return: - handles.append(module.register_forward_hook(lambda m, a, output, name=name: count(name, "
+    "output))) + handles.append(module.register_forward_hook(lambda m, a, output, name=name: (count(name, "
+    "output), None)[1]))",
+)
+zero_shares.equivalent(
+    "The order in which numbers are counted makes no difference.",
+    "backwards: - outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in"
+    " seen.items()} + outputs = {name: torch.cat([output.flatten() for output in list(each.outputs)[::-1]]) "
+    "for name, each in seen.items()}",
+)
+zero_shares.equivalent(
+    "A list of tensors is counted as one of numbers is.",
+    "no tolist: - found.setdefault(name, []).extend(output.flatten().tolist()) + found.setdefault(name, "
+    "[]).extend(output.flatten())",
+)
 
 
 @zero_shares.mistake(
@@ -703,6 +800,39 @@ def _(model, layer, batches):
     return torch.where(maps.amax(1) <= 0)[0].tolist()
 
 
+dead_channels.equivalent(
+    "The order of the batches makes no difference.",
+    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+)
+dead_channels.equivalent(
+    "Only numbers of channels are returned: a graph until then does no harm.",
+    "mixed up: - with layer.register_forward_hook(look), torch.no_grad(): + with "
+    "layer.register_forward_hook(look), torch.enable_grad():",
+    "no detach: - now = output.detach().amax((0, 2, 3)) + now = output.amax((0, 2, 3))",
+    "mixed up: - now = output.detach().amax((0, 2, 3)) + now = output.clone().amax((0, 2, 3))",
+)
+dead_channels.equivalent(
+    "Without its axis 2, what was axis 3 is axis 2.",
+    "other constant: - alive.append((output > 0).any(3).any(2).any(0)) + alive.append((output > "
+    "0).any(2).any(2).any(0))",
+)
+dead_channels.equivalent(
+    "The task speaks of calls that succeed.",
+    "no try: - try: - for batch in batches: + for batch in batches: - model(batch) + model(batch) - finally: "
+    "- handle.remove() + handle.remove()",
+)
+dead_channels.equivalent(
+    "A tensor of one number compares as a number does.",
+    "no tolist: - return [channel for channel, value in enumerate(highest.tolist()) if value <= 0] + return "
+    "[channel for channel, value in enumerate(highest) if value <= 0]",
+)
+dead_channels.equivalent(
+    "`torch.where` gives one tensor for each axis, and here there is one.",
+    "other constant: - return torch.where(maps.amax(1) <= 0)[0].tolist() + return torch.where(maps.amax(1) <="
+    " 0)[-1].tolist()",
+)
+
+
 @dead_channels.mistake("Only the last batch counts: your hook overwrites what it saw before. Combine the batches.")
 def _(model, layer, batches):
     alive = {}
@@ -784,11 +914,11 @@ def share_on_thing(maps, mask):
 
 @share_on_thing.cases
 def _(rng):
-    for height, width, tall, wide in ((2, 2, 3, 2), (2, 3, 4, 3)):
+    for height, width, tall, wide in ((2, 3, 3, 2), (2, 2, 4, 3)):
         maps = rng.quarters(4, height, width).abs()
         silent, faint, *_ = _shuffled(rng, 4)
         maps[[silent, faint]] = 0
-        maps[faint, 0, 0], maps[faint, 1, 1] = 0.25, 0.5
+        maps[faint, 0, 0] = maps[faint, 1, 1] = 0.0625
         size = height * tall, width * wide
         mask = rng.whole(*size, low=0, high=1) > 0
         mask[0, 0], mask[0, 1] = True, False
@@ -812,6 +942,21 @@ def _(maps, mask):
     covered = mask.float().reshape(height, mask.shape[0] // height, width, mask.shape[1] // width).mean((1, 3))
     shares = [float((channel * covered).sum() / channel.sum()) if channel.any() else 0.0 for channel in maps]
     return torch.tensor(shares)
+
+
+share_on_thing.equivalent(
+    "`float()` makes float32 of the mask, whatever comes.", "spoil an argument: + mask = mask.double()"
+)
+share_on_thing.equivalent(
+    "`torch.tensor` takes tensors of one number as numbers.",
+    "no call: - shares = [float((channel * covered).sum() / channel.sum()) if channel.any() else 0.0 for "
+    "channel in maps] + shares = [(channel * covered).sum() / channel.sum() if channel.any() else 0.0 for "
+    "channel in maps]",
+)
+share_on_thing.equivalent(
+    "`torch.tensor` of floats is float32, whatever they were computed from.",
+    "spoil an argument: + maps = maps.double()",
+)
 
 
 @share_on_thing.mistake("A channel that is 0 everywhere gives 0 / 0, which is nan. Its share is 0.")
@@ -942,6 +1087,40 @@ def _(model, layer, batches):
         weights.append(len(batch))
     weights = torch.tensor(weights) / sum(weights)
     return (torch.stack(means) * weights[:, None]).sum(0)
+
+
+channel_means.equivalent(
+    "A sum of the answer's own grows in place as well as by a new one.",
+    "in place: - total = total + output.sum((0, 2, 3)) + total += output.sum((0, 2, 3))",
+)
+channel_means.equivalent(
+    "The number of elements is a multiple of the number of channels.",
+    "not in place: - count += output.numel() // output.shape[1] + count = count + output.numel() // output.shape[1]",
+    "compute otherwise: - count += output.numel() // output.shape[1] + count += output.numel() / output.shape[1]",
+)
+channel_means.equivalent(
+    "The order of the batches makes no difference.",
+    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+)
+channel_means.equivalent(
+    "The task speaks of calls that succeed.",
+    "no try: - try: - for batch in batches: + for batch in batches: - output = model(batch) + output = "
+    "model(batch) - numbers += len(output) * output[0, 0].numel() + numbers += len(output) * output[0, "
+    "0].numel() - finally: - handle.remove() + handle.remove()",
+)
+channel_means.equivalent(
+    "Every map of the output has the same number of places.",
+    "not in place: - numbers += len(output) * output[0, 0].numel() + numbers = numbers + len(output) * "
+    "output[0, 0].numel()",
+    "other constant: - numbers += len(output) * output[0, 0].numel() + numbers += len(output) * output[-1, 0].numel()",
+    "other constant: - numbers += len(output) * output[0, 0].numel() + numbers += len(output) * output[0, 1].numel()",
+    "other constant: - numbers += len(output) * output[0, 0].numel() + numbers += len(output) * output[0, -1].numel()",
+)
+channel_means.equivalent(
+    "What `record` keeps is detached in any case.",
+    "mixed up: - with torch.no_grad(), record(model, layer) as seen: + with torch.enable_grad(), "
+    "record(model, layer) as seen:",
+)
 
 
 @channel_means.mistake(
@@ -1118,6 +1297,31 @@ def _(model, name, x):
             model(x)
     except StopIteration as end:
         return end.value.clone()
+
+
+run_to.equivalent("A docstring does nothing.", 'a statement less: - """Ends the call early.""" + pass')
+run_to.equivalent(
+    "The hook ends the call at its first run, so that it runs once.",
+    "only once: + if getattr(stop, 'has_run', False): + return None + stop.has_run = True",
+    "other constant: - return found[0] + return found[-1]",
+)
+run_to.equivalent(
+    "The model's own mode is the one that `create_feature_extractor` puts back.",
+    "part of the loop: - for module, mode in modes.items(): + for module, mode in list(modes.items())[1:]:",
+    "not the first: - modes = {module: module.training for module in model.modules()} + modes = {module: "
+    "module.training for module in list(model.modules())[1:]}",
+)
+run_to.equivalent(
+    "The order of the modules makes no difference.",
+    "part of the loop: - for module, mode in modes.items(): + for module, mode in list(modes.items())[::-1]:",
+    "backwards: - modes = {module: module.training for module in model.modules()} + modes = {module: "
+    "module.training for module in list(model.modules())[::-1]}",
+)
+run_to.equivalent(
+    "Nothing behind the layer runs, and under `no_grad` there is no graph.",
+    "no clone: - return end.value.clone() + return end.value",
+    "mixed up: - return end.value.clone() + return end.value.detach()",
+)
 
 
 @run_to.mistake(
