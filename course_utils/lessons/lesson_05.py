@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -73,6 +75,8 @@ prediction(
     answer="the maps of nearly all layers",
 )
 
+FORWARD_REPLACED = "whether a layer was left with another forward"
+
 # --- small networks for the cases -------------------------------------------------------------------------------------
 
 
@@ -109,6 +113,10 @@ def _note_runs(*layers: nn.Module) -> list[int]:
     for layer in layers:
         layer.register_forward_pre_hook(lambda module, args: runs.append(1))
     return runs
+
+
+def _has_other_forward(model: nn.Module) -> bool:
+    return any("forward" in vars(module) for module in model.modules())
 
 
 def _shuffled(rng: Numbers, count: int) -> list[int]:
@@ -153,15 +161,16 @@ def keep_maps(model, names, x):
 
 @keep_maps.cases
 def _(rng):
-    nested = [rng.choice(["1.1.conv1", "1.1.conv2"]), "0", "1.0"]
+    nested = [rng.choice(["1.1.conv1", "1.1.conv2"]), "0"]
     for model, names, shown in (
         (_small_net(rng), ["0", "2", "4"], "a Sequential of convolutions and in-place ReLUs, names = ['0', '2', '4']"),
         (_nested(rng), nested, f"a model of layers inside layers, names = {nested}"),
     ):
         runs = _note_runs(model[0])
 
-        def after(maps, runs=runs):
+        def after(maps, model=model, runs=runs):
             return {
+                FORWARD_REPLACED: _has_other_forward(model),
                 "how often the model ran": len(runs),
                 "whether one of the maps holds a graph": any(each.requires_grad for each in maps.values()),
             }
@@ -1030,37 +1039,60 @@ def channel_means(model, layer, batches):
     return total / count
 
 
+def _note_crowds(layer: nn.Module) -> list[bool]:
+    """A list that says for each run of `layer` whether something of an earlier run than the one before is alive.
+
+    Each run has to be of fewer pictures than the one before: then a tensor that is larger than the maps of the run
+    before belongs to an earlier one. (A variable may well hold the last maps, or the model's last output.)
+    """
+    crowded: list[bool] = []
+    sizes: list[int] = []
+    storages: list[StorageWeakRef] = []  # of what went in and came out, two a run; a graph may hold them
+
+    def is_crowded() -> bool:
+        tensors = (each for each in gc.get_objects() if issubclass(type(each), torch.Tensor))
+        return not all(storage.expired() for storage in storages[:-2]) or any(
+            tensor.numel() > sizes[-1] for tensor in tensors
+        )
+
+    def watch(module, args, output):
+        found = len(sizes) > 1 and is_crowded()
+        if found:
+            gc.collect()  # reference cycles are no fault
+            found = is_crowded()
+        crowded.append(found)
+        sizes.append(output.numel())
+        storages.extend(StorageWeakRef(tensor.untyped_storage()) for tensor in (args[0], output))
+
+    layer.register_forward_hook(watch)
+    return crowded
+
+
 @channel_means.cases
 def _(rng):
-    for number_of_batches in (3, 4):
+    for sizes in ((4, 2, 1), (5, 3, 2, 1)):
         model = nn.Sequential(
-            nn.Conv2d(1, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 3, 1), nn.ReLU(inplace=True), nn.Conv2d(3, 2, 1)
+            nn.Conv2d(1, 1, 1), nn.ReLU(inplace=True), nn.Conv2d(1, 5, 1), nn.ReLU(inplace=True), nn.Conv2d(5, 1, 1)
         )
-        negative = rng.integer(0, 2)
+        negative = rng.integer(0, 4)
         with torch.no_grad():
             for parameter in whole_weights(model, rng).parameters():
                 parameter.abs_()  # so that no channel has a mean near 0, which rounding could spoil
             model[2].weight[negative] *= -1
             model[2].bias[negative] *= -1
-        model.train(number_of_batches == 3)
-        batches = [rng.whole(1 + index % 3, 1, 2, 4) / 4 for index in range(number_of_batches)]
-        seen, crowded = [], []
-
-        def watch(module, args, output, seen=seen, crowded=crowded):
-            # The batch just before may still be alive: a variable may hold the model's last output and its graph.
-            crowded.append(sum(not storage.expired() for storage in seen) > 1)
-            seen.append(StorageWeakRef(output.untyped_storage()))
-
-        model[2].register_forward_hook(watch)
+        model.train(len(sizes) == 3)
+        crowded = _note_crowds(model[2])
 
         def after(means, crowded=crowded):
             return {
-                "whether the maps of several earlier batches were still in memory": any(crowded),
+                "how often the model ran": len(crowded),
+                "whether the maps of the batch before last were still in memory": any(crowded),
                 "whether the result holds a graph": means.requires_grad,
             }
 
-        sizes = ", ".join(str(len(batch)) for batch in batches)
-        yield Case({"model": model, "layer": model[2], "batches": batches}, after, shown=f"batches of {sizes} pictures")
+        batches = [rng.whole(size, 1, 2, 4) / 4 for size in sizes]
+        shown = f"batches of {', '.join(map(str, sizes))} pictures"
+        yield Case({"model": model, "layer": model[2], "batches": batches}, after, shown=shown)
 
 
 @channel_means.accept
@@ -1129,10 +1161,24 @@ channel_means.equivalent(
 )
 def _(model, layer, batches):
     maps = []
-    with layer.register_forward_hook(lambda m, a, out: maps.append(out.detach())):
+    with layer.register_forward_hook(lambda m, a, out: maps.append(out.detach().clone())):
         for batch in batches:
             model(batch)
     return torch.cat(maps).mean((0, 2, 3))
+
+
+@channel_means.mistake(
+    "You add up after the call. By then the in-place layer behind has overwritten what you kept: add up in the hook."
+)
+def _(model, layer, batches):
+    kept, total, count = [], 0, 0
+    with layer.register_forward_hook(lambda m, a, out: kept.append(out.detach())):
+        for batch in batches:
+            model(batch)
+            maps = kept.pop()
+            total = total + maps.sum((0, 2, 3))
+            count += maps.numel() // maps.shape[1]
+    return total / count
 
 
 @channel_means.mistake(
@@ -1267,7 +1313,7 @@ def _(rng):
             return {
                 "how many layers ran behind it": len(runs),
                 "whether the result holds a graph": output.requires_grad,
-                "whether the model was left with another forward": any("forward" in vars(m) for m in model.modules()),
+                FORWARD_REPLACED: _has_other_forward(model),
             }
 
         x = rng.quarters(2, 1, 2, 2)
