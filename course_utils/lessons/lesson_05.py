@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 
 import torch
@@ -1042,24 +1043,24 @@ def channel_means(model, layer, batches):
 def _note_crowds(layer: nn.Module) -> list[bool]:
     """A list that says for each run of `layer` whether something of an earlier run than the one before is alive.
 
-    Each run has to be of fewer pictures than the one before: then a tensor that is larger than the maps of the run
-    before belongs to an earlier one. (A variable may well hold the last maps, or the model's last output.)
+    The runs have to be of fewer and fewer pictures: then a tensor that is larger than the maps of the run before, and
+    does not belong to this one, belongs to an earlier one. (A variable may well hold the last maps.)
     """
     crowded: list[bool] = []
     sizes: list[int] = []
     storages: list[StorageWeakRef] = []  # of what went in and came out, two a run; a graph may hold them
 
-    def is_crowded() -> bool:
+    def is_crowded(output):
         tensors = (each for each in gc.get_objects() if issubclass(type(each), torch.Tensor))
-        return not all(storage.expired() for storage in storages[:-2]) or any(
-            tensor.numel() > sizes[-1] for tensor in tensors
-        )
+        large = (each.untyped_storage().data_ptr() for each in tensors if each.numel() > sizes[-1])
+        others = set(large) - {output.untyped_storage().data_ptr()}
+        return bool(others) or not all(storage.expired() for storage in storages[:-2])
 
     def watch(module, args, output):
-        found = len(sizes) > 1 and is_crowded()
+        found = len(sizes) > 1 and is_crowded(output)
         if found:
             gc.collect()  # reference cycles are no fault
-            found = is_crowded()
+            found = is_crowded(output)
         crowded.append(found)
         sizes.append(output.numel())
         storages.extend(StorageWeakRef(tensor.untyped_storage()) for tensor in (args[0], output))
@@ -1072,7 +1073,7 @@ def _note_crowds(layer: nn.Module) -> list[bool]:
 def _(rng):
     for sizes in ((4, 2, 1), (5, 3, 2, 1)):
         model = nn.Sequential(
-            nn.Conv2d(1, 1, 1), nn.ReLU(inplace=True), nn.Conv2d(1, 5, 1), nn.ReLU(inplace=True), nn.Conv2d(5, 1, 1)
+            nn.Conv2d(1, 1, 1), nn.ReLU(inplace=True), nn.Conv2d(1, 5, 1), nn.ReLU(inplace=True), nn.Conv2d(5, 2, 1)
         )
         negative = rng.integer(0, 4)
         with torch.no_grad():
@@ -1434,9 +1435,18 @@ def _(model, name, x):
     "another mode has lost it. Note `training` of each module before, and put it back."
 )
 def _(model, name, x):
-    from torchvision.models.feature_extraction import create_feature_extractor
+    found = []
 
-    return create_feature_extractor(model, {name: "output"})(x)["output"].detach()
+    def stop(module, args, output):
+        found.append(output.detach())
+        raise _Enough
+
+    was = model.training
+    model.eval()
+    with contextlib.suppress(_Enough), model.get_submodule(name).register_forward_hook(stop):
+        model(x)
+    model.train(was)
+    return found[0]
 
 
 @run_to.mistake("Your result still belongs to the graph: `detach()` it.")
