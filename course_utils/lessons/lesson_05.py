@@ -76,7 +76,7 @@ prediction(
     answer="the maps of nearly all layers",
 )
 
-FORWARD_REPLACED = "whether a layer was left with another forward"
+LEFT_CHANGED = "whether a layer was left with another setting or forward"
 
 # --- small networks for the cases -------------------------------------------------------------------------------------
 
@@ -116,8 +116,9 @@ def _note_runs(*layers: nn.Module) -> list[int]:
     return runs
 
 
-def _has_other_forward(model: nn.Module) -> bool:
-    return any("forward" in vars(module) for module in model.modules())
+def _settings(model: nn.Module) -> tuple[str, list[bool]]:
+    """What tells whether a layer has got another setting, such as `inplace`, or another forward."""
+    return repr(model), ["forward" in vars(module) for module in model.modules()]
 
 
 def _shuffled(rng: Numbers, count: int) -> list[int]:
@@ -167,11 +168,12 @@ def _(rng):
         (_small_net(rng), ["0", "2", "4"], "a Sequential of convolutions and in-place ReLUs, names = ['0', '2', '4']"),
         (_nested(rng), nested, f"a model of layers inside layers, names = {nested}"),
     ):
-        runs = _note_runs(model[0])
+        runs = _note_runs(model)
+        settings = _settings(model)
 
-        def after(maps, model=model, runs=runs):
+        def after(maps, model=model, settings=settings, runs=runs):
             return {
-                FORWARD_REPLACED: _has_other_forward(model),
+                LEFT_CHANGED: _settings(model) != settings,
                 "how often the model ran": len(runs),
                 "whether one of the maps holds a graph": any(each.requires_grad for each in maps.values()),
             }
@@ -577,7 +579,7 @@ def _(rng):
         (net, x, f"nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.ReLU6()) and x = {x.tolist()}"),
         (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers"),
     ):
-        runs = _note_runs(model[0])
+        runs = _note_runs(model)
         yield Case(
             {"model": model, "x": given}, lambda _, runs=runs: {"how often the model ran": len(runs)}, shown=shown
         )
@@ -758,14 +760,14 @@ def _some_dead(rng: Numbers, inplace: bool) -> tuple[nn.Module, list[torch.Tenso
 
     The layer turns every other channel round, so that what it returns cannot be seen in what it gets.
     """
-    batches = [-rng.quarters(size, 8, 2, 3).abs() for size in (2, 3)]
+    batches = [-rng.quarters(size, 8, 4, 5).abs() for size in (2, 3)]
     order = _shuffled(rng, 8)
     for channel, (batch, picture, number) in zip(
         order,
         ((0, 1, 0.0), (1, 2, 0.0), (0, 0, 0.25), (0, 1, 0.5), (1, 0, 0.75), (1, 2, 0.25), (1, 1, 2.0)),
         strict=False,
     ):
-        batches[batch][picture, channel, rng.integer(0, 1), rng.integer(0, 2)] = number
+        batches[batch][picture, channel, rng.integer(0, 3), rng.integer(0, 4)] = number
     for batch in batches:
         batch[:, order[6], 0, 0] = 2.0  # this one fires in every picture
     signs = torch.tensor([1.0, -1.0] * 4).reshape(8, 1, 1)
@@ -780,7 +782,12 @@ def _some_dead(rng: Numbers, inplace: bool) -> tuple[nn.Module, list[torch.Tenso
 def _(rng):
     for inplace, shown in ((True, "two batches, and an in-place ReLU behind the layer"), (False, "two other batches")):
         model, batches = _some_dead(rng, inplace)
-        yield Case({"model": model.train(inplace), "layer": model[1], "batches": batches}, shown=shown)
+        runs = _note_runs(model)
+        yield Case(
+            {"model": model.train(inplace), "layer": model[1], "batches": batches},
+            lambda _, runs=runs: {"how often the model ran": len(runs)},
+            shown=shown,
+        )
 
 
 @dead_channels.accept
@@ -1082,11 +1089,11 @@ def _(rng):
             model[2].weight[negative] *= -1
             model[2].bias[negative] *= -1
         model.train(len(sizes) == 3)
-        crowded = _note_crowds(model[2])
+        runs, crowded = _note_runs(model), _note_crowds(model[2])
 
-        def after(means, crowded=crowded):
+        def after(means, runs=runs, crowded=crowded):
             return {
-                "how often the model ran": len(crowded),
+                "how often the model ran": len(runs),
                 "whether the maps of the batch before last were still in memory": any(crowded),
                 "whether the result holds a graph": means.requires_grad,
             }
@@ -1309,12 +1316,13 @@ def _(rng):
     ):
         name = rng.choice(choices)
         runs = _note_runs(*map(model.get_submodule, order[order.index(name) + 1 :]))
+        settings = _settings(model)
 
-        def after(output, model=model, runs=runs):
+        def after(output, model=model, settings=settings, runs=runs):
             return {
                 "how many layers ran behind it": len(runs),
                 "whether the result holds a graph": output.requires_grad,
-                FORWARD_REPLACED: _has_other_forward(model),
+                LEFT_CHANGED: _settings(model) != settings,
             }
 
         x = rng.quarters(2, 1, 2, 2)
