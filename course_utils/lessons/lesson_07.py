@@ -100,37 +100,42 @@ prediction(
 
 
 def two_channel_picture(rng: Numbers) -> Tensor:
-    """(1, 2, 2, 2): places where both channels, one of them, or the other one are above 0."""
-    signs = torch.tensor([[[1.0, -1.0], [1.0, 1.0]], [[-1.0, 1.0], [1.0, -1.0]]])
-    return (rng.whole(2, 2, 2) * signs)[None]
+    """(1, 2, 2, 3): places where both channels, one of them, or the other one are above 0."""
+    signs = torch.tensor([[[1.0, -1.0, 1.0], [1.0, 1.0, -1.0]], [[-1.0, 1.0, 1.0], [1.0, -1.0, 1.0]]])
+    return (rng.whole(2, 2, 3) / 4 * signs)[None]
 
 
-def copying_layer() -> nn.Conv2d:
-    """A 1 x 1 convolution that hands two channels on as they are."""
+def scaling_layer(rng: Numbers) -> nn.Conv2d:
+    """A 1 x 1 convolution that multiplies each of two channels by a number of its own, above 0."""
     layer = nn.Conv2d(2, 2, 1, bias=False)
     with torch.no_grad():
-        layer.weight.copy_(torch.eye(2)[:, :, None, None])
+        layer.weight.copy_(torch.diag(rng.whole(2, high=5) / 4)[:, :, None, None])
     return layer
 
 
 def for_and_against(rng: Numbers, inputs: int) -> nn.Linear:
-    """Two classes: the first half of the inputs speaks for class 0 and against class 1, the second half the reverse."""
-    layer = nn.Linear(inputs, 2, bias=False)
-    signs = torch.ones(2, inputs)
-    signs[0, inputs // 2 :] = signs[1, : inputs // 2] = -1
+    """Three classes: the first half of the inputs speaks for 0 and 2 and against 1, the second half the reverse."""
+    layer = nn.Linear(inputs, 3)
+    signs = torch.ones(3, inputs)
+    signs[::2, inputs // 2 :] = signs[1, : inputs // 2] = -1
     with torch.no_grad():
-        layer.weight.copy_(rng.whole(2, inputs) * signs)
+        layer.weight.copy_(rng.whole(3, inputs) / 4 * signs)
+        layer.bias.zero_()
     return layer
 
 
-def averaging_net(rng: Numbers) -> nn.Sequential:
-    """Feature maps, ReLU, their means, one linear layer: the head that CAM needs."""
-    return nn.Sequential(copying_layer(), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2))
+def averaging_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
+    """A net with the head that CAM needs, means and one linear layer, and the layer to explain: a ReLU inside."""
+    inner = nn.Sequential(scaling_layer(rng), nn.ReLU())
+    head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2)
+    return nn.Sequential(scaling_layer(rng), inner, scaling_layer(rng), *head), inner[1]
 
 
-def flattening_net(rng: Numbers) -> nn.Sequential:
-    """Feature maps, an in-place ReLU, and a linear layer with a weight for each place."""
-    return nn.Sequential(copying_layer(), nn.ReLU(inplace=True), nn.Flatten(), for_and_against(rng, 8))
+def flattening_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
+    """A net, in eval mode, with a weight for each place, and the layer to explain: an in-place ReLU comes after it."""
+    inner = nn.Sequential(scaling_layer(rng), nn.ReLU(inplace=True))
+    net = nn.Sequential(scaling_layer(rng), inner, scaling_layer(rng), nn.Flatten(), for_and_against(rng, 12))
+    return net.eval(), inner[0]
 
 
 # --- exercises --------------------------------------------------------------------------------------------------------
@@ -158,12 +163,14 @@ def class_activation_map(features, weight, target):
 
 @class_activation_map.cases
 def _(rng):
+    target = rng.integer(0, 2)
     for channels, shape in ((2, (2, 2)), (3, (2, 3))):
-        features = rng.whole(channels, *shape)
+        features = rng.whole(channels, *shape) / 4
         features[0, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
-        weight = rng.whole(2, channels)
+        features[-1, 0, 1] *= -1
+        weight = rng.whole(3, channels) / 4
         weight[:, 1:] *= -1
-        yield Case({"features": features, "weight": weight, "target": rng.integer(0, 1)})
+        yield Case({"features": features, "weight": weight, "target": (target + channels) % 3})
 
 
 @class_activation_map.accept
@@ -241,8 +248,8 @@ def channel_weights(gradient):
 
 @channel_weights.cases
 def _(rng):
-    yield Case({"gradient": rng.mixed(1, 2, 2, 2)})
-    yield Case({"gradient": rng.mixed(2, 3, 2, 4)})
+    yield Case({"gradient": rng.mixed(1, 2, 2, 2) / 4})
+    yield Case({"gradient": rng.mixed(2, 3, 2, 4) / 4})
 
 
 @channel_weights.accept
@@ -300,10 +307,11 @@ def grad_cam_with_hooks(model, layer, image, target):
     """Return the Grad-CAM map (h, w) of class `target` for one picture
     (1, channels, H, W).
 
-    `layer` is a module of `model`; the map is made from its output as it leaves
-    the layer, even where the next layer changes it in place. `model(image)` gives
-    the logits (1, classes). The map ends with the ReLU. No hook, no `.grad` and no
-    other change is left on the model.
+    `layer` is a module of `model`, which calls it once; the map is made from its
+    output as it leaves the layer, even where the next layer changes it in place.
+    `model(image)` gives the logits (1, classes). The map ends with the ReLU. When
+    your function returns, the model is as it was before: no hook of yours is left,
+    and every `.grad` is what it was.
     """
     kept = []
 
@@ -323,13 +331,18 @@ def grad_cam_with_hooks(model, layer, image, target):
 
 @grad_cam_with_hooks.cases
 def _(rng):
-    for make, shown in (
-        (averaging_net, "a small net with average pooling"),
-        (flattening_net, "a layer that an in-place ReLU follows"),
+    target = rng.integer(0, 2)
+    for make, size, shown in (
+        (averaging_net, (2, 3), "a small net with average pooling"),
+        (flattening_net, (1, 6), "a layer that an in-place ReLU follows, a picture of one row"),
     ):
-        model, target = make(rng), rng.integer(0, 1)
+        (model, layer), target = make(rng), (target + 1) % 3
+        image = two_channel_picture(rng).reshape(1, 2, *size)
+        with torch.no_grad():  # another class is the most likely one
+            model[-1].bias[target - 1] = model(image).abs().sum()
         yield Case(
-            {"model": model, "layer": model[0], "image": two_channel_picture(rng), "target": target},
+            {"model": model, "layer": layer, "image": image, "target": target},
+            lambda _, relu=model[1][1]: {"`inplace` of the ReLU": relu.inplace},
             shown=f"{shown}, target = {target}",
         )
 
@@ -351,12 +364,12 @@ def _(model, layer, image, target):
 
 @grad_cam_with_hooks.accept
 def _(model, layer, image, target):
-    with record(model, layer, gradients=True) as seen:
-        model(image)[0, target].backward()
-    model.zero_grad()
-    (found,) = seen.values()
-    weights = found.gradient.mean((2, 3), keepdim=True)
-    return (weights * found.output).sum(1).relu().squeeze(0)
+    with record(model, layer, detach=False) as seen:
+        logit = model(image)[0, target]
+    output = seen[layer].output
+    (gradient,) = torch.autograd.grad(logit, output)
+    weights = gradient.mean((2, 3), keepdim=True)
+    return (weights * output).sum(1).relu().squeeze(0)
 
 
 @grad_cam_with_hooks.accept
@@ -368,22 +381,22 @@ def _(model, layer, image, target):
         activations.append(output.detach().clone())
         output.register_hook(gradients.append)
 
-    handle = layer.register_forward_hook(keep)
-    model(image)[0, target].backward()
-    handle.remove()
-    for parameter in model.parameters():
-        parameter.grad = None
-    total = torch.zeros(activations[0].shape[2:])
-    for activation, gradient in zip(activations[0][0], gradients[0][0], strict=True):
-        total += gradient.mean() * activation
-    return F.relu(total)
+    before = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    with layer.register_forward_hook(keep):
+        model(image)[0, target].backward()
+    for parameter, grad in zip(model.parameters(), before, strict=True):
+        parameter.grad = grad
+    return F.relu(torch.einsum("nc,nchw->hw", gradients[0].mean((2, 3)), activations[0]))
 
 
 def _weigh(gradient, output):
     return (gradient.mean((2, 3), keepdim=True) * output).sum(1)
 
 
-def _sketch(model, layer, image, target, *, keep_clone=True, relu=True, pick=None, combine=_weigh, clean=True):
+def _sketch(
+    model, layer, image, target, *, keep_clone=True, relu=True, pick=None, combine=_weigh, clean=True, backward=False
+):
     """The steps of the reference with one of them changed: most of the mistakes below."""
     kept = []
 
@@ -395,7 +408,12 @@ def _sketch(model, layer, image, target, *, keep_clone=True, relu=True, pick=Non
     logits = model(image)
     if clean:
         handle.remove()
-    (gradient,) = torch.autograd.grad(logits[0, target] if pick is None else pick(logits), kept[0])
+    if backward:
+        kept[0].retain_grad()
+        logits[0, target].backward()
+        gradient = kept[0].grad
+    else:
+        (gradient,) = torch.autograd.grad(logits[0, target] if pick is None else pick(logits), kept[0])
     heat = combine(gradient, kept[0])
     return (heat.relu() if relu else heat)[0].detach()
 
@@ -444,17 +462,18 @@ def _(model, layer, image, target):
     "gradient that you need and leaves the rest alone."
 )
 def _(model, layer, image, target):
-    kept = []
+    return _sketch(model, layer, image, target, backward=True)
 
-    def keep(module, args, output):
-        output.retain_grad()
-        kept.append(output)
-        return output.clone()
 
-    handle = layer.register_forward_hook(keep)
-    model(image)[0, target].backward()
-    handle.remove()
-    return (kept[0].grad.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu()[0].detach()
+@grad_cam_with_hooks.mistake(
+    "You emptied `.grad` after `backward()`, and so wiped the gradients that were there before your function ran. "
+    "`torch.autograd.grad(logit, kept)` touches no `.grad` at all."
+)
+def _(model, layer, image, target):
+    try:
+        return _sketch(model, layer, image, target, backward=True)
+    finally:
+        model.zero_grad()
 
 
 @grad_cam_with_hooks.mistake(
@@ -491,22 +510,25 @@ def to_heatmap(raw, size):
 
     First the ReLU; then enlarge to `size`, a pair (H, W), with bilinear
     interpolation and `align_corners=False`; then stretch each map by itself, so
-    that its least value is 0 and its greatest 1. A map without any differences
-    becomes all 0.
+    that its least value is 0 and its greatest 1, however small its values were. A
+    map without a value above 0 becomes all 0.
     """
     heat = F.interpolate(raw.relu()[:, None], size, mode="bilinear", align_corners=False)[:, 0]
     low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
     span = high - low
-    return torch.where(span > 0, (heat - low) / span.where(span > 0, 1), 0)
+    return (heat - low) / span.where(span > 0, 1)
 
 
 @to_heatmap.cases
 def _(rng):
-    yield Case({"raw": rng.mixed(1, 2, 2), "size": (4, 4)})
-    raw = rng.whole(3, 2, 3)
-    raw[1] += 20  # another scale, and nothing near 0
-    raw[2] *= -1
-    yield Case({"raw": raw, "size": (4, 9)}, shown="three maps, of which the last one is below 0 everywhere")
+    yield Case({"raw": rng.mixed(1, 2, 2) / 4, "size": (4, 4)})
+    raw = rng.mixed(4, 3, 4) / 4
+    raw[0, 1, 2] = 4  # the middle of this cell falls between the pixels, so that the enlarged map does not reach 4
+    raw[1] = raw[1].abs() + 4  # another scale, and nothing near 0
+    raw[2] = -raw[2].abs()
+    raw[3] /= 512
+    shown = "four maps of 3 x 4 cells, to become 8 x 9: the third is below 0 everywhere, the fourth has small values"
+    yield Case({"raw": raw, "size": (8, 9)}, shown=shown)
 
 
 @to_heatmap.accept
@@ -607,27 +629,33 @@ def pointing_game(heatmaps, masks):
     return hit.float().mean().item()
 
 
-def _maps_that_point(rng: Numbers, hits: list[bool]) -> tuple[Tensor, Tensor]:
-    """Maps (N, 3, 4) with one hottest pixel, not in the first row; its mask holds that pixel only, or all others."""
-    heatmaps = rng.whole(len(hits), 3, 4, high=4)
-    masks = torch.zeros(len(hits), 3, 4, dtype=torch.bool)
+def _maps_that_point(rng: Numbers, hits: list[bool], size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Maps with one hottest pixel, not in the first row, below 1; its mask holds just that and the first pixel, or
+    all others: who looks at another pixel gets the opposite."""
+    heatmaps = -rng.whole(len(hits), *size) / 4
+    masks = torch.tensor(hits).logical_not()[:, None, None].repeat(1, *size)
+    masks[:, 0, 0] = True
     for heat, mask, hit in zip(heatmaps, masks, hits, strict=True):
-        row, column = rng.integer(1, 2), rng.integer(0, 3)
-        heat[row, column] = rng.integer(6, 9)
-        mask[row, column] = True
-        if not hit:
-            mask.logical_not_()
+        heat[0] *= -1 / 16
+        heat[1:, 0] -= 5  # so that neither the sums of the columns nor the greatest size lead to the first pixel
+        hottest = rng.integer(1, size[0] - 1), rng.integer(0, size[1] - 1)
+        heat[hottest], mask[hottest] = rng.integer(5, 7) / 8, hit
     return heatmaps, masks
 
 
 @pointing_game.cases
 def _(rng):
-    hits = [True, True, True, rng.choice([True, False])]
-    heatmaps, masks = _maps_that_point(rng, hits)
-    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=f"four maps, of which {sum(hits)} point at their masks")
-    heatmaps, masks = _maps_that_point(rng, [True, True, False])
-    heatmaps[0], masks[0] = 0, True
-    yield Case({"heatmaps": heatmaps, "masks": masks}, shown="three maps, of which the first is all 0")
+    hits = [True, False, True, True, False, True, rng.choice([True, False])]
+    heatmaps, masks = _maps_that_point(rng, hits, (3, 4))
+    heatmaps[:2] /= 256
+    shown = f"seven maps, two of them faint, of which {sum(hits)} point at their masks"
+    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
+    heatmaps, masks = _maps_that_point(rng, [True, True, True, False, True], (5, 2))
+    heatmaps[0] = 0
+    heatmaps[1:3] -= 5
+    masks[2] = False
+    shown = "five maps: the first is all 0, the next two are below 0 everywhere, one of them with an empty mask"
+    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
 
 
 @pointing_game.accept
@@ -706,24 +734,34 @@ def lost_answers(model, images, edited, target):
     return lost / max(before.sum().item(), 1)
 
 
-def _logit_pictures(rng: Numbers, signs: list[int], target: int) -> Tensor:
-    """(N, 2, 1, 1): pictures whose two numbers are the logits. The other class is always ahead of a yes."""
-    logits = rng.whole(len(signs), 2, high=4)
-    logits[:, 1 - target] += 5
-    logits[:, target] *= torch.tensor(signs, dtype=torch.float32)
-    return logits[:, :, None, None]
+def _turning_net() -> nn.Sequential:
+    """Three logits for a picture of three numbers: each is half the number after it, the last one half the first."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3, 3, bias=False))
+    with torch.no_grad():
+        net[1].weight.copy_(torch.eye(3).roll(1, 1) / 2)
+    return net
+
+
+def _logit_pictures(rng: Numbers, levels: list[float], target: int) -> Tensor:
+    """(N, 3, 1, 1): pictures in which `_turning_net` finds these logits of `target`, all times one number above 0."""
+    logits = rng.quarters(len(levels), 3)
+    logits[::2] += 7  # other classes are ahead
+    logits[1::2] -= 7  # `target` is ahead, also where it is below 0
+    logits[:, target] = torch.tensor(levels) * rng.integer(1, 4) / 4
+    return 2 * logits.roll(1, 1)[:, :, None, None]
 
 
 @lost_answers.cases
 def _(rng):
-    model = nn.Sequential(copying_layer(), nn.Flatten())
+    model = _turning_net()
+    target = rng.integer(0, 2)
     for before, after, shown in (
-        ([1, 1, 1, 1, -1], [-1, 1, 1, -1, 1], "5 pictures: 4 times yes, 2 of them lost, 1 gained"),
-        ([1, 1, -1, -1], [-1, 1, 1, 1], "4 pictures: 2 times yes, 1 of them lost, 2 gained"),
-        ([-1, -1], [1, -1], "2 pictures without a yes"),
+        ([1, 0.25, 8, 0.5, -1, 0], [-0.5, 0, 1, -0.25, 1, 0.25], "6 pictures: 4 times yes, 3 of them lost, 2 gained"),
+        ([-1, 2, 0, 0], [-2, 0, -0.5, 1], "4 pictures: 1 yes, which is lost (its logit becomes 0), 1 gained"),
+        ([-1, 0], [1, -1], "2 pictures without a yes"),
     ):
-        target = rng.integer(0, 1)
-        images, edited = (_logit_pictures(rng, signs, target) for signs in (before, after))
+        target = (target + 1) % 3
+        images, edited = (_logit_pictures(rng, levels, target) for levels in (before, after))
         yield Case(
             {"model": model, "images": images, "edited": edited, "target": target}, shown=f"{shown}, target = {target}"
         )
@@ -802,8 +840,9 @@ def guided_grad_cam_product(guided, raw):
 
 @guided_grad_cam_product.cases
 def _(rng):
-    yield Case({"guided": rng.mixed(1, 3, 4, 4), "raw": rng.mixed(1, 2, 2)})
-    yield Case({"guided": rng.mixed(3, 3, 4, 4), "raw": rng.mixed(3, 2, 2)}, shown="three pictures of 4 x 4 pixels")
+    yield Case({"guided": rng.mixed(1, 3, 4, 4) / 4, "raw": rng.mixed(1, 2, 2) / 4})
+    shown = "three pictures of 6 x 7 pixels, with maps of 3 x 4 cells"
+    yield Case({"guided": rng.mixed(3, 3, 6, 7) / 4, "raw": rng.mixed(3, 3, 4) / 4}, shown=shown)
 
 
 @guided_grad_cam_product.accept
