@@ -191,6 +191,29 @@ def _(features, weight, target):
     return (weight[target] @ features.flatten(1)).reshape(features.shape[1:])
 
 
+class_activation_map.equivalent(
+    "The sum is the same in every order.",
+    "part of the loop: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "list(zip(features, weight[target], strict=True))[::-1]:",
+)
+class_activation_map.equivalent(
+    "The total belongs to the answer, so that it does not matter whether it is written into.",
+    "not in place: - total += factor * channel + total = total + factor * channel",
+)
+class_activation_map.equivalent(
+    "There is a weight for each channel, so nothing can be left over.",
+    "an argument less: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "zip(features, weight[target]):",
+    "other constant: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "zip(features, weight[target], strict=False):",
+)
+class_activation_map.equivalent(
+    "What is added to a float32 total in place leaves it float32.",
+    "spoil an argument: + features = features.double()",
+    "spoil an argument: + weight = weight.double()",
+)
+
+
 @class_activation_map.mistake(
     "You added the feature maps up without the weights, so every class would have the same map."
 )
@@ -260,6 +283,17 @@ def _(gradient):
 @channel_weights.accept
 def _(gradient):
     return gradient.flatten(2).sum(2) / gradient[0, 0].numel()
+
+
+channel_weights.equivalent(
+    "All maps of a gradient have the same size.",
+    "other constant: - return gradient.flatten(2).sum(2) / gradient[0, 0].numel() + return "
+    "gradient.flatten(2).sum(2) / gradient[-1, 0].numel()",
+    "other constant: - return gradient.flatten(2).sum(2) / gradient[0, 0].numel() + return "
+    "gradient.flatten(2).sum(2) / gradient[0, 1].numel()",
+    "other constant: - return gradient.flatten(2).sum(2) / gradient[0, 0].numel() + return "
+    "gradient.flatten(2).sum(2) / gradient[0, -1].numel()",
+)
 
 
 @channel_weights.mistake("You took the sum. With it a larger map would count more; the weight is the mean.")
@@ -388,6 +422,72 @@ def _(model, layer, image, target):
     for parameter, grad in zip(model.parameters(), before, strict=True):
         parameter.grad = grad
     return F.relu(torch.einsum("nc,nchw->hw", gradients[0].mean((2, 3)), activations[0]))
+
+
+grad_cam_with_hooks.equivalent(
+    "The task says what is left when the function returns, not when the model raises.",
+    "no try: - try: - logits = model(image) + logits = model(image) - finally: - handle.remove() + handle.remove()",
+)
+grad_cam_with_hooks.equivalent(
+    "One picture is a batch of one, so its first and its last part are the whole.",
+    "of an argument the first only: + image = image[:1]",
+    "of an argument the first only: + output = output[:1]",
+    "other constant: - gradient, = torch.autograd.grad(logits[0, target], kept[0]) + gradient, = "
+    "torch.autograd.grad(logits[-1, target], kept[0])",
+    "other constant: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[0]).sum(dim=1).relu()[-1].detach()",
+    "other constant: - logit = model(image)[0, target] + logit = model(image)[-1, target]",
+    "other constant: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + "
+    "return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[-1]).clamp(min=0).detach()",
+    "other constant: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + "
+    "return torch.einsum('c,chw->hw', gradient[-1].mean((1, 2)), leaf[0]).clamp(min=0).detach()",
+    "other constant: - model(image)[0, target].backward() + model(image)[-1, target].backward()",
+)
+grad_cam_with_hooks.equivalent(
+    "The layer runs once in a call, and every call makes a hook of its own.",
+    "only once: + if getattr(keep, 'has_run', False): + return None + keep.has_run = True",
+    "only once: + if getattr(cut, 'has_run', False): + return None + cut.has_run = True",
+)
+grad_cam_with_hooks.equivalent(
+    "The list holds the output of the only run, or its gradient.",
+    "no index: - gradient, = torch.autograd.grad(logits[0, target], kept[0]) + gradient, = "
+    "torch.autograd.grad(logits[0, target], kept)",
+    "other constant: - gradient, = torch.autograd.grad(logits[0, target], kept[0]) + gradient, = "
+    "torch.autograd.grad(logits[0, target], kept[-1])",
+    "other constant: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[-1]).sum(dim=1).relu()[0].detach()",
+    "other constant: - return F.relu(torch.einsum('nc,nchw->hw', gradients[0].mean((2, 3)), activations[0])) + "
+    "return F.relu(torch.einsum('nc,nchw->hw', gradients[0].mean((2, 3)), activations[-1]))",
+    "other constant: - return F.relu(torch.einsum('nc,nchw->hw', gradients[0].mean((2, 3)), activations[0])) + "
+    "return F.relu(torch.einsum('nc,nchw->hw', gradients[-1].mean((2, 3)), activations[0]))",
+)
+grad_cam_with_hooks.equivalent(
+    "Whether the map still belongs to a graph is left open.",
+    "no detach: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[0]).sum(dim=1).relu()[0]",
+    "mixed up: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[0]).sum(dim=1).relu()[0].clone()",
+    "no detach: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + return "
+    "torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0)",
+    "mixed up: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + return "
+    "torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).clone()",
+    "no detach: - activations.append(output.detach().clone()) + activations.append(output.clone())",
+    "mixed up: - activations.append(output.detach().clone()) + activations.append(output.clone().clone())",
+)
+grad_cam_with_hooks.equivalent(
+    "The gradient at the output is the same whether or not the graph goes on before it.",
+    "no detach: - leaf = output.detach().requires_grad_() + leaf = output.requires_grad_()",
+    "mixed up: - leaf = output.detach().requires_grad_() + leaf = output.clone().requires_grad_()",
+)
+grad_cam_with_hooks.equivalent(
+    "The order in which gradients are put back does not matter, and there is one for each parameter.",
+    "part of the loop: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad "
+    "in list(zip(model.parameters(), before, strict=True))[::-1]:",
+    "an argument less: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad "
+    "in zip(model.parameters(), before):",
+    "other constant: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad in "
+    "zip(model.parameters(), before, strict=False):",
+)
 
 
 def _weigh(gradient, output):
@@ -548,6 +648,34 @@ def _(raw, size):
     return torch.stack(maps)
 
 
+to_heatmap.equivalent(
+    "`align_corners` is False unless it is asked for.",
+    "an argument less: - heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, 0] "
+    "+ heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear')[:, 0]",
+    "an argument less: - heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, "
+    "0] + heat = F.interpolate(one.relu()[None, None], size, mode='bilinear')[0, 0]",
+)
+to_heatmap.equivalent(
+    "The dimension has one item, which is the first and the last.",
+    "other constant: - heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, 0] + "
+    "heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, -1]",
+    "other constant: - heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, "
+    "0] + heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[-1, 0]",
+    "other constant: - heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, "
+    "0] + heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, -1]",
+)
+to_heatmap.equivalent(
+    "Where the span is 0, so is every value, whatever it is divided by.",
+    "other constant: - return (heat - low) / span.where(span > 0, 1) + return (heat - low) / span.where(span > 0, 2)",
+)
+to_heatmap.equivalent(
+    "The enlarged map belongs to the answer, so that it does not matter whether it is written into.",
+    "in place: - heat = heat - heat.flatten(1).min(1).values[:, None, None] + heat -= "
+    "heat.flatten(1).min(1).values[:, None, None]",
+    "in place: - heat = heat - heat.min() + heat -= heat.min()",
+)
+
+
 def _stretch(heat):
     low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
     return (heat - low) / (high - low).clamp(min=1e-12)
@@ -591,6 +719,16 @@ def _(raw, size):
 def _(raw, size):
     heat = _enlarge(raw.relu(), size)
     return heat / heat.amax((1, 2), keepdim=True).clamp(min=1e-12)
+
+
+@to_heatmap.mistake(
+    "You added a small number to the span, so the greatest value of a faint map stays below 1. Keep the span as it is, "
+    "and only where it is 0 divide by something else: `(high - low).clamp(min=1e-12)`."
+)
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    return (heat - low) / (high - low + 1e-6)
 
 
 @to_heatmap.mistake("You repeated the cells: that is `mode='nearest'`. Ask for `mode='bilinear'`.")
@@ -674,6 +812,41 @@ def _(heatmaps, masks):
     return float(hit.sum()) / hit.numel()
 
 
+pointing_game.equivalent(
+    "The answer writes only into what it has made itself.",
+    "in place: - hit = hit & (heatmaps.flatten(1).amax(1) > 0) + hit &= heatmaps.flatten(1).amax(1) > 0",
+    "not in place: - hits += bool(heat.max() > 0 and mask[row, column]) + hits = hits + bool(heat.max() > 0 and "
+    "mask[row, column])",
+)
+pointing_game.equivalent(
+    "The dimension has one item, which is the first and the last.",
+    "other constant: - hit = masks.flatten(1).gather(1, place[:, None])[:, 0] + hit = masks.flatten(1).gather(1, "
+    "place[:, None])[:, -1]",
+)
+pointing_game.equivalent(
+    "Another dtype changes neither where a number is greatest nor what is true.",
+    "spoil an argument: + heatmaps = heatmaps.double()",
+    "spoil an argument: + masks = masks.double()",
+)
+pointing_game.equivalent(
+    "Hits can be counted in every order.",
+    "part of the loop: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in list(zip(heatmaps, "
+    "masks, strict=True))[::-1]:",
+)
+pointing_game.equivalent(
+    "There is a mask for each map, so nothing can be left over.",
+    "an argument less: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in zip(heatmaps, "
+    "masks):",
+    "other constant: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in zip(heatmaps, masks, "
+    "strict=False):",
+)
+pointing_game.equivalent(
+    "Two dimensions are left to look through, in either order.",
+    "other constant: - hit = ((heatmaps == best) & masks & (best > 0)).any(2).any(1) + hit = ((heatmaps == best) & "
+    "masks & (best > 0)).any(1).any(1)",
+)
+
+
 @pointing_game.mistake("You counted the hits. Divide by the number of maps.")
 def _(heatmaps, masks):
     place = heatmaps.flatten(1).argmax(1)
@@ -693,6 +866,15 @@ def _(heatmaps, masks):
 def _(heatmaps, masks):
     heat = heatmaps.sum((1, 2)).clamp(min=1e-12)
     return ((heatmaps * masks).sum((1, 2)) / heat).mean().item()
+
+
+@pointing_game.mistake(
+    "You looked for the pixel that is farthest from 0, which may be far below it. The hottest has the greatest value."
+)
+def _(heatmaps, masks):
+    place = heatmaps.abs().flatten(1).argmax(1)
+    hit = masks.flatten(1).gather(1, place[:, None])[:, 0] & (heatmaps.flatten(1).amax(1) > 0)
+    return hit.float().mean().item()
 
 
 @pointing_game.mistake("You looked for one hottest pixel in the whole batch. Every map has its own.")
@@ -783,10 +965,54 @@ def _(model, images, edited, target):
         return (model(edited[yes])[:, target] <= 0).double().mean().item()
 
 
+lost_answers.equivalent(
+    "Only a number comes back, so nobody sees whether there was a graph.",
+    "no with: - with torch.no_grad(): - before = model(images)[:, target] > 0 + before = model(images)[:, target] > "
+    "0 - after = model(edited)[:, target] > 0 + after = model(edited)[:, target] > 0",
+    "mixed up: - with torch.no_grad(): + with torch.enable_grad():",
+    "no with: - with torch.inference_mode(): - yes = model(images)[:, target] > 0 + yes = model(images)[:, target] > "
+    "0 - if not yes.any(): + if not yes.any(): - return 0.0 + return 0.0 - return (model(edited[yes])[:, target] <= "
+    "0).double().mean().item() + return (model(edited[yes])[:, target] <= 0).double().mean().item()",
+)
+lost_answers.equivalent(
+    "There are as many pictures before as after, so nothing can be left over.",
+    "an argument less: - pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), "
+    "strict=True) + pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist())",
+    "other constant: - pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), "
+    "strict=True) + pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), strict=False)",
+)
+lost_answers.equivalent(
+    "A tensor of one number compares as the number does.",
+    "no tolist: - pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), strict=True) + "
+    "pairs = zip(model(images)[:, target], model(edited)[:, target].tolist(), strict=True)",
+)
+lost_answers.equivalent(
+    "Answers can be counted in every order.",
+    "backwards: - afterwards = [after for before, after in pairs if before > 0] + afterwards = [after for before, "
+    "after in list(pairs)[::-1] if before > 0]",
+    "backwards: - return sum((after <= 0 for after in afterwards)) / len(afterwards) if afterwards else 0.0 + return "
+    "sum((after <= 0 for after in list(afterwards)[::-1])) / len(afterwards) if afterwards else 0.0",
+)
+
+
 @lost_answers.mistake("You divided by all pictures. The share is of those in which the model said yes before.")
 def _(model, images, edited, target):
     before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
     return (before & ~after).float().mean().item()
+
+
+@lost_answers.mistake(
+    "This is the share of the answers that stay. Count those that are lost: yes before, no yes after."
+)
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (before & after).sum().item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake("You missed the answers whose logit becomes exactly 0. Yes is above 0, so 0 is no yes any more.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] < 0
+    return (before & after).sum().item() / max(before.sum().item(), 1)
 
 
 @lost_answers.mistake("You counted every answer that changed. An answer that is gained is not lost.")
@@ -863,6 +1089,38 @@ def _(guided, raw):
         large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode="bilinear", align_corners=False)
         products.append(picture * large[0])
     return torch.stack(products)
+
+
+guided_grad_cam_product.equivalent(
+    "`align_corners` is False unless it is asked for.",
+    "an argument less: - heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear', "
+    "align_corners=False) + heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear')",
+    "an argument less: - return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear', "
+    "align_corners=False) + return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear')",
+    "an argument less: - large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode='bilinear', "
+    "align_corners=False) + large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode='bilinear')",
+)
+guided_grad_cam_product.equivalent(
+    "The product lines the one channel up with the colours by itself.",
+    "no expand_as: - return heat.expand_as(guided) * guided + return heat * guided",
+)
+guided_grad_cam_product.equivalent(
+    "The size may be given as any sequence, and the last two of four dimensions begin at 2.",
+    "no call: - heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[-2:]), mode='bilinear') "
+    "+ heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=guided.shape[-2:], mode='bilinear')",
+    "no sign: - heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[-2:]), mode='bilinear') "
+    "+ heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[2:]), mode='bilinear')",
+)
+guided_grad_cam_product.equivalent(
+    "There is a map for each picture, so nothing can be left over.",
+    "an argument less: - for picture, heat in zip(guided, raw, strict=True): + for picture, heat in zip(guided, raw):",
+    "other constant: - for picture, heat in zip(guided, raw, strict=True): + for picture, heat in zip(guided, raw, "
+    "strict=False):",
+)
+guided_grad_cam_product.equivalent(
+    "The dimension has one item, which is the first and the last.",
+    "other constant: - products.append(picture * large[0]) + products.append(picture * large[-1])",
+)
 
 
 @guided_grad_cam_product.mistake(
