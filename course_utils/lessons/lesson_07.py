@@ -105,11 +105,12 @@ def two_channel_picture(rng: Numbers) -> Tensor:
     return (rng.whole(2, 2, 3) / 4 * signs)[None]
 
 
-def scaling_layer(rng: Numbers) -> nn.Conv2d:
-    """A 1 x 1 convolution that multiplies each of two channels by a number of its own, above 0."""
-    layer = nn.Conv2d(2, 2, 1, bias=False)
+def scaling_layer(rng: Numbers, bias: tuple[float, float] = (0.0, 0.0)) -> nn.Conv2d:
+    """A 1 x 1 convolution that multiplies each of two channels by a number of its own, above 0, and adds another."""
+    layer = nn.Conv2d(2, 2, 1)
     with torch.no_grad():
         layer.weight.copy_(torch.diag(rng.whole(2, high=5) / 4)[:, :, None, None])
+        layer.bias.copy_(torch.tensor(bias))
     return layer
 
 
@@ -126,15 +127,15 @@ def for_and_against(rng: Numbers, inputs: int) -> nn.Linear:
 
 def averaging_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
     """A net with the head that CAM needs, means and one linear layer, and the layer to explain: a ReLU inside."""
-    inner = nn.Sequential(scaling_layer(rng), nn.ReLU())
-    head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2)
-    return nn.Sequential(scaling_layer(rng), inner, scaling_layer(rng), *head), inner[1]
+    inner = nn.Sequential(scaling_layer(rng), nn.ReLU(), scaling_layer(rng, (1.0, 0.1)))
+    head = nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2)
+    return nn.Sequential(scaling_layer(rng), inner, *head), inner[1]
 
 
 def flattening_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
     """A net, in eval mode, with a weight for each place, and the layer to explain: an in-place ReLU comes after it."""
-    inner = nn.Sequential(scaling_layer(rng), nn.ReLU(inplace=True))
-    net = nn.Sequential(scaling_layer(rng), inner, scaling_layer(rng), nn.Flatten(), for_and_against(rng, 12))
+    inner = nn.Sequential(scaling_layer(rng), nn.ReLU(inplace=True), scaling_layer(rng, (1.0, 0.1)))
+    net = nn.Sequential(scaling_layer(rng), inner, nn.Flatten(), for_and_against(rng, 12))
     return net.eval(), inner[0]
 
 
@@ -372,11 +373,15 @@ def _(rng):
     ):
         (model, layer), target = make(rng), (target + 1) % 3
         image = two_channel_picture(rng).reshape(1, 2, *size)
-        with torch.no_grad():  # another class is the most likely one
-            model[-1].bias[target - 1] = model(image).abs().sum()
+        with torch.no_grad():  # the logit of `target` becomes -1, that of the others 0
+            model[-1].bias -= model(image)[0]
+            model[-1].bias[target] -= 1
         yield Case(
             {"model": model, "layer": layer, "image": image, "target": target},
-            lambda _, relu=model[1][1]: {"`inplace` of the ReLU": relu.inplace},
+            lambda _, inner=model[1]: {
+                "`inplace` of the ReLU": inner[1].inplace,
+                "the names in the layer": [sorted(vars(each)) for each in inner],
+            },
             shown=f"{shown}, target = {target}",
         )
 
@@ -566,7 +571,7 @@ def _(model, layer, image, target):
 
 
 @grad_cam_with_hooks.mistake(
-    "You emptied `.grad` after `backward()`, and so wiped the gradients that were there before your function ran. "
+    "You emptied the `.grad` of the parameters, and so wiped the gradients that were there before your function ran. "
     "`torch.autograd.grad(logit, kept)` touches no `.grad` at all."
 )
 def _(model, layer, image, target):
@@ -768,7 +773,7 @@ def pointing_game(heatmaps, masks):
 
 
 def _maps_that_point(rng: Numbers, hits: list[bool], size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Maps with one hottest pixel, not in the first row, below 1; its mask holds just that and the first pixel, or
+    """Maps with one hottest pixel, not in the first row; its mask holds just that and the first pixel, or
     all others: who looks at another pixel gets the opposite."""
     heatmaps = -rng.whole(len(hits), *size) / 4
     masks = torch.tensor(hits).logical_not()[:, None, None].repeat(1, *size)
@@ -786,13 +791,15 @@ def _(rng):
     hits = [True, False, True, True, False, True, rng.choice([True, False])]
     heatmaps, masks = _maps_that_point(rng, hits, (3, 4))
     heatmaps[:2] /= 256
+    heatmaps[4] *= 2
     shown = f"seven maps, two of them faint, of which {sum(hits)} point at their masks"
     yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
-    heatmaps, masks = _maps_that_point(rng, [True, True, True, False, True], (5, 2))
-    heatmaps[0] = 0
-    heatmaps[1:3] -= 5
-    masks[2] = False
-    shown = "five maps: the first is all 0, the next two are below 0 everywhere, one of them with an empty mask"
+    heatmaps, masks = _maps_that_point(rng, [True, True, True, True, False, True], (5, 2))
+    heatmaps[:2] = 0
+    heatmaps[2:4] -= 5
+    heatmaps[5] *= 2
+    masks[3] = False
+    shown = "six maps: the first two are all 0, the next two are below 0 everywhere, one of them with an empty mask"
     yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
 
 
@@ -868,15 +875,6 @@ def _(heatmaps, masks):
     return ((heatmaps * masks).sum((1, 2)) / heat).mean().item()
 
 
-@pointing_game.mistake(
-    "You looked for the pixel that is farthest from 0, which may be far below it. The hottest has the greatest value."
-)
-def _(heatmaps, masks):
-    place = heatmaps.abs().flatten(1).argmax(1)
-    hit = masks.flatten(1).gather(1, place[:, None])[:, 0] & (heatmaps.flatten(1).amax(1) > 0)
-    return hit.float().mean().item()
-
-
 @pointing_game.mistake("You looked for one hottest pixel in the whole batch. Every map has its own.")
 def _(heatmaps, masks):
     return float(masks.flatten()[heatmaps.argmax()] and heatmaps.max() > 0)
@@ -924,26 +922,31 @@ def _turning_net() -> nn.Sequential:
     return net
 
 
-def _logit_pictures(rng: Numbers, levels: list[float], target: int) -> Tensor:
-    """(N, 3, 1, 1): pictures in which `_turning_net` finds these logits of `target`, all times one number above 0."""
-    logits = rng.quarters(len(levels), 3)
-    logits[::2] += 7  # other classes are ahead
-    logits[1::2] -= 7  # `target` is ahead, also where it is below 0
+def _logit_pictures(rng: Numbers, levels: list[float], target: int, step: int) -> Tensor:
+    """(N, 3, 1, 1): pictures in which `_turning_net` finds these logits of `target`, all times one number above 0.
+
+    The other classes are ahead of `target` in one picture of `step`, and behind it in the others.
+    """
+    logits = rng.quarters(len(levels), 3) - 7
+    logits[::step] += 14
     logits[:, target] = torch.tensor(levels) * rng.integer(1, 4) / 4
     return 2 * logits.roll(1, 1)[:, :, None, None]
 
 
 @lost_answers.cases
 def _(rng):
-    model = _turning_net()
-    target = rng.integer(0, 2)
+    model, target = _turning_net(), rng.integer(0, 2)
     for before, after, shown in (
-        ([1, 0.25, 8, 0.5, -1, 0], [-0.5, 0, 1, -0.25, 1, 0.25], "6 pictures: 4 times yes, 3 of them lost, 2 gained"),
-        ([-1, 2, 0, 0], [-2, 0, -0.5, 1], "4 pictures: 1 yes, which is lost (its logit becomes 0), 1 gained"),
+        (
+            [1, -1, 0.25, 3, 0, 1, 2, -2, -0.5, 0.5, 1],
+            [0, 1, -0.25, 0.5, 0.25, 1, 2, 0.5, 1, 0, 0.75],
+            "11 pictures: 7 times yes, 3 of them lost (in two the logit becomes 0), 4 gained",
+        ),
+        ([-1, 2, 0, 0], [-2, 0, -0.5, 0], "4 pictures: 1 yes, which is lost (its logit becomes 0)"),
         ([-1, 0], [1, -1], "2 pictures without a yes"),
     ):
         target = (target + 1) % 3
-        images, edited = (_logit_pictures(rng, levels, target) for levels in (before, after))
+        images, edited = _logit_pictures(rng, before, target, 2), _logit_pictures(rng, after, target, 4)
         yield Case(
             {"model": model, "images": images, "edited": edited, "target": target}, shown=f"{shown}, target = {target}"
         )
