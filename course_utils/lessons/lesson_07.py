@@ -100,37 +100,43 @@ prediction(
 
 
 def two_channel_picture(rng: Numbers) -> Tensor:
-    """(1, 2, 2, 2): places where both channels, one of them, or the other one are above 0."""
-    signs = torch.tensor([[[1.0, -1.0], [1.0, 1.0]], [[-1.0, 1.0], [1.0, -1.0]]])
-    return (rng.whole(2, 2, 2) * signs)[None]
+    """(1, 2, 2, 3): places where both channels, one of them, or the other one are above 0."""
+    signs = torch.tensor([[[1.0, -1.0, 1.0], [1.0, 1.0, -1.0]], [[-1.0, 1.0, 1.0], [1.0, -1.0, 1.0]]])
+    return (rng.whole(2, 2, 3) / 4 * signs)[None]
 
 
-def copying_layer() -> nn.Conv2d:
-    """A 1 x 1 convolution that hands two channels on as they are."""
-    layer = nn.Conv2d(2, 2, 1, bias=False)
+def scaling_layer(rng: Numbers, bias: tuple[float, float] = (0.0, 0.0)) -> nn.Conv2d:
+    """A 1 x 1 convolution that multiplies each of two channels by a number of its own, above 0, and adds another."""
+    layer = nn.Conv2d(2, 2, 1)
     with torch.no_grad():
-        layer.weight.copy_(torch.eye(2)[:, :, None, None])
+        layer.weight.copy_(torch.diag(rng.whole(2, high=5) / 4)[:, :, None, None])
+        layer.bias.copy_(torch.tensor(bias))
     return layer
 
 
 def for_and_against(rng: Numbers, inputs: int) -> nn.Linear:
-    """Two classes: the first half of the inputs speaks for class 0 and against class 1, the second half the reverse."""
-    layer = nn.Linear(inputs, 2, bias=False)
-    signs = torch.ones(2, inputs)
-    signs[0, inputs // 2 :] = signs[1, : inputs // 2] = -1
+    """Three classes: the first half of the inputs speaks for 0 and 2 and against 1, the second half the reverse."""
+    layer = nn.Linear(inputs, 3)
+    signs = torch.ones(3, inputs)
+    signs[::2, inputs // 2 :] = signs[1, : inputs // 2] = -1
     with torch.no_grad():
-        layer.weight.copy_(rng.whole(2, inputs) * signs)
+        layer.weight.copy_(rng.whole(3, inputs) / 4 * signs)
+        layer.bias.zero_()
     return layer
 
 
-def averaging_net(rng: Numbers) -> nn.Sequential:
-    """Feature maps, ReLU, their means, one linear layer: the head that CAM needs."""
-    return nn.Sequential(copying_layer(), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2))
+def averaging_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
+    """A net with the head that CAM needs, means and one linear layer, and the layer to explain: a ReLU inside."""
+    inner = nn.Sequential(scaling_layer(rng), nn.ReLU(), scaling_layer(rng, (1.0, 0.1)))
+    head = nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2)
+    return nn.Sequential(scaling_layer(rng), inner, *head), inner[1]
 
 
-def flattening_net(rng: Numbers) -> nn.Sequential:
-    """Feature maps, an in-place ReLU, and a linear layer with a weight for each place."""
-    return nn.Sequential(copying_layer(), nn.ReLU(inplace=True), nn.Flatten(), for_and_against(rng, 8))
+def flattening_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
+    """A net, in eval mode, with a weight for each place, and the layer to explain: an in-place ReLU comes after it."""
+    inner = nn.Sequential(scaling_layer(rng), nn.ReLU(inplace=True), scaling_layer(rng, (1.0, 0.1)))
+    net = nn.Sequential(scaling_layer(rng), inner, nn.Flatten(), for_and_against(rng, 12))
+    return net.eval(), inner[0]
 
 
 # --- exercises --------------------------------------------------------------------------------------------------------
@@ -158,12 +164,14 @@ def class_activation_map(features, weight, target):
 
 @class_activation_map.cases
 def _(rng):
+    target = rng.integer(0, 2)
     for channels, shape in ((2, (2, 2)), (3, (2, 3))):
-        features = rng.whole(channels, *shape)
+        features = rng.whole(channels, *shape) / 4
         features[0, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
-        weight = rng.whole(2, channels)
+        features[-1, 0, 1] *= -1
+        weight = rng.whole(3, channels) / 4
         weight[:, 1:] *= -1
-        yield Case({"features": features, "weight": weight, "target": rng.integer(0, 1)})
+        yield Case({"features": features, "weight": weight, "target": (target + channels) % 3})
 
 
 @class_activation_map.accept
@@ -182,6 +190,29 @@ def _(features, weight, target):
 @class_activation_map.accept
 def _(features, weight, target):
     return (weight[target] @ features.flatten(1)).reshape(features.shape[1:])
+
+
+class_activation_map.equivalent(
+    "The sum is the same in every order.",
+    "part of the loop: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "list(zip(features, weight[target], strict=True))[::-1]:",
+)
+class_activation_map.equivalent(
+    "The total belongs to the answer, so that it does not matter whether it is written into.",
+    "not in place: - total += factor * channel + total = total + factor * channel",
+)
+class_activation_map.equivalent(
+    "There is a weight for each channel, so nothing can be left over.",
+    "an argument less: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "zip(features, weight[target]):",
+    "other constant: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "zip(features, weight[target], strict=False):",
+)
+class_activation_map.equivalent(
+    "What is added to a float32 total in place leaves it float32.",
+    "spoil an argument: + features = features.double()",
+    "spoil an argument: + weight = weight.double()",
+)
 
 
 @class_activation_map.mistake(
@@ -241,8 +272,8 @@ def channel_weights(gradient):
 
 @channel_weights.cases
 def _(rng):
-    yield Case({"gradient": rng.mixed(1, 2, 2, 2)})
-    yield Case({"gradient": rng.mixed(2, 3, 2, 4)})
+    yield Case({"gradient": rng.mixed(1, 2, 2, 2) / 4})
+    yield Case({"gradient": rng.mixed(2, 3, 2, 4) / 4})
 
 
 @channel_weights.accept
@@ -253,6 +284,17 @@ def _(gradient):
 @channel_weights.accept
 def _(gradient):
     return gradient.flatten(2).sum(2) / gradient[0, 0].numel()
+
+
+channel_weights.equivalent(
+    "All maps of a gradient have the same size.",
+    "other constant: - return gradient.flatten(2).sum(2) / gradient[0, 0].numel() + return "
+    "gradient.flatten(2).sum(2) / gradient[-1, 0].numel()",
+    "other constant: - return gradient.flatten(2).sum(2) / gradient[0, 0].numel() + return "
+    "gradient.flatten(2).sum(2) / gradient[0, 1].numel()",
+    "other constant: - return gradient.flatten(2).sum(2) / gradient[0, 0].numel() + return "
+    "gradient.flatten(2).sum(2) / gradient[0, -1].numel()",
+)
 
 
 @channel_weights.mistake("You took the sum. With it a larger map would count more; the weight is the mean.")
@@ -300,10 +342,11 @@ def grad_cam_with_hooks(model, layer, image, target):
     """Return the Grad-CAM map (h, w) of class `target` for one picture
     (1, channels, H, W).
 
-    `layer` is a module of `model`; the map is made from its output as it leaves
-    the layer, even where the next layer changes it in place. `model(image)` gives
-    the logits (1, classes). The map ends with the ReLU. No hook, no `.grad` and no
-    other change is left on the model.
+    `layer` is a module of `model`, which calls it once; the map is made from its
+    output as it leaves the layer, even where the next layer changes it in place.
+    `model(image)` gives the logits (1, classes). The map ends with the ReLU. When
+    your function returns, the model is as it was before: no hook of yours is left,
+    and every `.grad` is what it was.
     """
     kept = []
 
@@ -323,13 +366,22 @@ def grad_cam_with_hooks(model, layer, image, target):
 
 @grad_cam_with_hooks.cases
 def _(rng):
-    for make, shown in (
-        (averaging_net, "a small net with average pooling"),
-        (flattening_net, "a layer that an in-place ReLU follows"),
+    target = rng.integer(0, 2)
+    for make, size, shown in (
+        (averaging_net, (2, 3), "a small net with average pooling"),
+        (flattening_net, (1, 6), "a layer that an in-place ReLU follows, a picture of one row"),
     ):
-        model, target = make(rng), rng.integer(0, 1)
+        (model, layer), target = make(rng), (target + 1) % 3
+        image = two_channel_picture(rng).reshape(1, 2, *size)
+        with torch.no_grad():  # the logit of `target` becomes -1, that of the others 0
+            model[-1].bias -= model(image)[0]
+            model[-1].bias[target] -= 1
         yield Case(
-            {"model": model, "layer": model[0], "image": two_channel_picture(rng), "target": target},
+            {"model": model, "layer": layer, "image": image, "target": target},
+            lambda _, inner=model[1]: {
+                "`inplace` of the ReLU": inner[1].inplace,
+                "the names in the layer": [sorted(vars(each)) for each in inner],
+            },
             shown=f"{shown}, target = {target}",
         )
 
@@ -351,12 +403,12 @@ def _(model, layer, image, target):
 
 @grad_cam_with_hooks.accept
 def _(model, layer, image, target):
-    with record(model, layer, gradients=True) as seen:
-        model(image)[0, target].backward()
-    model.zero_grad()
-    (found,) = seen.values()
-    weights = found.gradient.mean((2, 3), keepdim=True)
-    return (weights * found.output).sum(1).relu().squeeze(0)
+    with record(model, layer, detach=False) as seen:
+        logit = model(image)[0, target]
+    output = seen[layer].output
+    (gradient,) = torch.autograd.grad(logit, output)
+    weights = gradient.mean((2, 3), keepdim=True)
+    return (weights * output).sum(1).relu().squeeze(0)
 
 
 @grad_cam_with_hooks.accept
@@ -368,22 +420,88 @@ def _(model, layer, image, target):
         activations.append(output.detach().clone())
         output.register_hook(gradients.append)
 
-    handle = layer.register_forward_hook(keep)
-    model(image)[0, target].backward()
-    handle.remove()
-    for parameter in model.parameters():
-        parameter.grad = None
-    total = torch.zeros(activations[0].shape[2:])
-    for activation, gradient in zip(activations[0][0], gradients[0][0], strict=True):
-        total += gradient.mean() * activation
-    return F.relu(total)
+    before = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    with layer.register_forward_hook(keep):
+        model(image)[0, target].backward()
+    for parameter, grad in zip(model.parameters(), before, strict=True):
+        parameter.grad = grad
+    return F.relu(torch.einsum("nc,nchw->hw", gradients[0].mean((2, 3)), activations[0]))
+
+
+grad_cam_with_hooks.equivalent(
+    "The task says what is left when the function returns, not when the model raises.",
+    "no try: - try: - logits = model(image) + logits = model(image) - finally: - handle.remove() + handle.remove()",
+)
+grad_cam_with_hooks.equivalent(
+    "One picture is a batch of one, so its first and its last part are the whole.",
+    "of an argument the first only: + image = image[:1]",
+    "of an argument the first only: + output = output[:1]",
+    "other constant: - gradient, = torch.autograd.grad(logits[0, target], kept[0]) + gradient, = "
+    "torch.autograd.grad(logits[-1, target], kept[0])",
+    "other constant: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[0]).sum(dim=1).relu()[-1].detach()",
+    "other constant: - logit = model(image)[0, target] + logit = model(image)[-1, target]",
+    "other constant: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + "
+    "return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[-1]).clamp(min=0).detach()",
+    "other constant: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + "
+    "return torch.einsum('c,chw->hw', gradient[-1].mean((1, 2)), leaf[0]).clamp(min=0).detach()",
+    "other constant: - model(image)[0, target].backward() + model(image)[-1, target].backward()",
+)
+grad_cam_with_hooks.equivalent(
+    "The layer runs once in a call, and every call makes a hook of its own.",
+    "only once: + if getattr(keep, 'has_run', False): + return None + keep.has_run = True",
+    "only once: + if getattr(cut, 'has_run', False): + return None + cut.has_run = True",
+)
+grad_cam_with_hooks.equivalent(
+    "The list holds the output of the only run, or its gradient.",
+    "no index: - gradient, = torch.autograd.grad(logits[0, target], kept[0]) + gradient, = "
+    "torch.autograd.grad(logits[0, target], kept)",
+    "other constant: - gradient, = torch.autograd.grad(logits[0, target], kept[0]) + gradient, = "
+    "torch.autograd.grad(logits[0, target], kept[-1])",
+    "other constant: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[-1]).sum(dim=1).relu()[0].detach()",
+    "other constant: - return F.relu(torch.einsum('nc,nchw->hw', gradients[0].mean((2, 3)), activations[0])) + "
+    "return F.relu(torch.einsum('nc,nchw->hw', gradients[0].mean((2, 3)), activations[-1]))",
+    "other constant: - return F.relu(torch.einsum('nc,nchw->hw', gradients[0].mean((2, 3)), activations[0])) + "
+    "return F.relu(torch.einsum('nc,nchw->hw', gradients[-1].mean((2, 3)), activations[0]))",
+)
+grad_cam_with_hooks.equivalent(
+    "Whether the map still belongs to a graph is left open.",
+    "no detach: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[0]).sum(dim=1).relu()[0]",
+    "mixed up: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[0]).sum(dim=1).relu()[0].clone()",
+    "no detach: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + return "
+    "torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0)",
+    "mixed up: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + return "
+    "torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).clone()",
+    "no detach: - activations.append(output.detach().clone()) + activations.append(output.clone())",
+    "mixed up: - activations.append(output.detach().clone()) + activations.append(output.clone().clone())",
+)
+grad_cam_with_hooks.equivalent(
+    "The gradient at the output is the same whether or not the graph goes on before it.",
+    "no detach: - leaf = output.detach().requires_grad_() + leaf = output.requires_grad_()",
+    "mixed up: - leaf = output.detach().requires_grad_() + leaf = output.clone().requires_grad_()",
+)
+grad_cam_with_hooks.equivalent(
+    "The order in which gradients are put back does not matter, and there is one for each parameter.",
+    "part of the loop: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad "
+    "in list(zip(model.parameters(), before, strict=True))[::-1]:",
+    "an argument less: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad "
+    "in zip(model.parameters(), before):",
+    "other constant: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad in "
+    "zip(model.parameters(), before, strict=False):",
+)
 
 
 def _weigh(gradient, output):
     return (gradient.mean((2, 3), keepdim=True) * output).sum(1)
 
 
-def _sketch(model, layer, image, target, *, keep_clone=True, relu=True, pick=None, combine=_weigh, clean=True):
+def _sketch(
+    model, layer, image, target, *, keep_clone=True, relu=True, pick=None, combine=_weigh, clean=True, backward=False
+):
     """The steps of the reference with one of them changed: most of the mistakes below."""
     kept = []
 
@@ -395,7 +513,12 @@ def _sketch(model, layer, image, target, *, keep_clone=True, relu=True, pick=Non
     logits = model(image)
     if clean:
         handle.remove()
-    (gradient,) = torch.autograd.grad(logits[0, target] if pick is None else pick(logits), kept[0])
+    if backward:
+        kept[0].retain_grad()
+        logits[0, target].backward()
+        gradient = kept[0].grad
+    else:
+        (gradient,) = torch.autograd.grad(logits[0, target] if pick is None else pick(logits), kept[0])
     heat = combine(gradient, kept[0])
     return (heat.relu() if relu else heat)[0].detach()
 
@@ -444,17 +567,18 @@ def _(model, layer, image, target):
     "gradient that you need and leaves the rest alone."
 )
 def _(model, layer, image, target):
-    kept = []
+    return _sketch(model, layer, image, target, backward=True)
 
-    def keep(module, args, output):
-        output.retain_grad()
-        kept.append(output)
-        return output.clone()
 
-    handle = layer.register_forward_hook(keep)
-    model(image)[0, target].backward()
-    handle.remove()
-    return (kept[0].grad.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu()[0].detach()
+@grad_cam_with_hooks.mistake(
+    "You emptied the `.grad` of the parameters, and so wiped the gradients that were there before your function ran. "
+    "`torch.autograd.grad(logit, kept)` touches no `.grad` at all."
+)
+def _(model, layer, image, target):
+    try:
+        return _sketch(model, layer, image, target, backward=True)
+    finally:
+        model.zero_grad()
 
 
 @grad_cam_with_hooks.mistake(
@@ -491,22 +615,25 @@ def to_heatmap(raw, size):
 
     First the ReLU; then enlarge to `size`, a pair (H, W), with bilinear
     interpolation and `align_corners=False`; then stretch each map by itself, so
-    that its least value is 0 and its greatest 1. A map without any differences
-    becomes all 0.
+    that its least value is 0 and its greatest 1, however small its values were. A
+    map without a value above 0 becomes all 0.
     """
     heat = F.interpolate(raw.relu()[:, None], size, mode="bilinear", align_corners=False)[:, 0]
     low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
     span = high - low
-    return torch.where(span > 0, (heat - low) / span.where(span > 0, 1), 0)
+    return (heat - low) / span.where(span > 0, 1)
 
 
 @to_heatmap.cases
 def _(rng):
-    yield Case({"raw": rng.mixed(1, 2, 2), "size": (4, 4)})
-    raw = rng.whole(3, 2, 3)
-    raw[1] += 20  # another scale, and nothing near 0
-    raw[2] *= -1
-    yield Case({"raw": raw, "size": (4, 9)}, shown="three maps, of which the last one is below 0 everywhere")
+    yield Case({"raw": rng.mixed(1, 2, 2) / 4, "size": (4, 4)})
+    raw = rng.mixed(4, 3, 4) / 4
+    raw[0, 1, 2] = 4  # the middle of this cell falls between the pixels, so that the enlarged map does not reach 4
+    raw[1] = raw[1].abs() + 4  # another scale, and nothing near 0
+    raw[2] = -raw[2].abs()
+    raw[3] /= 512
+    shown = "four maps of 3 x 4 cells, to become 8 x 9: the third is below 0 everywhere, the fourth has small values"
+    yield Case({"raw": raw, "size": (8, 9)}, shown=shown)
 
 
 @to_heatmap.accept
@@ -524,6 +651,34 @@ def _(raw, size):
         heat = heat - heat.min()
         maps.append(heat / heat.max() if heat.max() > 0 else heat)
     return torch.stack(maps)
+
+
+to_heatmap.equivalent(
+    "`align_corners` is False unless it is asked for.",
+    "an argument less: - heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, 0] "
+    "+ heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear')[:, 0]",
+    "an argument less: - heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, "
+    "0] + heat = F.interpolate(one.relu()[None, None], size, mode='bilinear')[0, 0]",
+)
+to_heatmap.equivalent(
+    "The dimension has one item, which is the first and the last.",
+    "other constant: - heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, 0] + "
+    "heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, -1]",
+    "other constant: - heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, "
+    "0] + heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[-1, 0]",
+    "other constant: - heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, "
+    "0] + heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, -1]",
+)
+to_heatmap.equivalent(
+    "Where the span is 0, so is every value, whatever it is divided by.",
+    "other constant: - return (heat - low) / span.where(span > 0, 1) + return (heat - low) / span.where(span > 0, 2)",
+)
+to_heatmap.equivalent(
+    "The enlarged map belongs to the answer, so that it does not matter whether it is written into.",
+    "in place: - heat = heat - heat.flatten(1).min(1).values[:, None, None] + heat -= "
+    "heat.flatten(1).min(1).values[:, None, None]",
+    "in place: - heat = heat - heat.min() + heat -= heat.min()",
+)
 
 
 def _stretch(heat):
@@ -571,6 +726,16 @@ def _(raw, size):
     return heat / heat.amax((1, 2), keepdim=True).clamp(min=1e-12)
 
 
+@to_heatmap.mistake(
+    "You added a small number to the span, so the greatest value of a faint map stays below 1. Keep the span as it is, "
+    "and only where it is 0 divide by something else: `(high - low).clamp(min=1e-12)`."
+)
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    return (heat - low) / (high - low + 1e-6)
+
+
 @to_heatmap.mistake("You repeated the cells: that is `mode='nearest'`. Ask for `mode='bilinear'`.")
 def _(raw, size):
     return _stretch(_enlarge(raw.relu(), size, mode="nearest", align_corners=None))
@@ -607,27 +772,35 @@ def pointing_game(heatmaps, masks):
     return hit.float().mean().item()
 
 
-def _maps_that_point(rng: Numbers, hits: list[bool]) -> tuple[Tensor, Tensor]:
-    """Maps (N, 3, 4) with one hottest pixel, not in the first row; its mask holds that pixel only, or all others."""
-    heatmaps = rng.whole(len(hits), 3, 4, high=4)
-    masks = torch.zeros(len(hits), 3, 4, dtype=torch.bool)
+def _maps_that_point(rng: Numbers, hits: list[bool], size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Maps with one hottest pixel, not in the first row; its mask holds just that and the first pixel, or
+    all others: who looks at another pixel gets the opposite."""
+    heatmaps = -rng.whole(len(hits), *size) / 4
+    masks = torch.tensor(hits).logical_not()[:, None, None].repeat(1, *size)
+    masks[:, 0, 0] = True
     for heat, mask, hit in zip(heatmaps, masks, hits, strict=True):
-        row, column = rng.integer(1, 2), rng.integer(0, 3)
-        heat[row, column] = rng.integer(6, 9)
-        mask[row, column] = True
-        if not hit:
-            mask.logical_not_()
+        heat[0] *= -1 / 16
+        heat[1:, 0] -= 5  # so that neither the sums of the columns nor the greatest size lead to the first pixel
+        hottest = rng.integer(1, size[0] - 1), rng.integer(0, size[1] - 1)
+        heat[hottest], mask[hottest] = rng.integer(5, 7) / 8, hit
     return heatmaps, masks
 
 
 @pointing_game.cases
 def _(rng):
-    hits = [True, True, True, rng.choice([True, False])]
-    heatmaps, masks = _maps_that_point(rng, hits)
-    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=f"four maps, of which {sum(hits)} point at their masks")
-    heatmaps, masks = _maps_that_point(rng, [True, True, False])
-    heatmaps[0], masks[0] = 0, True
-    yield Case({"heatmaps": heatmaps, "masks": masks}, shown="three maps, of which the first is all 0")
+    hits = [True, False, True, True, False, True, rng.choice([True, False])]
+    heatmaps, masks = _maps_that_point(rng, hits, (3, 4))
+    heatmaps[:2] /= 256
+    heatmaps[4] *= 2
+    shown = f"seven maps, two of them faint, of which {sum(hits)} point at their masks"
+    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
+    heatmaps, masks = _maps_that_point(rng, [True, True, True, True, False, True], (5, 2))
+    heatmaps[:2] = 0
+    heatmaps[2:4] -= 5
+    heatmaps[5] *= 2
+    masks[3] = False
+    shown = "six maps: the first two are all 0, the next two are below 0 everywhere, one of them with an empty mask"
+    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
 
 
 @pointing_game.accept
@@ -644,6 +817,41 @@ def _(heatmaps, masks):
     best = heatmaps.amax((1, 2), keepdim=True)
     hit = ((heatmaps == best) & masks & (best > 0)).any(2).any(1)
     return float(hit.sum()) / hit.numel()
+
+
+pointing_game.equivalent(
+    "The answer writes only into what it has made itself.",
+    "in place: - hit = hit & (heatmaps.flatten(1).amax(1) > 0) + hit &= heatmaps.flatten(1).amax(1) > 0",
+    "not in place: - hits += bool(heat.max() > 0 and mask[row, column]) + hits = hits + bool(heat.max() > 0 and "
+    "mask[row, column])",
+)
+pointing_game.equivalent(
+    "The dimension has one item, which is the first and the last.",
+    "other constant: - hit = masks.flatten(1).gather(1, place[:, None])[:, 0] + hit = masks.flatten(1).gather(1, "
+    "place[:, None])[:, -1]",
+)
+pointing_game.equivalent(
+    "Another dtype changes neither where a number is greatest nor what is true.",
+    "spoil an argument: + heatmaps = heatmaps.double()",
+    "spoil an argument: + masks = masks.double()",
+)
+pointing_game.equivalent(
+    "Hits can be counted in every order.",
+    "part of the loop: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in list(zip(heatmaps, "
+    "masks, strict=True))[::-1]:",
+)
+pointing_game.equivalent(
+    "There is a mask for each map, so nothing can be left over.",
+    "an argument less: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in zip(heatmaps, "
+    "masks):",
+    "other constant: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in zip(heatmaps, masks, "
+    "strict=False):",
+)
+pointing_game.equivalent(
+    "Two dimensions are left to look through, in either order.",
+    "other constant: - hit = ((heatmaps == best) & masks & (best > 0)).any(2).any(1) + hit = ((heatmaps == best) & "
+    "masks & (best > 0)).any(1).any(1)",
+)
 
 
 @pointing_game.mistake("You counted the hits. Divide by the number of maps.")
@@ -706,24 +914,39 @@ def lost_answers(model, images, edited, target):
     return lost / max(before.sum().item(), 1)
 
 
-def _logit_pictures(rng: Numbers, signs: list[int], target: int) -> Tensor:
-    """(N, 2, 1, 1): pictures whose two numbers are the logits. The other class is always ahead of a yes."""
-    logits = rng.whole(len(signs), 2, high=4)
-    logits[:, 1 - target] += 5
-    logits[:, target] *= torch.tensor(signs, dtype=torch.float32)
-    return logits[:, :, None, None]
+def _turning_net() -> nn.Sequential:
+    """Three logits for a picture of three numbers: each is half the number after it, the last one half the first."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3, 3, bias=False))
+    with torch.no_grad():
+        net[1].weight.copy_(torch.eye(3).roll(1, 1) / 2)
+    return net
+
+
+def _logit_pictures(rng: Numbers, levels: list[float], target: int, step: int) -> Tensor:
+    """(N, 3, 1, 1): pictures in which `_turning_net` finds these logits of `target`, all times one number above 0.
+
+    The other classes are ahead of `target` in one picture of `step`, and behind it in the others.
+    """
+    logits = rng.quarters(len(levels), 3) - 7
+    logits[::step] += 14
+    logits[:, target] = torch.tensor(levels) * rng.integer(1, 4) / 4
+    return 2 * logits.roll(1, 1)[:, :, None, None]
 
 
 @lost_answers.cases
 def _(rng):
-    model = nn.Sequential(copying_layer(), nn.Flatten())
+    model, target = _turning_net(), rng.integer(0, 2)
     for before, after, shown in (
-        ([1, 1, 1, 1, -1], [-1, 1, 1, -1, 1], "5 pictures: 4 times yes, 2 of them lost, 1 gained"),
-        ([1, 1, -1, -1], [-1, 1, 1, 1], "4 pictures: 2 times yes, 1 of them lost, 2 gained"),
-        ([-1, -1], [1, -1], "2 pictures without a yes"),
+        (
+            [1, -1, 0.25, 3, 0, 1, 2, -2, -0.5, 0.5, 1],
+            [0, 1, -0.25, 0.5, 0.25, 1, 2, 0.5, 1, 0, 0.75],
+            "11 pictures: 7 times yes, 3 of them lost (in two the logit becomes 0), 4 gained",
+        ),
+        ([-1, 2, 0, 0], [-2, 0, -0.5, 0], "4 pictures: 1 yes, which is lost (its logit becomes 0)"),
+        ([-1, 0], [1, -1], "2 pictures without a yes"),
     ):
-        target = rng.integer(0, 1)
-        images, edited = (_logit_pictures(rng, signs, target) for signs in (before, after))
+        target = (target + 1) % 3
+        images, edited = _logit_pictures(rng, before, target, 2), _logit_pictures(rng, after, target, 4)
         yield Case(
             {"model": model, "images": images, "edited": edited, "target": target}, shown=f"{shown}, target = {target}"
         )
@@ -745,10 +968,54 @@ def _(model, images, edited, target):
         return (model(edited[yes])[:, target] <= 0).double().mean().item()
 
 
+lost_answers.equivalent(
+    "Only a number comes back, so nobody sees whether there was a graph.",
+    "no with: - with torch.no_grad(): - before = model(images)[:, target] > 0 + before = model(images)[:, target] > "
+    "0 - after = model(edited)[:, target] > 0 + after = model(edited)[:, target] > 0",
+    "mixed up: - with torch.no_grad(): + with torch.enable_grad():",
+    "no with: - with torch.inference_mode(): - yes = model(images)[:, target] > 0 + yes = model(images)[:, target] > "
+    "0 - if not yes.any(): + if not yes.any(): - return 0.0 + return 0.0 - return (model(edited[yes])[:, target] <= "
+    "0).double().mean().item() + return (model(edited[yes])[:, target] <= 0).double().mean().item()",
+)
+lost_answers.equivalent(
+    "There are as many pictures before as after, so nothing can be left over.",
+    "an argument less: - pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), "
+    "strict=True) + pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist())",
+    "other constant: - pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), "
+    "strict=True) + pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), strict=False)",
+)
+lost_answers.equivalent(
+    "A tensor of one number compares as the number does.",
+    "no tolist: - pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), strict=True) + "
+    "pairs = zip(model(images)[:, target], model(edited)[:, target].tolist(), strict=True)",
+)
+lost_answers.equivalent(
+    "Answers can be counted in every order.",
+    "backwards: - afterwards = [after for before, after in pairs if before > 0] + afterwards = [after for before, "
+    "after in list(pairs)[::-1] if before > 0]",
+    "backwards: - return sum((after <= 0 for after in afterwards)) / len(afterwards) if afterwards else 0.0 + return "
+    "sum((after <= 0 for after in list(afterwards)[::-1])) / len(afterwards) if afterwards else 0.0",
+)
+
+
 @lost_answers.mistake("You divided by all pictures. The share is of those in which the model said yes before.")
 def _(model, images, edited, target):
     before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
     return (before & ~after).float().mean().item()
+
+
+@lost_answers.mistake(
+    "This is the share of the answers that stay. Count those that are lost: yes before, no yes after."
+)
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (before & after).sum().item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake("You missed the answers whose logit becomes exactly 0. Yes is above 0, so 0 is no yes any more.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] < 0
+    return (before & after).sum().item() / max(before.sum().item(), 1)
 
 
 @lost_answers.mistake("You counted every answer that changed. An answer that is gained is not lost.")
@@ -802,8 +1069,9 @@ def guided_grad_cam_product(guided, raw):
 
 @guided_grad_cam_product.cases
 def _(rng):
-    yield Case({"guided": rng.mixed(1, 3, 4, 4), "raw": rng.mixed(1, 2, 2)})
-    yield Case({"guided": rng.mixed(3, 3, 4, 4), "raw": rng.mixed(3, 2, 2)}, shown="three pictures of 4 x 4 pixels")
+    yield Case({"guided": rng.mixed(1, 3, 4, 4) / 4, "raw": rng.mixed(1, 2, 2) / 4})
+    shown = "three pictures of 6 x 7 pixels, with maps of 3 x 4 cells"
+    yield Case({"guided": rng.mixed(3, 3, 6, 7) / 4, "raw": rng.mixed(3, 3, 4) / 4}, shown=shown)
 
 
 @guided_grad_cam_product.accept
@@ -824,6 +1092,38 @@ def _(guided, raw):
         large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode="bilinear", align_corners=False)
         products.append(picture * large[0])
     return torch.stack(products)
+
+
+guided_grad_cam_product.equivalent(
+    "`align_corners` is False unless it is asked for.",
+    "an argument less: - heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear', "
+    "align_corners=False) + heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear')",
+    "an argument less: - return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear', "
+    "align_corners=False) + return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear')",
+    "an argument less: - large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode='bilinear', "
+    "align_corners=False) + large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode='bilinear')",
+)
+guided_grad_cam_product.equivalent(
+    "The product lines the one channel up with the colours by itself.",
+    "no expand_as: - return heat.expand_as(guided) * guided + return heat * guided",
+)
+guided_grad_cam_product.equivalent(
+    "The size may be given as any sequence, and the last two of four dimensions begin at 2.",
+    "no call: - heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[-2:]), mode='bilinear') "
+    "+ heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=guided.shape[-2:], mode='bilinear')",
+    "no sign: - heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[-2:]), mode='bilinear') "
+    "+ heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[2:]), mode='bilinear')",
+)
+guided_grad_cam_product.equivalent(
+    "There is a map for each picture, so nothing can be left over.",
+    "an argument less: - for picture, heat in zip(guided, raw, strict=True): + for picture, heat in zip(guided, raw):",
+    "other constant: - for picture, heat in zip(guided, raw, strict=True): + for picture, heat in zip(guided, raw, "
+    "strict=False):",
+)
+guided_grad_cam_product.equivalent(
+    "The dimension has one item, which is the first and the last.",
+    "other constant: - products.append(picture * large[0]) + products.append(picture * large[-1])",
+)
 
 
 @guided_grad_cam_product.mistake(
