@@ -280,6 +280,8 @@ def _find_causes(
                 return [message]
             tried.append((message, evidence))
     left, causes = _differences(got, key), []
+    if any("in place" in words for words in _side_effects(got, key)):
+        return []  # then nothing else that is seen has a cause of its own
     for message, evidence in tried:
         found = _differences(evidence, key)
         touched = {place: value for place, value in left.items() if place[1] in {words for _, words in found}}
