@@ -109,14 +109,15 @@ class Each(nn.Module):
 def telling_net(rng: Numbers) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """A net, an input, and what arrives at its output, such that every mistake shows in the gradient at the input.
 
-    Of the two ReLUs, one is called twice and one lies two levels down. Each of the 64 units is a path of its own, with
-    another combination of signs: whether the first and the last ReLU are active, of what arrives, and of the weights.
+    Of its ReLUs, one is called twice, and two lie one and two levels down. Each of the 64 units is a path of its own,
+    with another combination of signs: whether the first and the last ReLU are active, of what arrives, of the weights.
     """
     first, last, arriving, b, c, d = rng.quarters(6, 64, high=2).abs() * every_sign(6)
-    twice, zero = nn.ReLU(), torch.zeros(64)
-    block = nn.Sequential(Each(b, zero), nn.LeakyReLU(0.5), nn.Sequential(Each(c, zero + 20), nn.ReLU()))
-    model = nn.Sequential(Each(first, zero), twice, block, Each(d, 400 * last), twice)
-    return model, rng.quarters(1, 64).abs(), arriving
+    sign, zero, twice = (b * c * d).sign(), torch.zeros(64), nn.ReLU()
+    inner = nn.Sequential(Each(c, zero + 20), nn.ReLU())
+    block = nn.Sequential(Each(b, zero), nn.LeakyReLU(0.5), inner, Each(d, zero + 100), nn.ReLU())
+    top = [Each(first, zero), twice, block, Each(-sign, zero), Each(zero - 1, 400 * last.sign()), twice]
+    return nn.Sequential(*top), rng.quarters(1, 64).abs(), arriving
 
 
 def gradient_at(x: torch.Tensor, model: nn.Module, arriving: torch.Tensor) -> torch.Tensor:
@@ -161,8 +162,7 @@ def _(rng):
     for rule in ("backprop", "deconvnet", "guided"):
         f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs()
         f[[0, 1, 1], [3, 0, 2]] = 0
-        f[0] /= 4  # below 1, and so are some gradients of either sign where f is above 0
-        grad[:, :2] /= 4
+        f[0, :3], grad[:, :2] = rng.whole(3, high=3) / 100, rng.whole(2, 2, high=3) / 100  # above 0, however little
         grad[:, [1, 3]] *= -1
         grad[:, 4] = 0
         yield Case({"rule": rule, "f": f, "grad": grad})
@@ -272,16 +272,15 @@ def guide_relu(relu):
 def _(rng):
     relu = nn.ReLU()
     of_x, of_gradient = every_sign(2)
-    x = (rng.quarters(2, 4).abs() * of_x).requires_grad_()
+    x = rng.quarters(2, 4).abs() * of_x
     arriving = rng.quarters(2, 4).abs() * of_gradient * torch.tensor([[0.25], [8]])  # below 1, and above
 
     def once(handle):
-        output = relu(x)
-        total = (output * arriving).sum()
-        seen = {"the output": output}
-        seen["the gradient at x"], seen["the gradient at x in a second backward"] = (
-            torch.autograd.grad(each, x, retain_graph=True)[0] for each in (total, -total)
-        )
+        seen = {
+            "the output": relu(x),
+            "the gradient at x": gradient_at(x, relu, arriving),
+            "the gradient at x of a second call": gradient_at(x, relu, -arriving),
+        }
         handle.remove()
         return seen | {"the gradient at x after handle.remove()": gradient_at(x, relu, arriving)}
 
@@ -343,7 +342,9 @@ guide_relu.equivalent(
 )
 
 
-@guide_relu.mistake("Your hook returns nothing, so the gradient goes on unchanged. Return the new one.")
+@guide_relu.mistake(
+    "The gradient goes on unchanged. It takes a full backward hook, one that *returns* the new gradient."
+)
 def _(relu):
     def hook(module, grad_input, grad_output):
         (grad_input[0].clamp(min=0),)
@@ -434,7 +435,7 @@ def _(rng):
         found["the gradient at the input, after the block"] = gradient_at(x, model, arriving)
         return found
 
-    yield Case({"model": model}, in_and_out, shown="a model with a ReLU at the top and one inside a block")
+    yield Case({"model": model}, in_and_out, shown="a model with ReLUs at three depths")
     other, y, coming = telling_net(rng)
     other[1].register_full_backward_hook(look)
 
@@ -577,7 +578,9 @@ class _GuideTooEarly(_WrongGuide):
         return self
 
 
-@Guide.mistake("`__exit__` returns something true, and that swallows the exception of the block. Return nothing.")
+@Guide.mistake(
+    "The exception of the block does not come out. An `__exit__` that returns True swallows it: return nothing."
+)
 class _GuideSwallows(_WrongGuide):
     def __exit__(self, *exception):
         super().__exit__()
@@ -600,7 +603,16 @@ class _GuideEverything(_WrongGuide):
         return tuple(None if grad is None else grad.clamp(min=0) for grad in grad_input)
 
 
-@Guide.mistake("Your hook returns nothing, so the gradient goes on as it is.")
+@Guide.mistake("You hook the LeakyReLU, too. It is no nn.ReLU, whatever it is called: `isinstance(module, nn.ReLU)`.")
+class _GuideByName(_WrongGuide):
+    def choose(self):
+        return [module for module in self.model.modules() if "ReLU" in type(module).__name__]
+
+
+@Guide.mistake(
+    "In the block the gradient is the usual one. Put the hooks on the modules of `model` itself; what they *return* is "
+    "the new gradient."
+)
 class _GuideNothing(_WrongGuide):
     def hook(self, module, grad_input, grad_output):
         grad_input[0].clamp(min=0)
@@ -767,7 +779,8 @@ def to_picture(gradient):
 
 @to_picture.cases
 def _(rng):
-    gradient = rng.mixed(3, 2, 2) / 4
+    gradient = rng.quarters(3, 2, 2)
+    gradient[1, 0, 1] = 0
     yield Case({"gradient": gradient})
     spike = rng.mixed(3, 4, 6, high=3)
     spike[0, 0, 0], spike[2, 1, 1] = 400.0 + rng.integer(0, 9), -300.0
@@ -941,7 +954,9 @@ def _(model):
     return names
 
 
-@stop_in_place.mistake("You changed a copy. The hooks will sit on the model that you were given: change that one.")
+@stop_in_place.mistake(
+    "In the model that you were given, the ReLUs still say `inplace=True`. Change those, not a copy."
+)
 def _(model):
     names = []
     for name, module in copy.deepcopy(model).named_modules():
@@ -1003,15 +1018,16 @@ def share_on(gradient, mask):
 
 @share_on.cases
 def _(rng):
-    for negative in (False, True):
+    for kind in ("any", "of sum 0", "small and negative"):
         gradient, mask = rng.quarters(3, 2, 3), torch.zeros(2, 3, dtype=torch.bool)
         mask[rng.integer(0, 1), rng.integer(0, 2)] = True
         mask[0, 0] = mask[1, 2] = True
+        gradient[0, 1, 0] = 0
         gradient[1, 1, 2] = -gradient[0, 1, 2] - rng.integer(1, 3)
-        if negative:
+        if kind == "of sum 0":
+            gradient[2, 0, 1] -= gradient.sum()
+        if kind == "small and negative":
             gradient = gradient.abs() / -1000
-        else:
-            gradient[2, 0, 1] -= gradient.sum()  # what has both signs may have the sum 0
         yield Case({"gradient": gradient, "mask": mask})
     nothing, nowhere = torch.zeros(3, 2, 2), torch.zeros(2, 2, dtype=torch.bool)
     first = torch.tensor([[True, False], [False, False]])
@@ -1191,7 +1207,9 @@ def _(model, count, seed):
     return _randomise(twin, _layers_of(twin)[:count], seed)
 
 
-@randomise_last.mistake("`layers[-count:]` with a count of 0 is the whole list: -0 is 0. Turn the list round first.")
+@randomise_last.mistake(
+    "With a count of 0 you randomise all. Beware of `layers[-count:]`: -0 is 0, and that is the whole list."
+)
 def _(model, count, seed):
     twin = copy.deepcopy(model)
     return _randomise(twin, _layers_of(twin)[-count:][::-1], seed)
