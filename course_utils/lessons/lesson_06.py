@@ -109,15 +109,16 @@ class Each(nn.Module):
 def telling_net(rng: Numbers) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """A net, an input, and what arrives at its output, such that every mistake shows in the gradient at the input.
 
-    Of its ReLUs, one is called twice, and two lie one and two levels down. Each of the 64 units is a path of its own,
+    Of its ReLUs, one is called twice, and two lie one and two levels down. Each of the 128 units is a path of its own,
     with another combination of signs: whether the first and the last ReLU are active, of what arrives, of the weights.
     """
     first, last, arriving, b, c, d = rng.quarters(6, 64, high=2).abs() * every_sign(6)
     sign, zero, twice = (b * c * d).sign(), torch.zeros(64), nn.ReLU()
+    turn = torch.ones(2, 64) * torch.tensor([[1.0], [-1.0]])
     inner = nn.Sequential(Each(c, zero + 20), nn.ReLU())
     block = nn.Sequential(Each(b, zero), nn.LeakyReLU(0.5), inner, Each(d, zero + 100), nn.ReLU())
-    top = [Each(first, zero), twice, block, Each(-sign, zero), Each(zero - 1, 400 * last.sign()), twice]
-    return nn.Sequential(*top), rng.quarters(1, 64).abs(), arriving
+    top = [Each(first, zero), twice, block, Each(turn * sign, zero), Each(turn, 400 * last.sign()), twice]
+    return nn.Sequential(*top), rng.quarters(2, 64).abs(), arriving
 
 
 def gradient_at(x: torch.Tensor, model: nn.Module, arriving: torch.Tensor) -> torch.Tensor:
@@ -271,6 +272,7 @@ def guide_relu(relu):
 @guide_relu.cases
 def _(rng):
     relu = nn.ReLU()
+    relu.register_full_backward_hook(look)
     of_x, of_gradient = every_sign(2)
     x = rng.quarters(2, 4).abs() * of_x
     arriving = rng.quarters(2, 4).abs() * of_gradient * torch.tensor([[0.25], [8]])  # below 1, and above
@@ -284,9 +286,8 @@ def _(rng):
         handle.remove()
         return seen | {"the gradient at x after handle.remove()": gradient_at(x, relu, arriving)}
 
-    yield Case({"relu": relu}, once, shown="a ReLU that is called once")
+    yield Case({"relu": relu}, once, shown="a ReLU that has a hook from before")
     again = nn.ReLU()
-    again.register_full_backward_hook(look)
     y, weight, shift, later = rng.quarters(4, 16).abs() * every_sign(4)
     inputs = y.requires_grad_(), (-y).detach().requires_grad_()
 
@@ -297,7 +298,7 @@ def _(rng):
             (output * later).sum().backward()
         return {"the output": outputs[0], "x.grad": inputs[0].grad, "x.grad of another forward": inputs[1].grad}
 
-    yield Case({"relu": again}, twice, shown="a ReLU that is called twice, with a hook from before")
+    yield Case({"relu": again}, twice, shown="a ReLU that is called twice")
 
 
 @guide_relu.accept
@@ -452,6 +453,7 @@ def _(rng):
             "the gradient at the input, in the block": inside,
             "the exception that came out of the block": caught,
             "the number of hooks after a block that raised, with two of others": count_hooks(other),
+            "the gradient at the input, after the block": gradient_at(y, other, coming),
         }
 
     yield Case({"model": other}, block_raises, shown="a block that raises, and hooks of others")
@@ -550,7 +552,7 @@ class _WrongGuide:
             handle.remove()
 
 
-@Guide.mistake("Only the ReLUs at the top follow the rule: `children()` stops there. `modules()` goes to every depth.")
+@Guide.mistake("Only ReLUs at the top follow the rule. `modules()` goes to every depth, `children()` does not.")
 class _GuideChildren(_WrongGuide):
     def choose(self):
         return [module for module in self.model.children() if isinstance(module, nn.ReLU)]
@@ -648,6 +650,7 @@ def _(rng):
         classes = (torch.arange(count) * 2 + rng.integer(1, 2)) % 3
         while True:
             model = whole_weights(nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), rng)
+            model[3].weight.data /= 4
             images = rng.quarters(count, 2, 1, 2).requires_grad_()
             logits = model(images)
             gradients = [torch.autograd.grad(logit, images, retain_graph=True)[0] for logit in logits.sum(0)]
@@ -782,6 +785,7 @@ def _(rng):
     gradient = rng.quarters(3, 2, 2)
     gradient[1, 0, 1] = 0
     yield Case({"gradient": gradient})
+    yield Case({"gradient": rng.quarters(1, 2, 3).abs().repeat(3, 1, 1)}, shown="a gradient of three equal channels")
     spike = rng.mixed(3, 4, 6, high=3)
     spike[0, 0, 0], spike[2, 1, 1] = 400.0 + rng.integer(0, 9), -300.0
     yield Case({"gradient": spike}, shown="a gradient with two numbers that are far larger than the others")
@@ -882,6 +886,7 @@ def _(rng):
     parts = {"stem": nn.Linear(2, 2), "gate": nn.ReLU(inplace=first), "door": nn.ReLU(inplace=second), "body": inner}
     parts |= {"act": nn.ReLU(inplace=True), "leaky": nn.LeakyReLU(inplace=True), "six": nn.ReLU6(inplace=True)}
     model = nn.Sequential(collections.OrderedDict(parts))
+    inner.eval()
     modules = list(model.modules())
 
     def look(_):
@@ -1027,7 +1032,7 @@ def _(rng):
         if kind == "of sum 0":
             gradient[2, 0, 1] -= gradient.sum()
         if kind == "small and negative":
-            gradient = gradient.abs() / -1000
+            gradient = gradient.abs() / -10_000
         yield Case({"gradient": gradient, "mask": mask})
     nothing, nowhere = torch.zeros(3, 2, 2), torch.zeros(2, 2, dtype=torch.bool)
     first = torch.tensor([[True, False], [False, False]])
@@ -1139,7 +1144,8 @@ def state_after(model: nn.Module):
 def _(rng):
     for count in (1, 3, 0):
         block = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.BatchNorm1d(2))
-        model = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), block, nn.Linear(2, 2)), rng)
+        parts = {"stem": nn.Linear(2, 2), "act": nn.ReLU(), "block": block, "head": nn.Linear(2, 2)}
+        model = whole_weights(nn.Sequential(collections.OrderedDict(parts)), rng)
         block[2].running_mean += 1
         given = {"model": model, "count": count, "seed": rng.integer(0, 99)}
         shown = f"a model with three Linear layers and a BatchNorm1d, count = {count}"
