@@ -109,16 +109,16 @@ class Each(nn.Module):
 def telling_net(rng: Numbers) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """A net, an input, and what arrives at its output, such that every mistake shows in the gradient at the input.
 
-    Of its ReLUs, one is called twice, and two lie one and two levels down. Each of the 128 units is a path of its own,
+    Of its ReLUs, one is called twice, and two lie one and two levels down. Each of the 256 units is a path of its own,
     with another combination of signs: whether the first and the last ReLU are active, of what arrives, of the weights.
     """
     first, last, arriving, b, c, d = rng.quarters(6, 64, high=2).abs() * every_sign(6)
-    sign, zero, twice = (b * c * d).sign(), torch.zeros(64), nn.ReLU()
-    turn = torch.ones(2, 64) * torch.tensor([[1.0], [-1.0]])
+    zero, twice = torch.zeros(64), nn.ReLU()
+    e, turn = every_sign(2)[:, :, None] * torch.ones(64)
     inner = nn.Sequential(Each(c, zero + 20), nn.ReLU())
     block = nn.Sequential(Each(b, zero), nn.LeakyReLU(0.5), inner, Each(d, zero + 100), nn.ReLU())
-    top = [Each(first, zero), twice, block, Each(turn * sign, zero), Each(turn, 400 * last.sign()), twice]
-    return nn.Sequential(*top), rng.quarters(2, 64).abs(), arriving
+    top = [Each(first, zero), twice, block, Each(e * turn, zero), Each(turn, 400 * last.sign()), twice]
+    return nn.Sequential(*top), rng.quarters(1, 64).abs().repeat(4, 1), arriving
 
 
 def gradient_at(x: torch.Tensor, model: nn.Module, arriving: torch.Tensor) -> torch.Tensor:
