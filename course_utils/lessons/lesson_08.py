@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 
 import torch
@@ -116,6 +117,16 @@ prediction(
 # --- small networks for the cases -------------------------------------------------------------------------------------
 
 
+def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """A Linear layer with this weight (outputs, inputs), and this bias or none."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        if bias is not None:
+            layer.bias.copy_(bias)
+    return layer
+
+
 class Times(nn.Module):
     """Each number times a factor."""
 
@@ -125,6 +136,36 @@ class Times(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.factor
+
+
+class Plus(nn.Module):
+    """The sum of its two inputs."""
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        return one + other
+
+
+class OnesAround(nn.Module):
+    """Its input plus ones on either side, in two calls of one module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plus = Plus()
+
+    def forward(self, x: Tensor) -> Tensor:
+        ones = torch.ones_like(x)
+        return self.plus(self.plus(ones, x), ones)
+
+
+class Again(nn.Module):
+    """A part that is called twice; 1 is added between the calls."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.part(self.part(x) + 1)
 
 
 class Log(nn.Module):
@@ -153,14 +194,50 @@ class Root(nn.Module):
         return x.sqrt()
 
 
-def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
-    """A Linear layer with this weight (outputs, inputs), and this bias or none."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    with torch.no_grad():
-        layer.weight.copy_(weight)
-        if bias is not None:
-            layer.bias.copy_(bias)
-    return layer
+class PlusRoot(nn.Module):
+    """The sum of its two inputs, with the square root of one of them: 0 is the first, 1 the second."""
+
+    def __init__(self, which: int) -> None:
+        super().__init__()
+        self.which = which
+
+    def forward(self, *both: Tensor) -> Tensor:
+        return both[self.which].sqrt() + both[1 - self.which]
+
+
+class Shifted(nn.Module):
+    """Its input plus a learned row, which starts as the square root of `first`: the input of no layer inside is x."""
+
+    def __init__(self, first: float) -> None:
+        super().__init__()
+        self.first = first
+        self.row, self.root = linear(torch.eye(2)), Root()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.root(self.row(torch.full_like(x, self.first)))
+
+
+class RootOutside(nn.Module):
+    """The square root of what a layer inside gives, by a function: no layer of its own does it. One is not called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.not_called = Times(2.0), linear(torch.eye(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.before(x).sqrt()
+
+
+class Fork(nn.Module):
+    """One input through two branches, and the two joined. The branch that is called first is registered last."""
+
+    def __init__(self, called_first: nn.Module, called_second: nn.Module, join: nn.Module) -> None:
+        super().__init__()
+        self.join, self.right, self.left = join, called_second, called_first
+
+    def forward(self, x: Tensor) -> Tensor:
+        left = self.left(x)
+        return self.join(left, self.right(x))
 
 
 # --- exercises --------------------------------------------------------------------------------------------------------
@@ -183,7 +260,8 @@ def first_bad_layer(model, x):
     makes something which is not finite (nan or infinity) out of inputs that are.
 
     First means: the first to return. If no module does so, return None. Each
-    module takes and returns tensors. No hook is left behind.
+    module takes one or more tensors and returns one. The name of `model` itself is
+    `""`. No hook is left behind, even if the model raises an error.
     """
     guilty, handles = [], []
 
@@ -205,33 +283,62 @@ def first_bad_layer(model, x):
     return guilty[0] if guilty else None
 
 
+def _count_calls(model: nn.Module):
+    """Count the calls of `model` from now on."""
+    calls: list[None] = []
+    model.register_forward_pre_hook(lambda module, args: calls.append(None))
+    return lambda returned: {"the number of calls of `model`": len(calls)}
+
+
 @first_bad_layer.cases
 def _(rng):
     names = rng.choice([("first", "second", "third"), ("one", "two", "three"), ("a", "b", "c")])
+
+    def search(model: nn.Module, x: Tensor, shown: str) -> Case:
+        return Case({"model": model, "x": x}, then=_count_calls(model), shown=shown)
+
+    def chain(*parts: nn.Module) -> nn.Sequential:
+        model = nn.Sequential()
+        for name, part in zip(names, parts, strict=False):
+            model.add_module(name, part)
+        return model
+
+    bad_row = rng.whole(2, 2)
+    bad_row[1, rng.integer(0, 1)] = 0  # its logarithm is minus infinity, and that times 0 is nan
+    yield search(
+        chain(linear(torch.eye(2)), nn.Sequential(chain(Times(2.0), Log(), Times(0.0))), nn.ReLU()).eval(),
+        bad_row,
+        "a log of 0 in the middle, then a product with 0",
+    )
+    zeros = rng.whole(2, 2)
+    zeros[1] = 0
+    yield search(
+        chain(Times(1.0), Over(), nn.ReLU()),
+        zeros,
+        "a division 0 / 0 in a module's own forward, not in a layer inside it",
+    )
+    yield search(Over(), zeros.clone(), "a division 0 / 0 in the forward of `model` itself")
+    yield search(
+        chain(Times(1.0), Again(Times(1e30)), Log()),
+        rng.whole(2, 2),
+        "a layer that is called twice, with infinity as what it gives the second time",
+    )
     x = rng.whole(2, 2)
-    x[rng.integer(0, 1), 0] = 0  # its logarithm is minus infinity, and that times 0 is nan
-    inner = nn.Sequential()
-    inner.add_module(names[0], Log())
-    inner.add_module(names[1], Times(0.0))
-    model = nn.Sequential()
-    model.add_module(names[2], Times(2.0))
-    model.add_module("inner", inner)
-    model.add_module("relu", nn.ReLU())
-    yield Case({"model": model, "x": x}, shown="a log of 0 in the middle, then a product with 0")
-    model = nn.Sequential()
-    model.add_module(names[0], Times(1.0))
-    model.add_module(names[1], Over())
-    model.add_module(names[2], nn.ReLU())
-    x = rng.whole(2, 2)
-    x[1] = 0
-    yield Case({"model": model, "x": x}, shown="a division 0 / 0 in a module's own forward, not in a layer inside it")
-    model = nn.Sequential()
-    model.add_module(names[1], Times(float(rng.integer(2, 4))))
-    model.add_module(names[0], nn.ReLU())
-    x = rng.whole(2, 2)
-    x[0, 0] = math.nan
-    yield Case({"model": model, "x": x}, shown="a healthy network, and an input with a nan")
-    yield Case({"model": model, "x": rng.whole(2, 2)}, shown="a healthy network and a healthy input")
+    x[1, 1] = math.nan
+    yield search(
+        chain(Times(1.0), OnesAround(), nn.ReLU()),
+        x,
+        "a healthy network with a layer of two inputs, and an x with a nan",
+    )
+    large = rng.whole(2, 2, low=2, high=3)
+    yield search(
+        Fork(Times(1e38), Times(1e38), Plus()),
+        large,
+        "numbers up to 3e+38, which are finite, and a sum of two that is not",
+    )
+    yield search(
+        chain(nn.ReLU(), linear(rng.whole(2, 2))), rng.whole(1, 3), "an x that is too wide: the model raises an error"
+    )
 
 
 @first_bad_layer.accept
@@ -240,7 +347,8 @@ def _(model, x):
     found = []
 
     def hook(module, args, output):
-        if not found and args[0].isfinite().all() and not output.isfinite().all():
+        finite = [each.isfinite().all().item() for each in (*args, output)]
+        if not found and all(finite[:-1]) and not finite[-1]:
             found.append(names[module])
 
     with contextlib.ExitStack() as stack:
@@ -258,8 +366,8 @@ def _(model, x):
     found = []
 
     def hook(module, args, output):
-        before, after = args[0].sum().item(), output.sum().item()
-        if math.isfinite(before) and not math.isfinite(after):
+        before, after = (sum((each * 0).sum().item() for each in tensors) for tensors in (args, [output]))
+        if before == 0 and after != 0:  # infinity · 0 and nan · 0 are nan
             found.append(names[id(module)])
 
     with register_module_forward_hook(hook), torch.no_grad():
@@ -267,7 +375,72 @@ def _(model, x):
     return found[0] if found else None
 
 
-def _search_forward(model, x, *, bad=None, blame_heirs=False, leaves=False, last=False, keep=False):
+first_bad_layer.equivalent(
+    "Each module gets a hook of its own: the order in which they are put on and taken off does not matter.",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[::-1]:",
+    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "part of the loop: - for module in names: + for module in list(names)[::-1]:",
+)
+
+first_bad_layer.equivalent(
+    "A name is looked up by its module, so their order does not matter.",
+    "backwards: - names = {module: name for name, module in model.named_modules()} + names = {module: name for name, "
+    "module in list(model.named_modules())[::-1]}",
+    "backwards: - names = {id(module): name for name, module in model.named_modules()} + names = {id(module): name "
+    "for name, module in list(model.named_modules())[::-1]}",
+)
+
+first_bad_layer.equivalent(
+    "All inputs are looked at, in whatever order.",
+    "backwards: - came_in_well = all((torch.isfinite(each).all() for each in args)) + came_in_well = "
+    "all((torch.isfinite(each).all() for each in list(args)[::-1]))",
+    "backwards: - before, after = (sum(((each * 0).sum().item() for each in tensors)) for tensors in (args, "
+    "[output])) + before, after = (sum(((each * 0).sum().item() for each in list(tensors)[::-1])) for tensors in "
+    "(args, [output]))",
+)
+
+first_bad_layer.equivalent(
+    "The first of those found is returned in any case.",
+    "a condition less: - if not found and all(finite[:-1]) and (not finite[-1]): + if all(finite[:-1]) and (not "
+    "finite[-1]):",
+)
+
+first_bad_layer.equivalent(
+    "A tensor of one number is as true or false, and adds up, as the number does.",
+    "no item: - finite = [each.isfinite().all().item() for each in (*args, output)] + finite = "
+    "[each.isfinite().all() for each in (*args, output)]",
+    "no item: - before, after = (sum(((each * 0).sum().item() for each in tensors)) for tensors in (args, [output])) "
+    "+ before, after = (sum(((each * 0).sum() for each in tensors)) for tensors in (args, [output]))",
+)
+
+first_bad_layer.equivalent(
+    "0 times finite numbers is 0 and their mean is too; nan and infinity make nan of either.",
+    "mixed up: - before, after = (sum(((each * 0).sum().item() for each in tensors)) for tensors in (args, "
+    "[output])) + before, after = (sum(((each * 0).mean().item() for each in tensors)) for tensors in (args, "
+    "[output]))",
+)
+
+first_bad_layer.equivalent(
+    "The search needs no gradient, and a graph that nobody keeps does no harm.",
+    "mixed up: - with register_module_forward_hook(hook), torch.no_grad(): + with "
+    "register_module_forward_hook(hook), torch.enable_grad():",
+)
+
+
+def _run_and_remove(run, handles, careful):
+    """Call `run` and remove the handles; without care, they stay if it raises."""
+    try:
+        run()
+        careful = True
+    finally:
+        for handle in handles if careful else []:
+            handle.remove()
+
+
+def _search_forward(
+    model, x, *, bad=None, blame_heirs=False, leaves=False, last=False, keep=False, careful=True, look=tuple
+):
     """The reference with one thing changed: most of the mistakes below."""
     bad = bad or (lambda tensor: not torch.isfinite(tensor).all())
     found, handles = [], []
@@ -276,14 +449,11 @@ def _search_forward(model, x, *, bad=None, blame_heirs=False, leaves=False, last
             continue
 
         def hook(module, args, output, name=name):
-            if bad(output) and (blame_heirs or not bad(args[0])):
+            if bad(output) and (blame_heirs or not any(map(bad, look(args)))):
                 found.append(name)
 
         handles.append(module.register_forward_hook(hook))
-    model(x)
-    if not keep:
-        for handle in handles:
-            handle.remove()
+    _run_and_remove(lambda: model(x), [] if keep else handles, careful)
     return (found[-1] if last else found[0]) if found else None
 
 
@@ -300,6 +470,21 @@ def _(model, x):
 )
 def _(model, x):
     return _search_forward(model, x, blame_heirs=True)
+
+
+@first_bad_layer.mistake(
+    "You looked at the first input only. A module may take several, and one bad input is enough for a bad output."
+)
+def _(model, x):
+    return _search_forward(model, x, look=lambda args: args[:1])
+
+
+@first_bad_layer.mistake(
+    "When the model raises an error, your hooks stay: what follows the call does not run then. Remove them in a "
+    "`finally`."
+)
+def _(model, x):
+    return _search_forward(model, x, careful=False)
 
 
 @first_bad_layer.mistake(
@@ -340,7 +525,8 @@ def _(model, x):
         "A full backward hook: guilty if every gradient in `grad_output` is finite and one in `grad_input` is not. An "
         "entry of `grad_input` is None where the input needs no gradient.",
         "`def bad(grads): return any(g is not None and not g.isfinite().all() for g in grads)`; in the hook: `if "
-        "bad(grad_input) and not bad(grad_output): guilty.append(name)`. `model(x).sum().backward()`, then tidy up.",
+        "bad(grad_input) and not bad(grad_output): guilty.append(name)`. With `start = x.clone().requires_grad_()`, "
+        "`torch.autograd.grad(model(start).sum(), [start, *weights])` goes back and leaves each `.grad` alone.",
     ],
 )
 def first_bad_gradient(model, x):
@@ -349,8 +535,10 @@ def first_bad_gradient(model, x):
     gradient of its output that is.
 
     First means: the first on the way back. If no module does so, return None. A
-    leaf module has no children. No hook is left, and every `.grad` of the model
-    is None at the end, as it was before.
+    leaf module has no children, takes one or more tensors and returns one. The
+    gradient of `x` counts as that of any input, though `x` requires none. The name
+    of `model` itself is `""`. At the end `x` and every `.grad` are as they were, and
+    no hook is left, even if the model raises an error.
     """
     guilty, handles = [], []
 
@@ -367,88 +555,211 @@ def first_bad_gradient(model, x):
     for name, module in model.named_modules():
         if not list(module.children()):
             handles.append(module.register_full_backward_hook(watch(name)))
+    start = x.clone().requires_grad_()
+    ends = [start, *(each for each in model.parameters() if each.requires_grad)]
     try:
-        model(x).sum().backward()
+        torch.autograd.grad(
+            model(start).sum(), ends, allow_unused=True
+        )  # unlike backward(), it leaves each .grad alone
     finally:
         for handle in handles:
             handle.remove()
-        model.zero_grad()
     return guilty[0] if guilty else None
 
 
 @first_bad_gradient.cases
 def _(rng):
     names = rng.choice([("first", "second", "third"), ("one", "two", "three"), ("a", "b", "c")])
-    parts = [Times(1.0), Root(), Times(0.0)]
-    model = nn.Sequential()
-    model.add_module("embed", linear(torch.eye(2)))
-    for name, part in zip(names, parts, strict=True):
-        model.add_module(name, part)
-    model.add_module("tail", Times(2.0))
-    x = rng.whole(2, 2)
-    x[1] = 0  # 0 from behind times the infinite slope is nan
-    yield Case({"model": model, "x": x}, shown="a square root of 0, with a product with 0 behind it")
-    model = nn.Sequential()
-    model.add_module("embed", linear(torch.eye(2)))
-    model.add_module(names[0], Times(0.0))
-    model.add_module(names[1], Root())
-    model.add_module(names[2], Times(3.0))
-    yield Case({"model": model, "x": rng.whole(1, 2)}, shown="a product with 0, then a square root")
-    model = nn.Sequential()
-    model.add_module(names[2], linear(rng.whole(2, 2)))
-    model.add_module(names[0], Root())
-    yield Case({"model": model, "x": rng.whole(2, 2)}, shown="a square root of numbers above 0")
+
+    def search(x: Tensor, shown: str, *parts: nn.Module) -> Case:
+        """A Linear layer that hands its input on, `parts` in a module inside, and a product."""
+        inner = nn.Sequential()
+        for name, part in zip(names, parts, strict=False):
+            inner.add_module(name, part)
+        model = nn.Sequential()
+        model.add_module("embed", linear(torch.eye(2), torch.zeros(2)))
+        model.add_module("inner", inner)
+        model.add_module("tail", Times(2.0))
+        return Case({"model": model, "x": x}, shown=shown)
+
+    zeros = rng.whole(2, 2)
+    zeros[1] = 0  # 0 from behind times the infinite slope is nan
+    small = rng.whole(2, 2) * 2.0**-99
+    fork = "a fork, and where it joins, the square root of the"
+    yield search(zeros, "a square root of 0, with a product with 0 behind it", nn.ReLU(), Root(), Times(0.0))
+    yield search(
+        rng.whole(1, 2),
+        "the square root of a product with 0, plus a square root of 0 that stands on no way from x",
+        *(Times(0.0), Root(), Shifted(0.0)),
+    )
+    yield search(small, "gradients of 2e+38, and then a product that is too large", Times(2.0), Times(1e38))
+    yield search(
+        zeros.clone(), "a square root in a module's own forward, with a layer inside that is not called", RootOutside()
+    )
+    yield search(zeros.clone(), "a fork, and a square root of 0 in both branches", Fork(Root(), Root(), Plus()))
+    yield search(zeros.clone(), "a fork, and a square root of 0 in one branch", Fork(Root(), Times(1.0), Plus()))
+    yield search(zeros.clone(), f"{fork} first input", Fork(Times(0.5), OnesAround(), PlusRoot(0)))
+    yield search(zeros.clone(), f"{fork} second input", Fork(OnesAround(), Times(0.5), PlusRoot(1)))
+    shifted = nn.Sequential(Shifted(0.0), Times(2.0))
+    yield Case({"model": shifted, "x": rng.whole(2, 2)}, shown="a square root of 0 that stands on no way from x")
+    yield search(zeros.clone(), "a square root that is called twice, the first time for 0", Again(Root()))
+    yield search(rng.whole(1, 3), "an x that is too wide: the model raises an error", Root())
+    yield Case({"model": Root(), "x": zeros.clone()}, shown="a model that is a leaf: it takes the square root of 0")
 
 
 @first_bad_gradient.accept
 def _(model, x):
-    found = []
+    """Whatever happens to a copy of the model happens to nobody's model."""
+    found, model = [], copy.deepcopy(model)
 
     def finite(gradients):
         return all(bool(each.isfinite().all()) for each in gradients if each is not None)
 
-    with contextlib.ExitStack() as stack:
-        for name, module in model.named_modules():
-            if len(list(module.children())) == 0:
-                stack.enter_context(
-                    module.register_full_backward_hook(
-                        lambda module, into, out, name=name: found.append((name, finite(into), finite(out)))
-                    )
-                )
-        output = model(x)
-        torch.autograd.grad(output.sum(), list(model.parameters()))
+    for name, module in model.named_modules():
+        if len(list(module.children())) == 0:
+            module.register_full_backward_hook(
+                lambda module, into, out, name=name: found.append((name, finite(into), finite(out)))
+            )
+    model(x.clone().requires_grad_()).sum().backward()
     return next((name for name, into, out in found if out and not into), None)
 
 
 @first_bad_gradient.accept
 def _(model, x):
-    """Tensor hooks on what goes in and what comes out of each leaf."""
-    gradients, order = {}, []
+    """Tensor hooks on what goes in and what comes out of each call of a leaf; views tell the inputs of two apart."""
+    calls, before = [], [(each, each.grad) for each in model.parameters()]
 
-    def watch(name):
-        def hook(module, args, output):
-            order.append(name)
-            args[0].requires_grad and args[0].register_hook(lambda grad: gradients.setdefault((name, "in"), grad))
-            output.register_hook(lambda grad: gradients.setdefault((name, "out"), grad))
+    def enter(module, args):
+        calls.append((module, [], []))
+        views = [each.view_as(each) for each in args]
+        for view in views:
+            if view.requires_grad:
+                view.register_hook(calls[-1][1].append)
+        return tuple(views)
 
-        return hook
+    def leave(module, args, output):
+        if output.requires_grad:
+            output.register_hook(calls[-1][2].append)
 
-    handles = [
-        module.register_forward_hook(watch(name)) for name, module in model.named_modules() if not module._modules
-    ]
-    model(x).sum().backward()
-    for handle in handles:
-        handle.remove()
-    for parameter in model.parameters():
-        parameter.grad = None
-    for name in reversed(order):
-        ends = [gradients.get((name, end)) for end in ("in", "out")]
-        if ends[0] is not None and not ends[0].isfinite().all() and ends[1].isfinite().all():
-            return name
+    with contextlib.ExitStack() as stack:
+        for module in model.modules():
+            if not module._modules:
+                stack.enter_context(module.register_forward_pre_hook(enter))
+                stack.enter_context(module.register_forward_hook(leave))
+        for parameter in model.parameters():
+            parameter.grad = None
+        try:
+            model(x.clone().requires_grad_()).sum().backward()
+        finally:
+            for parameter, grad in before:
+                parameter.grad = grad
+    names = {module: name for name, module in model.named_modules()}
+    for module, into, out in reversed(calls):
+        if all(each.isfinite().all() for each in out) and not all(each.isfinite().all() for each in into):
+            return names[module]
     return None
 
 
-def _search_backward(model, x, *, bad=None, blame_heirs=False, last=False, clean=True, keep=False, swap=False):
+first_bad_gradient.equivalent(
+    "Each module gets a hook of its own: the order in which they are put on and taken off does not matter.",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[::-1]:",
+    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[::-1]:",
+    "part of the loop: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
+)
+
+first_bad_gradient.equivalent(
+    "A name is looked up by its module, so their order does not matter.",
+    "backwards: - names = {module: name for name, module in model.named_modules()} + names = {module: name for name, "
+    "module in list(model.named_modules())[::-1]}",
+)
+
+first_bad_gradient.equivalent(
+    "A module returns one tensor, so `grad_output` has one entry.",
+    "of an argument the first only: + grad_output = grad_output[:1]",
+)
+
+first_bad_gradient.equivalent(
+    "All gradients are looked at, in whatever order.",
+    "backwards: - return any((each is not None and (not torch.isfinite(each).all()) for each in gradients)) + return "
+    "any((each is not None and (not torch.isfinite(each).all()) for each in list(gradients)[::-1]))",
+    "backwards: - return all((bool(each.isfinite().all()) for each in gradients if each is not None)) + return "
+    "all((bool(each.isfinite().all()) for each in list(gradients)[::-1] if each is not None))",
+    "backwards: - if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "into))): + if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "list(into)[::-1]))):",
+)
+
+first_bad_gradient.equivalent(
+    "`detach` makes a new tensor as `clone` does, and `x` stays as it was.",
+    "mixed up: - start = x.clone().requires_grad_() + start = x.detach().requires_grad_()",
+    "mixed up: - model(x.clone().requires_grad_()).sum().backward() + "
+    "model(x.detach().requires_grad_()).sum().backward()",
+    "mixed up: - model(x.clone().requires_grad_()).sum().backward() + "
+    "model(x.detach().requires_grad_()).sum().backward()",
+)
+
+first_bad_gradient.equivalent(
+    "A tensor of one bool is as true or false as the bool.",
+    "no call: - return all((bool(each.isfinite().all()) for each in gradients if each is not None)) + return "
+    "all((each.isfinite().all() for each in gradients if each is not None))",
+)
+
+first_bad_gradient.equivalent("A function without `return` returns None as well.", "no return: - return None + None")
+
+first_bad_gradient.equivalent(
+    "Each parameter keeps its own gradient, and each view its own place: the order does not matter.",
+    "backwards: - ends = [start, *(each for each in model.parameters() if each.requires_grad)] + ends = [start, "
+    "*(each for each in list(model.parameters())[::-1] if each.requires_grad)]",
+    "part of the loop: - for view in views: + for view in list(views)[::-1]:",
+    "part of the loop: - for parameter in model.parameters(): + for parameter in list(model.parameters())[::-1]:",
+    "part of the loop: - for parameter, grad in before: + for parameter, grad in list(before)[::-1]:",
+    "backwards: - calls, before = ([], [(each, each.grad) for each in model.parameters()]) + calls, before = ([], "
+    "[(each, each.grad) for each in list(model.parameters())[::-1]])",
+)
+
+first_bad_gradient.equivalent(
+    "A gradient is finite if each of its rows is.",
+    "mixed up: - output.register_hook(calls[-1][2].append) + output.register_hook(calls[-1][2].extend)",
+    "mixed up: - view.register_hook(calls[-1][1].append) + view.register_hook(calls[-1][1].extend)",
+)
+
+first_bad_gradient.equivalent(
+    "A call of a module gives one output, with one gradient at most.",
+    "mixed up: - if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "into))): + if any((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "into))):",
+    "the first only: - if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each "
+    "in into))): + if all((each.isfinite().all() for each in list(out)[:1])) and (not all((each.isfinite().all() for "
+    "each in into))):",
+    "backwards: - if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "into))): + if all((each.isfinite().all() for each in list(out)[::-1])) and (not all((each.isfinite().all() for "
+    "each in into))):",
+)
+
+
+first_bad_gradient.equivalent("A function without `return` returns None as well.", "no return: - return None + None")
+
+
+first_bad_gradient.equivalent("A function without `return` returns None as well.", "no return: - return None + None")
+
+
+def _search_backward(
+    model,
+    x,
+    *,
+    bad=None,
+    heirs=False,
+    last=False,
+    go_back=None,
+    keep=False,
+    careful=True,
+    swap=False,
+    leaves=True,
+    look=tuple,
+):
     """The reference with one thing changed: most of the mistakes below."""
     wrong = bad or (lambda tensor: not torch.isfinite(tensor).all())
     found, handles = [], []
@@ -457,21 +768,19 @@ def _search_backward(model, x, *, bad=None, blame_heirs=False, last=False, clean
         return any(each is not None and wrong(each) for each in gradients)
 
     for name, module in model.named_modules():
-        if list(module.children()):
+        if leaves and list(module.children()):
             continue
 
         def hook(module, into, out, name=name):
             into, out = (out, into) if swap else (into, out)
-            if damaged(into) and (blame_heirs or not damaged(out)):
+            if damaged(look(into)) and (heirs or not damaged(out)):
                 found.append(name)
 
         handles.append(module.register_full_backward_hook(hook))
-    model(x).sum().backward()
-    if not keep:
-        for handle in handles:
-            handle.remove()
-    if clean:
-        model.zero_grad()
+    start = x.clone().requires_grad_()
+    ends = [start, *(each for each in model.parameters() if each.requires_grad)]
+    go_back = go_back or (lambda: torch.autograd.grad(model(start).sum(), ends, allow_unused=True))
+    _run_and_remove(go_back, [] if keep else handles, careful)
     return (found[-1] if last else found[0]) if found else None
 
 
@@ -487,7 +796,7 @@ def _(model, x):
     "You took the last module on the way back. The damage began behind it, and it was only handed on."
 )
 def _(model, x):
-    return _search_backward(model, x, blame_heirs=True, last=True)
+    return _search_backward(model, x, heirs=True, last=True)
 
 
 @first_bad_gradient.mistake(
@@ -499,11 +808,66 @@ def _(model, x):
 
 
 @first_bad_gradient.mistake(
-    "`backward()` left gradients in `.grad`, nan among them. Call `model.zero_grad()` at the end, or take "
-    "`torch.autograd.grad`, which leaves none."
+    "`backward()` added gradients to `.grad`, nan among them. Take `torch.autograd.grad`, which leaves each `.grad` "
+    "alone."
 )
 def _(model, x):
-    return _search_backward(model, x, clean=False)
+    return _search_backward(model, x, go_back=lambda: model(x.clone().requires_grad_()).sum().backward())
+
+
+@first_bad_gradient.mistake(
+    "Somebody's gradients were in `.grad` before, and yours has wiped them out. Put each one back, or take "
+    "`torch.autograd.grad`, which leaves each `.grad` alone."
+)
+def _(model, x):
+    def go_back():
+        model(x.clone().requires_grad_()).sum().backward()
+        model.zero_grad()
+
+    return _search_backward(model, x, go_back=go_back)
+
+
+@first_bad_gradient.mistake(
+    "When the model raises an error, your hooks stay: what follows the call does not run then. Remove them in a "
+    "`finally`."
+)
+def _(model, x):
+    return _search_backward(model, x, careful=False)
+
+
+@first_bad_gradient.mistake(
+    "`x` requires no gradient, so the hook of the first module gets None for it. Call the model with a copy that "
+    "requires one, `x.clone().requires_grad_()`."
+)
+def _(model, x):
+    def go_back():
+        trained = [each for each in model.parameters() if each.requires_grad]
+        if trained:
+            torch.autograd.grad(model(x).sum(), trained)
+
+    return _search_backward(model, x, go_back=go_back)
+
+
+@first_bad_gradient.mistake(
+    "You went back to `x` only, so backward passes by what stands on no way from `x`, like a learned row that is "
+    "added. Ask for the gradients of the parameters, too."
+)
+def _(model, x):
+    def go_back():
+        start = x.clone().requires_grad_()
+        torch.autograd.grad(model(start).sum(), start)
+
+    return _search_backward(model, x, go_back=go_back)
+
+
+@first_bad_gradient.mistake("You looked at the first gradient of `grad_input` only. There is one for each input.")
+def _(model, x):
+    return _search_backward(model, x, look=lambda gradients: gradients[:1])
+
+
+@first_bad_gradient.mistake("You hooked every module. The task asks for a leaf: a module without children.")
+def _(model, x):
+    return _search_backward(model, x, leaves=False)
 
 
 @first_bad_gradient.mistake(

@@ -237,7 +237,8 @@ def first_bad_layer(model, x):
     makes something which is not finite (nan or infinity) out of inputs that are.
 
     First means: the first to return. If no module does so, return None. Each
-    module takes and returns tensors. No hook is left behind.
+    module takes one or more tensors and returns one. The name of `model` itself is
+    `""`. No hook is left behind, even if the model raises an error.
     """
     ...
 
@@ -256,8 +257,10 @@ def first_bad_gradient(model, x):
     gradient of its output that is.
 
     First means: the first on the way back. If no module does so, return None. A
-    leaf module has no children. No hook is left, and every `.grad` of the model
-    is None at the end, as it was before.
+    leaf module has no children, takes one or more tensors and returns one. The
+    gradient of `x` counts as that of any input, though `x` requires none. The name
+    of `model` itself is `""`. At the end `x` and every `.grad` are as they were, and
+    no hook is left, even if the model raises an error.
     """
     ...
 
