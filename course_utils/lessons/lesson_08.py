@@ -8,6 +8,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise, prediction
@@ -901,8 +902,9 @@ def dead_share(model, batches):
     its units, a float from 0 to 1, that are dead on `batches`.
 
     A unit is one index of dimension 1 of the output, (N, C) or (N, C, h, w). It is
-    dead if it is 0 for every picture of every batch, at every place. `batches` is a
-    list of inputs. No hook is left behind.
+    dead if it is 0 for every picture of every batch, at every place, in every call
+    of the ReLU. `batches` is a list of inputs. No hook is left behind, even if the
+    model raises an error.
     """
     alive, handles = {}, []
 
@@ -926,12 +928,32 @@ def dead_share(model, batches):
     return {name: (~units).float().mean().item() for name, units in alive.items()}
 
 
+class AddOneInPlace(nn.Module):
+    """Each number plus 1, in the memory where it is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.add_(1)
+
+
+class BothSides(nn.Module):
+    """The numbers above 0 and those below, each through the same ReLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(x) - self.relu(-x)
+
+
 def _relu_net(rng: Numbers) -> nn.Sequential:
-    """Four units that hand their input on, a ReLU, and two of the four through another ReLU."""
-    model = nn.Sequential()
+    """Four units that hand their input on, a ReLU with 1 added in place, and the first unit through another ReLU."""
+    inner, model = nn.Sequential(), nn.Sequential()
+    inner.add_module(rng.choice(["relu1", "act1"]), nn.ReLU())
+    inner.add_module("add", AddOneInPlace())
     model.add_module("fc1", linear(torch.eye(4)))
-    model.add_module(rng.choice(["relu1", "act1"]), nn.ReLU())
-    model.add_module("fc2", linear(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0]])))
+    model.add_module(rng.choice(["inner", "block"]), inner)
+    model.add_module("fc2", linear(torch.tensor([[1.0, 0, 0, 0], [0, -1, 0, 0]]), torch.tensor([-1.0, 0.0])))
     model.add_module(rng.choice(["relu2", "act2"]), nn.ReLU())
     return model
 
@@ -939,18 +961,27 @@ def _relu_net(rng: Numbers) -> nn.Sequential:
 @dead_share.cases
 def _(rng):
     # the first unit lives in both pictures of this batch, the second in one of them, the others in none
-    first = rng.whole(2, 4) * torch.tensor([[1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
-    second = rng.whole(3, 4) * torch.tensor([-1.0, -1.0, 1.0, -1.0])  # and here only the third lives
-    yield Case({"model": _relu_net(rng), "batches": [first]}, shown="4 units, one batch of 2 pictures")
-    yield Case({"model": _relu_net(rng), "batches": [first, second]}, shown="4 units, two batches")
+    first = rng.whole(2, 4) / 4 * torch.tensor([[1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
+    second = rng.whole(3, 4) / 4 * torch.tensor([-1.0, -1.0, 2.0**-12, -1.0])  # and here only the third lives, faintly
+    in_place = "a ReLU with an in-place operation behind it"
+    yield Case({"model": _relu_net(rng), "batches": [first]}, shown=f"4 units, one batch of 2 pictures, {in_place}")
+    yield Case({"model": _relu_net(rng), "batches": [first, second]}, shown=f"4 units, two batches, {in_place}")
     yield Case(
         {"model": _relu_net(rng), "batches": [second, first]}, shown="4 units, the two batches the other way round"
     )
-    maps = -rng.whole(2, 2, 2, 2)
-    maps[rng.integer(0, 1), 0, 1, rng.integer(0, 1)] *= -1
+    maps = -rng.whole(3, 2, 2, 2) / 4
+    maps[rng.integer(1, 2), 0, 1, rng.integer(0, 1)] *= -1
     model = nn.Sequential()
     model.add_module(rng.choice(["relu", "act"]), nn.ReLU())
     yield Case({"model": model, "batches": [maps]}, shown="2 channels of 2 x 2 places, one of which fires at one place")
+    yield Case(
+        {"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]},
+        shown="a ReLU that is called twice: once for what is above 0, once for what is below",
+    )
+    yield Case(
+        {"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]},
+        shown="a second batch that is too narrow: the model raises an error",
+    )
 
 
 @dead_share.accept
@@ -982,10 +1013,10 @@ def _(model, batches):
     return shares
 
 
-def _count_dead(model, batches, *, dead, merge=lambda before, now: before & now, keep=False):
+def _count_dead(model, batches, *, dead, merge=lambda before, now: before & now, keep=False, careful=True, inner=True):
     """The reference turned round, with the rule `dead` for one output and `merge` for several batches."""
     found, handles = {}, []
-    for name, module in model.named_modules():
+    for name, module in model.named_modules() if inner else model.named_children():
         if isinstance(module, nn.ReLU):
 
             def hook(module, args, output, name=name):
@@ -993,11 +1024,7 @@ def _count_dead(model, batches, *, dead, merge=lambda before, now: before & now,
                 found[name] = merge(found[name], now) if name in found else now
 
             handles.append(module.register_forward_hook(hook))
-    for batch in batches:
-        model(batch)
-    if not keep:
-        for handle in handles:
-            handle.remove()
+    _run_and_remove(lambda: [model(batch) for batch in batches], [] if keep else handles, careful)
     return {name: units.float().mean().item() for name, units in found.items()}
 
 
@@ -1017,10 +1044,7 @@ def _(model, batches):
                     lambda module, args, output, name=name: zeros.setdefault(name, []).append(output == 0)
                 )
             )
-    for batch in batches:
-        model(batch)
-    for handle in handles:
-        handle.remove()
+    _run_and_remove(lambda: [model(batch) for batch in batches], handles, True)
     return {name: torch.cat([each.flatten() for each in found]).float().mean().item() for name, found in zeros.items()}
 
 
@@ -1054,6 +1078,39 @@ def _(model, batches):
     return _count_dead(model, batches, dead=lambda output: _silent(output[:1]))
 
 
+@dead_share.mistake(
+    "You asked the direct children of the model only. `named_modules` finds the ReLUs deeper inside, too."
+)
+def _(model, batches):
+    return _count_dead(model, batches, dead=_silent, inner=False)
+
+
+@dead_share.mistake(
+    "You kept the outputs until the end, and what follows the ReLU changed them in place. Count in the hook, or keep "
+    "clones."
+)
+def _(model, batches):
+    outputs, handles = {}, []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(
+                module.register_forward_hook(
+                    lambda module, args, output, name=name: outputs.setdefault(name, []).append(output.detach())
+                )
+            )
+    _run_and_remove(lambda: [model(batch) for batch in batches], handles, True)
+    silent = {name: torch.stack([_silent(each) for each in found]).all(0) for name, found in outputs.items()}
+    return {name: units.float().mean().item() for name, units in silent.items()}
+
+
+@dead_share.mistake(
+    "When the model raises an error, your hooks stay: what follows the call does not run then. Remove them in a "
+    "`finally`."
+)
+def _(model, batches):
+    return _count_dead(model, batches, dead=_silent, careful=False)
+
+
 @dead_share.mistake("Your hooks stay on the network. Remove every handle.")
 def _(model, batches):
     return _count_dead(model, batches, dead=_silent, keep=True)
@@ -1073,11 +1130,12 @@ def _(model, batches):
 )
 def clip_as_it_passes(layers, limit):
     """From now on, shorten the gradient that arrives at the output of each of
-    `layers` to the norm `limit` where it is longer, and return the handles, a list.
+    `layers` to the norm `limit` where it is longer, and return a list with one
+    handle for each layer.
 
-    It keeps its direction; a shorter one stays as it is. The layer works with the
-    shortened gradient: its own parameters get theirs from it. Each layer returns
-    one tensor.
+    The norm is that of the whole gradient, all rows together. It keeps its
+    direction; a shorter one stays as it is. The layer works with the shortened
+    gradient: its own parameters get theirs from it. Each layer returns one tensor.
     """
 
     def shorten(module, grad_output):
@@ -1088,11 +1146,14 @@ def clip_as_it_passes(layers, limit):
     return [layer.register_full_backward_pre_hook(shorten) for layer in layers]
 
 
-def _go_back(model: nn.Sequential, x: Tensor, gradient: Tensor):
-    """What the world does with the hooked network: a backward pass from `gradient`."""
+def _go_back(model: nn.Module, x: Tensor, gradients: list[Tensor]):
+    """What the world does with the hooked network: a call without a graph, then a backward pass from each gradient."""
 
     def then(returned):
-        (model(x) * gradient).sum().backward()
+        with torch.no_grad():
+            model(x)
+        for gradient in gradients:
+            (model(x) * gradient).sum().backward()
         values = {"the gradient of the input": x.grad.clone()}
         for name, parameter in model.named_parameters():
             values[f"{name}.grad"] = parameter.grad.clone()
@@ -1107,15 +1168,33 @@ def _go_back(model: nn.Sequential, x: Tensor, gradient: Tensor):
 
 @clip_as_it_passes.cases
 def _(rng):
-    for longest, gradient in (("long", [[6.0, 8.0]]), ("short", [[0.0, 0.25]]), ("zero", [[0.0, 0.0]])):
-        model = nn.Sequential(linear(rng.whole(2, 2)), linear(rng.whole(2, 2)))
-        x = rng.leaf(1, 2)
-        limit = float(rng.integer(1, 4))
-        yield Case(
-            {"layers": list(model), "limit": limit},
-            then=_go_back(model, x, torch.tensor(gradient)),
-            shown=f"two Linear layers, limit = {limit:g}, and a {longest} gradient {gradient}",
-        )
+    def clip(model: nn.Module, layers: list[nn.Module], *gradients: list[list[float]], shown: str) -> Case:
+        limit = rng.integer(2, 16) / 4
+        then = _go_back(model, rng.leaf(2, 2), [torch.tensor(gradient) for gradient in gradients])
+        return Case({"layers": layers, "limit": limit}, then=then, shown=f"{shown}, limit = {limit:g}")
+
+    def chain(count: int) -> nn.Sequential:
+        return nn.Sequential(*(linear(rng.quarters(2, 2)) for _ in range(count)))
+
+    long, short, zero = [[3.0, -4.0], [0.0, 12.0]], [[0.0, 0.25], [-0.125, 0.0]], [[0.0, 0.0], [0.0, 0.0]]
+    model = chain(3)
+    yield clip(
+        model,
+        [model[2], model[0]],
+        long,
+        short,
+        shown="the last and the first of three layers, a long gradient, then a short",
+    )
+    model = chain(2)
+    yield clip(model, list(model), long, shown=f"two Linear layers, and a long gradient {long}")
+    model = chain(2)
+    yield clip(model, list(model), short, shown=f"two Linear layers, and a short gradient {short}")
+    model = chain(2)
+    yield clip(model, list(model), zero, shown="two Linear layers, and a gradient of 0")
+    fork = Fork(linear(rng.quarters(2, 2)), linear(rng.quarters(2, 2)), Plus())
+    yield clip(
+        fork, [fork.right], long, shown="one of two layers whose outputs are added, so that they get the same gradient"
+    )
 
 
 @clip_as_it_passes.accept
@@ -1134,7 +1213,8 @@ def _(layers, limit):
 @clip_as_it_passes.accept
 def _(layers, limit):
     def watch(module, args, output):
-        output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm().item(), 1e-12)))
+        if output.requires_grad:
+            output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm().item(), 1e-12)))
 
     return [layer.register_forward_hook(watch) for layer in layers]
 
@@ -1168,6 +1248,26 @@ def _(layers, limit):
         layer.register_full_backward_pre_hook(lambda module, grads: (grads[0] * limit / grads[0].norm(),))
         for layer in layers
     ]
+
+
+@clip_as_it_passes.mistake(
+    "You shortened each row by itself. The norm is that of the whole gradient: `grad.norm()` without a dimension."
+)
+def _(layers, limit):
+    def hook(module, grads):
+        return (grads[0] * (limit / grads[0].norm(dim=1, keepdim=True)).clamp(max=1),)
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "You changed the gradient in place. Another layer may get the same tensor: return a new one."
+)
+def _(layers, limit):
+    def hook(module, grads):
+        grads[0].mul_((limit / grads[0].norm()).clamp(max=1))
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
 
 
 @clip_as_it_passes.mistake("Your hook computes the shorter gradient and returns nothing. None keeps the old one.")
@@ -1236,32 +1336,58 @@ def watch_norms(layers):
     return block()
 
 
-def _watched_twice(model: nn.Sequential, x: Tensor, raises: bool):
-    """What the world does: two calls in the block (or an exception after the first), one after it."""
+def _watched(model: nn.Sequential, x: Tensor, error: type[BaseException] | None):
+    """What the world does: a call before the block, two in it (or an error after the first), one after it."""
 
     def then(returned):
-        others = [layer.register_forward_hook(lambda module, args, output: None) for layer in model]
-        with contextlib.suppress(ZeroDivisionError), returned as norms:
-            model(x)
-            if raises:
-                raise ZeroDivisionError
-            model(2 * x)
+        storages, came_out = [], "nothing"
+        others = [
+            layer.register_forward_hook(
+                lambda module, args, output: storages.append(StorageWeakRef(output.untyped_storage()))
+            )
+            for layer in model[:3]
+        ]
+        model(x)
+        storages.clear()
+        seen = {}
+        try:
+            with returned as norms:
+                output = model(x)
+                seen["what the model gave in the block"] = output.detach().clone()
+                seen["`requires_grad` of what the model gave in the block"] = output.requires_grad
+                del output
+                seen["the outputs in memory after the first call"] = sum(not each.expired() for each in storages)
+                seen["the list after the first call"] = list(norms)
+                if error:
+                    raise error
+                model(2 * x)
+        except (ZeroDivisionError, KeyboardInterrupt) as raised:
+            came_out = type(raised).__name__
         left = len([hook for hook in list_hooks(model) if hook.scope == "local"])
         model(x)
         for handle in others:
             handle.remove()
-        return {"what `with` gave": list(norms), "the hooks on the layers after the block (2 are others')": left}
+        return {
+            **seen,
+            "the list after the block": list(norms),
+            "the hooks on the layers after the block, others' among them,": left,
+            "what came out of the block": came_out,
+        }
 
     return then
 
 
 @watch_norms.cases
 def _(rng):
-    for raises in (False, True):
-        model = nn.Sequential(linear(rng.whole(2, 2)), linear(rng.whole(2, 2)))
-        x = rng.whole(1, 2)
-        ended = "ends by an exception after one call" if raises else "holds two calls"
-        yield Case({"layers": list(model)}, then=_watched_twice(model, x, raises), shown=f"a block that {ended}")
+    for error, ended in (
+        (None, "holds two calls"),
+        (ZeroDivisionError, "ends by an exception after one call"),
+        (KeyboardInterrupt, "ends because somebody stopped it, by KeyboardInterrupt"),
+    ):
+        first, second, third = (linear(rng.quarters(2, 2)) for _ in range(3))
+        model = nn.Sequential(first, second, third, first)
+        shown = f"two of three layers, one of which is called twice, and a block that {ended}"
+        yield Case({"layers": [second, first]}, then=_watched(model, rng.quarters(2, 2), error), shown=shown)
 
 
 @watch_norms.accept
@@ -1346,6 +1472,55 @@ def _(layers):
     return _watch(layers, careful=False)
 
 
+@watch_norms.mistake(
+    "`except Exception` does not see everything that ends a block: KeyboardInterrupt is no Exception. A `finally` runs "
+    "in any case."
+)
+def _(layers):
+    @contextlib.contextmanager
+    def block():
+        norms = []
+        handles = [
+            layer.register_forward_hook(lambda module, args, output: norms.append(output.norm().item()))
+            for layer in layers
+        ]
+        try:
+            yield norms
+        except Exception:
+            for handle in handles:
+                handle.remove()
+            raise
+        for handle in handles:
+            handle.remove()
+
+    return block()
+
+
+@watch_norms.mistake(
+    "Your block swallows the error that ends it. Let it go on: a `finally`, and no `except` and no `return True`."
+)
+def _(layers):
+    class Block(_Watch):
+        def __exit__(self, *raised):
+            super().__exit__(*raised)
+            return True
+
+    return Block(layers)
+
+
+@watch_norms.mistake("Your hooks are on before the block begins. Register them when it is entered.")
+def _(layers):
+    class Block(_Watch):
+        def __init__(self, layers):
+            super().__init__(layers)
+            super().__enter__()
+
+        def __enter__(self):
+            return self.norms
+
+    return Block(layers)
+
+
 @watch_norms.mistake("Your hooks stay after the block. Keep the handles, and remove each of them.")
 def _(layers):
     return _watch(layers, remove="none")
@@ -1398,8 +1573,8 @@ def patched_logits(model, layer, source, target, region):
     output of `layer`, (1, C, h, w), is inside `region` what it is for the picture
     `source`, and outside of it what it is for `target`.
 
-    `layer` is a module of `model`, `region` (h, w) is bool. Nothing else changes,
-    no hook is left.
+    `layer` is a module of `model`, `region` (h, w) is bool. Nothing else changes, and
+    no hook is left, even if the model raises an error.
     """
     kept = []
     with layer.register_forward_hook(lambda module, args, output: kept.append(output.detach().clone())):
@@ -1423,23 +1598,44 @@ def neighbours(rng: Numbers) -> nn.Conv2d:
     return layer
 
 
+class PlusPart(nn.Module):
+    """Its input plus what a part makes of it."""
+
+    def __init__(self, *part: nn.Module) -> None:
+        super().__init__()
+        self.part = nn.Sequential(*part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.part(x)
+
+
 @patched_logits.cases
 def _(rng):
-    for shape in ((2, 2), (2, 3)):
-        places = 2 * shape[0] * shape[1]
-        model = nn.Sequential(neighbours(rng), DoubleInPlace(), nn.Flatten(), linear(rng.mixed(2, places, high=3)))
-        region = torch.zeros(shape, dtype=torch.bool)
-        region[rng.integer(0, 1), 0] = True
-        yield Case(
-            {
-                "model": model,
-                "layer": model[0],
-                "source": rng.mixed(1, 2, *shape),
-                "target": rng.mixed(1, 2, *shape),
-                "region": region,
-            },
-            shown=f"maps of {shape[0]} x {shape[1]}, a region of one place, and an in-place operation behind the layer",
-        )
+    def patch(first: nn.Module, part: list[nn.Module], region: Tensor, shown: str, channels: int = 2) -> Case:
+        head = [nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]
+        given = {
+            "model": nn.Sequential(first, PlusPart(*part), *head),
+            "layer": part[0],
+            "source": rng.quarters(1, 2, *region.shape),
+            "target": rng.quarters(1, channels, *region.shape),
+            "region": region,
+        }
+        return Case(given, shown=shown)
+
+    one, row = torch.zeros(2, 2, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
+    one[rng.integer(0, 1), 0] = True
+    row[rng.integer(0, 1), :2] = True
+    behind = "an in-place operation behind the layer, and its input added"
+    in_place = [neighbours(rng), DoubleInPlace()]
+    yield patch(nn.Identity(), in_place, one, f"maps of 2 x 2, a region of one place, {behind}")
+    in_place = [neighbours(rng), DoubleInPlace()]
+    yield patch(neighbours(rng), in_place, row, f"maps of 2 x 3, a region of two places, {behind}")
+    hands_on = [nn.Identity(), neighbours(rng)]
+    yield patch(nn.Identity(), hands_on, one.clone(), "a layer that hands its very input on, and its input added")
+    in_place = [neighbours(rng), DoubleInPlace()]
+    yield patch(
+        neighbours(rng), in_place, row.clone(), "a target with too many channels: the model raises an error", channels=3
+    )
 
 
 @patched_logits.accept
@@ -1473,18 +1669,15 @@ def _(model, layer, source, target, region):
         return model(torch.cat([source, target]))[1:]
 
 
-def _patch(model, layer, source, target, region, *, mix=None, keep=torch.clone, remove=True):
+def _patch(model, layer, source, target, region, *, mix=None, keep=torch.clone, remove=True, careful=True):
     """The reference with one thing changed: most of the mistakes below."""
     mix = mix or (lambda there, here: torch.where(region, there, here))
-    kept = []
-    handle = layer.register_forward_hook(lambda module, args, output: kept.append(keep(output.detach())))
-    model(source)
-    handle.remove()
+    kept, logits = [], []
+    with layer.register_forward_hook(lambda module, args, output: kept.append(keep(output.detach()))):
+        model(source)
     handle = layer.register_forward_hook(lambda module, args, output: mix(kept[0], output))
-    logits = model(target).detach()
-    if remove:
-        handle.remove()
-    return logits
+    _run_and_remove(lambda: logits.append(model(target).detach()), [handle] if remove else [], careful)
+    return logits[0]
 
 
 @patched_logits.mistake("Your hook changes nothing: what it returns is None. Return the mixed activation.")
@@ -1510,6 +1703,34 @@ def _(model, layer, source, target, region):
 )
 def _(model, layer, source, target, region):
     return _patch(model, layer, source, target, region, keep=lambda output: output)
+
+
+@patched_logits.mistake(
+    "You ran the model for `source` and put in what `target` gives. What reaches the end by another way than through "
+    "`layer` is then that of `source`."
+)
+def _(model, layer, source, target, region):
+    return _patch(model, layer, target, source, ~region)
+
+
+@patched_logits.mistake(
+    "You changed the output in place. It may be the layer's very input, which others use as well: change a clone."
+)
+def _(model, layer, source, target, region):
+    def mix(there, here):
+        with torch.no_grad():
+            here[..., region] = there[..., region]
+
+    with torch.no_grad():
+        return _patch(model, layer, source, target, region, mix=mix)
+
+
+@patched_logits.mistake(
+    "When the model raises an error, your hook stays: what follows the call does not run then. Remove it in a "
+    "`finally`, or take `with`."
+)
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, careful=False)
 
 
 @patched_logits.mistake("Your second hook stays on the layer. Remove it when the run is over.")
@@ -1541,7 +1762,8 @@ def attention_maps(layer, x):
 
     `layer` is an `nn.TransformerEncoderLayer` with `batch_first=True`, `x` is
     (N, L, d). The call is a real one: the layer's mode stays as it is, and so does
-    what it does with `x` before the attention. No hook is left.
+    what it does with `x` before the attention. No hook is left, even if the layer
+    raises an error.
     """
     kept = []
 
@@ -1557,11 +1779,11 @@ def attention_maps(layer, x):
     return kept[0]
 
 
-def _transformer(rng: Numbers, length: int, norm_first: bool) -> nn.TransformerEncoderLayer:
-    """A block with two heads of two numbers and small weights, in eval mode."""
+def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.TransformerEncoderLayer:
+    """A block with two heads of two numbers and small weights."""
     layer = nn.TransformerEncoderLayer(
-        4, 2, dim_feedforward=2, dropout=0.0, batch_first=True, norm_first=norm_first
-    ).eval()
+        4, 2, dim_feedforward=2, dropout=dropout, batch_first=True, norm_first=norm_first
+    )
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(rng.mixed(*parameter.shape) / 16)
@@ -1570,20 +1792,28 @@ def _transformer(rng: Numbers, length: int, norm_first: bool) -> nn.TransformerE
 
 @attention_maps.cases
 def _(rng):
-    for norm_first in (False, True):
-        layer = _transformer(rng, 3, norm_first)
-        words = "which normalises before the attention" if norm_first else "in eval mode"
-        yield Case({"layer": layer, "x": rng.mixed(2, 3, 4) / 4}, shown=f"two heads, three tokens, a layer {words}")
+    def attend(layer: nn.TransformerEncoderLayer, x: Tensor, shown: str) -> Case:
+        return Case(
+            {"layer": layer, "x": x},
+            then=lambda maps: {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)},
+            shown=shown,
+        )
+
+    heads = "two heads, three pictures of four tokens, a layer"
+    for norm_first, words in ((False, "in eval mode"), (True, "which normalises before the attention, in eval mode")):
+        yield attend(_transformer(rng, 0.5, norm_first).eval(), rng.quarters(3, 4, 4), f"{heads} {words}")
+    yield attend(_transformer(rng, 0.0, True), rng.quarters(3, 4, 4), f"{heads} in training mode, without dropout")
+    layer = _transformer(rng, 0.5, True).eval()
+    yield attend(layer, rng.quarters(1, 2, 5), "tokens that are too long: the layer raises an error")
 
 
 @attention_maps.accept
 def _(layer, x):
     calls = []
-    handle = layer.self_attn.register_forward_pre_hook(
+    with layer.self_attn.register_forward_pre_hook(
         lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True
-    )
-    layer(x)
-    handle.remove()
+    ):
+        layer(x)
     args, kwargs = calls[0]
     return layer.self_attn(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})[1].detach()
 
@@ -1600,7 +1830,7 @@ def _(layer, x):
     return seen["self_attn"].output[1]
 
 
-def _attend(layer, x, *, asked, keep=False):
+def _attend(layer, x, *, asked, keep=False, careful=True):
     """The reference, asking for something else."""
     kept = []
     handles = [
@@ -1609,9 +1839,7 @@ def _attend(layer, x, *, asked, keep=False):
         ),
         layer.self_attn.register_forward_hook(lambda module, args, output: kept.append(output[1])),
     ]
-    layer(x)
-    for handle in [] if keep else handles:
-        handle.remove()
+    _run_and_remove(lambda: layer(x), [] if keep else handles, careful)
     return None if kept[0] is None else kept[0].detach()
 
 
@@ -1637,6 +1865,26 @@ def _(layer, x):
 )
 def _(layer, x):
     return layer.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1].detach()
+
+
+@attention_maps.mistake(
+    "When the layer raises an error, your hooks stay: what follows the call does not run then. Remove them in a "
+    "`finally`, or take `with`."
+)
+def _(layer, x):
+    return _attend(layer, x, asked={"need_weights": True, "average_attn_weights": False}, careful=False)
+
+
+@attention_maps.mistake("What you returned still belongs to the graph, and keeps it: `.detach()` it.")
+def _(layer, x):
+    with layer.self_attn.register_forward_pre_hook(
+        lambda module, args, kwargs: (args, {**kwargs, "need_weights": True, "average_attn_weights": False}),
+        with_kwargs=True,
+    ):
+        kept = []
+        with layer.self_attn.register_forward_hook(lambda module, args, output: kept.append(output[1])):
+            layer(x)
+    return kept[0]
 
 
 @attention_maps.mistake("Your hooks stay on the attention. Remove both.")
