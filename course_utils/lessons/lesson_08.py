@@ -1013,6 +1013,64 @@ def _(model, batches):
     return shares
 
 
+dead_share.equivalent(
+    "The ReLUs of a model are inside it: it is none itself.",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[1:]:",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[1:]:",
+)
+
+dead_share.equivalent(
+    "The order of hooks, of batches and of what the dict holds does not matter.",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[::-1]:",
+    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - return {name: (~units).float().mean().item() for name, units in alive.items()} + return {name: "
+    "(~units).float().mean().item() for name, units in list(alive.items())[::-1]}",
+    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[::-1]:",
+    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - return {name: (values == 0).sum().item() / len(values) for name, values in most.items()} + return "
+    "{name: (values == 0).sum().item() / len(values) for name, values in list(most.items())[::-1]}",
+    "part of the loop: - for name, found in seen.items(): + for name, found in list(seen.items())[::-1]:",
+    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output in "
+    "found.outputs)) + sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output "
+    "in list(found.outputs)[::-1]))",
+)
+
+dead_share.equivalent(
+    "The task says nothing of a graph, and none is kept after the call.",
+    "no with: - with torch.no_grad(): - for batch in batches: + for batch in batches: - model(batch) + model(batch)",
+    "mixed up: - with torch.no_grad(): + with torch.enable_grad():",
+    "no detach: - now = output.detach().movedim(1, 0).reshape(output.shape[1], -1).amax(1) + now = output.movedim(1, "
+    "0).reshape(output.shape[1], -1).amax(1)",
+    "mixed up: - now = output.detach().movedim(1, 0).reshape(output.shape[1], -1).amax(1) + now = "
+    "output.clone().movedim(1, 0).reshape(output.shape[1], -1).amax(1)",
+    "mixed up: - with torch.no_grad(), record(model, nn.ReLU) as seen: + with torch.enable_grad(), record(model, "
+    "nn.ReLU) as seen:",
+)
+
+dead_share.equivalent(
+    "An output has two dimensions or four.",
+    "other constant: - sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output "
+    "in found.outputs)) + sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 3 else output.sum(0) for "
+    "output in found.outputs))",
+)
+
+dead_share.equivalent(
+    "Of numbers that are not below 0, the mean is 0 if the sum is.",
+    "mixed up: - sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output in "
+    "found.outputs)) + sums = sum((output.flatten(2).mean((0, 2)) if output.dim() > 2 else output.sum(0) for output "
+    "in found.outputs))",
+    "mixed up: - sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output in "
+    "found.outputs)) + sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.mean(0) for output "
+    "in found.outputs))",
+)
+
+
 def _count_dead(model, batches, *, dead, merge=lambda before, now: before & now, keep=False, careful=True, inner=True):
     """The reference turned round, with the rule `dead` for one output and `merge` for several batches."""
     found, handles = {}, []
@@ -1168,33 +1226,25 @@ def _go_back(model: nn.Module, x: Tensor, gradients: list[Tensor]):
 
 @clip_as_it_passes.cases
 def _(rng):
-    def clip(model: nn.Module, layers: list[nn.Module], *gradients: list[list[float]], shown: str) -> Case:
-        limit = rng.integer(2, 16) / 4
+    def clip(
+        model: nn.Module, layers: list[nn.Module], limit: float, *gradients: list[list[float]], shown: str
+    ) -> Case:
         then = _go_back(model, rng.leaf(2, 2), [torch.tensor(gradient) for gradient in gradients])
         return Case({"layers": layers, "limit": limit}, then=then, shown=f"{shown}, limit = {limit:g}")
 
-    def chain(count: int) -> nn.Sequential:
-        return nn.Sequential(*(linear(rng.quarters(2, 2)) for _ in range(count)))
+    def two() -> nn.Sequential:
+        return nn.Sequential(linear(rng.quarters(2, 2)), linear(rng.quarters(2, 2)))
 
-    long, short, zero = [[3.0, -4.0], [0.0, 12.0]], [[0.0, 0.25], [-0.125, 0.0]], [[0.0, 0.0], [0.0, 0.0]]
-    model = chain(3)
-    yield clip(
-        model,
-        [model[2], model[0]],
-        long,
-        short,
-        shown="the last and the first of three layers, a long gradient, then a short",
-    )
-    model = chain(2)
-    yield clip(model, list(model), long, shown=f"two Linear layers, and a long gradient {long}")
-    model = chain(2)
-    yield clip(model, list(model), short, shown=f"two Linear layers, and a short gradient {short}")
-    model = chain(2)
-    yield clip(model, list(model), zero, shown="two Linear layers, and a gradient of 0")
-    fork = Fork(linear(rng.quarters(2, 2)), linear(rng.quarters(2, 2)), Plus())
-    yield clip(
-        fork, [fork.right], long, shown="one of two layers whose outputs are added, so that they get the same gradient"
-    )
+    long, small, zero = [[3.0, -4.0], [0.0, 12.0]], [[0.375, 0.0], [-0.5, 0.0]], [[0.0, 0.0], [0.0, 0.0]]
+    model = two().append(nn.LeakyReLU(0.25))
+    ends, limit = [model[2], model[0]], rng.integer(3, 12) / 4
+    yield clip(model, ends, limit, long, small, shown="the last and the first of three layers, two backward passes")
+    for limit, gradient in ((rng.integer(1, 2) / 4, small), (float(rng.integer(10, 20)), long), (1.0, zero)):
+        model = two()
+        yield clip(model, list(model), limit, gradient, shown=f"two Linear layers, the gradient {gradient}")
+    fork = Fork(*two(), Plus())
+    shown = "one of two layers whose outputs are added, so that both get the same gradient"
+    yield clip(fork, [fork.right], rng.integer(3, 12) / 4, long, shown=shown)
 
 
 @clip_as_it_passes.accept
@@ -1217,6 +1267,41 @@ def _(layers, limit):
             output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm().item(), 1e-12)))
 
     return [layer.register_forward_hook(watch) for layer in layers]
+
+
+clip_as_it_passes.equivalent(
+    "A layer returns one tensor, so `grad_output` has one entry.",
+    "of an argument the first only: + grad_output = grad_output[:1]",
+    "of an argument the first only: + grad_output = grad_output[:1]",
+    "the first only: - return tuple((grad * (limit / norm) for grad in grad_output)) if norm > limit else None + "
+    "return tuple((grad * (limit / norm) for grad in list(grad_output)[:1])) if norm > limit else None",
+    "backwards: - return tuple((grad * (limit / norm) for grad in grad_output)) if norm > limit else None + return "
+    "tuple((grad * (limit / norm) for grad in list(grad_output)[::-1])) if norm > limit else None",
+    "other constant: - norm = grad_output[0].pow(2).sum().sqrt().item() + norm = "
+    "grad_output[-1].pow(2).sum().sqrt().item()",
+)
+
+clip_as_it_passes.equivalent(
+    "Each layer gets a hook of its own, and the task asks for no order of the handles.",
+    "backwards: - return [layer.register_full_backward_pre_hook(shorten) for layer in layers] + return "
+    "[layer.register_full_backward_pre_hook(shorten) for layer in list(layers)[::-1]]",
+    "part of the loop: - for layer in layers: + for layer in list(layers)[::-1]:",
+    "backwards: - return [layer.register_forward_hook(watch) for layer in layers] + return "
+    "[layer.register_forward_hook(watch) for layer in list(layers)[::-1]]",
+)
+
+clip_as_it_passes.equivalent(
+    "A tensor of one number is compared, and divides, as the number does.",
+    "no item: - norm = grad_output[0].pow(2).sum().sqrt().item() + norm = grad_output[0].pow(2).sum().sqrt()",
+    "no item: - output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm().item(), 1e-12))) + "
+    "output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm(), 1e-12)))",
+)
+
+clip_as_it_passes.equivalent(
+    "Where the norm is the limit, the factor is 1.",
+    "compare otherwise: - return tuple((grad * (limit / norm) for grad in grad_output)) if norm > limit else None + "
+    "return tuple((grad * (limit / norm) for grad in grad_output)) if norm >= limit else None",
+)
 
 
 @clip_as_it_passes.mistake(
@@ -1384,7 +1469,7 @@ def _(rng):
         (ZeroDivisionError, "ends by an exception after one call"),
         (KeyboardInterrupt, "ends because somebody stopped it, by KeyboardInterrupt"),
     ):
-        first, second, third = (linear(rng.quarters(2, 2)) for _ in range(3))
+        first, second, third = linear(rng.quarters(2, 2)), nn.LeakyReLU(0.25), linear(rng.quarters(2, 2))
         model = nn.Sequential(first, second, third, first)
         shown = f"two of three layers, one of which is called twice, and a block that {ended}"
         yield Case({"layers": [second, first]}, then=_watched(model, rng.quarters(2, 2), error), shown=shown)
@@ -1424,6 +1509,27 @@ class _Watch:
 @watch_norms.accept
 def _(layers):
     return _Watch(layers)
+
+
+watch_norms.equivalent(
+    "Each call of the answer makes its own `block`, and calls it once.",
+    "only once: + if getattr(block, 'has_run', False): + return None + block.has_run = True",
+    "only once: + if getattr(block, 'has_run', False): + return None + block.has_run = True",
+)
+
+watch_norms.equivalent(
+    "Each layer gets a hook of its own: the order in which they are put on and taken off does not matter.",
+    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - handles = [layer.register_forward_hook(note) for layer in layers] + handles = "
+    "[layer.register_forward_hook(note) for layer in list(layers)[::-1]]",
+    "part of the loop: - for layer in layers: + for layer in list(layers)[::-1]:",
+)
+
+watch_norms.equivalent(
+    "`.item()` gives a number, with or without a graph.",
+    "no detach: - norms.append(output.detach().norm().item()) + norms.append(output.norm().item())",
+    "mixed up: - norms.append(output.detach().norm().item()) + norms.append(output.clone().norm().item())",
+)
 
 
 def _watch(layers, *, number=lambda output: output.norm().item(), careful=True, remove="all"):
@@ -1611,11 +1717,10 @@ class PlusPart(nn.Module):
 
 @patched_logits.cases
 def _(rng):
-    def patch(first: nn.Module, part: list[nn.Module], region: Tensor, shown: str, channels: int = 2) -> Case:
-        head = [nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]
+    def patch(model: nn.Module, layer: nn.Module, region: Tensor, shown: str, channels: int = 2) -> Case:
         given = {
-            "model": nn.Sequential(first, PlusPart(*part), *head),
-            "layer": part[0],
+            "model": model.extend([nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]),
+            "layer": layer,
             "source": rng.quarters(1, 2, *region.shape),
             "target": rng.quarters(1, channels, *region.shape),
             "region": region,
@@ -1625,17 +1730,18 @@ def _(rng):
     one, row = torch.zeros(2, 2, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
     one[rng.integer(0, 1), 0] = True
     row[rng.integer(0, 1), :2] = True
-    behind = "an in-place operation behind the layer, and its input added"
-    in_place = [neighbours(rng), DoubleInPlace()]
-    yield patch(nn.Identity(), in_place, one, f"maps of 2 x 2, a region of one place, {behind}")
-    in_place = [neighbours(rng), DoubleInPlace()]
-    yield patch(neighbours(rng), in_place, row, f"maps of 2 x 3, a region of two places, {behind}")
-    hands_on = [nn.Identity(), neighbours(rng)]
-    yield patch(nn.Identity(), hands_on, one.clone(), "a layer that hands its very input on, and its input added")
-    in_place = [neighbours(rng), DoubleInPlace()]
-    yield patch(
-        neighbours(rng), in_place, row.clone(), "a target with too many channels: the model raises an error", channels=3
-    )
+    layers = [neighbours(rng) for _ in range(4)]
+    model = nn.Sequential(nn.Identity(), PlusPart(layers[0], DoubleInPlace()))
+    behind = "an in-place operation behind the layer"
+    yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
+    model = nn.Sequential(layers[1], DoubleInPlace())
+    yield patch(model, layers[1], row, f"maps of 2 x 3, a region of two places, {behind}")
+    model = nn.Sequential(PlusPart(nn.Identity(), layers[2]))
+    layer = model[0].part[0]
+    yield patch(model, layer, one.clone(), "a layer that hands its very input on, and its input added")
+    model = nn.Sequential(nn.Identity(), layers[3])
+    shown = "a target with too many channels: the model raises an error"
+    yield patch(model, layers[3], row.clone(), shown, channels=3)
 
 
 @patched_logits.accept
@@ -1667,6 +1773,57 @@ def _(model, layer, source, target, region):
 
     with torch.no_grad(), layer.register_forward_hook(mix):
         return model(torch.cat([source, target]))[1:]
+
+
+patched_logits.equivalent(
+    "`source`, `target` and what the layer makes of one of them are batches of one.",
+    "of an argument the first only: + source = source[:1]",
+    "of an argument the first only: + target = target[:1]",
+    "of an argument the first only: + source = source[:1]",
+    "of an argument the first only: + target = target[:1]",
+    "of an argument the first only: + output = output[:1]",
+    "of an argument the first only: + source = source[:1]",
+    "of an argument the first only: + target = target[:1]",
+)
+
+patched_logits.equivalent(
+    "The task says nothing of a graph, and none is kept after the call.",
+    "no detach: - return model(target).detach() + return model(target)",
+    "mixed up: - return model(target).detach() + return model(target).clone()",
+    "no detach: - with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.detach().clone())): + with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.clone())):",
+    "mixed up: - with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.detach().clone())): + with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.clone().clone())):",
+    "no with: - with torch.no_grad(): - return model(target) + return model(target)",
+    "mixed up: - with record(model, layer) as seen, torch.no_grad(): + with record(model, layer) as seen, "
+    "torch.enable_grad():",
+    "mixed up: - with torch.no_grad(): + with torch.enable_grad():",
+    "mixed up: - with torch.no_grad(), layer.register_forward_hook(mix): + with torch.enable_grad(), "
+    "layer.register_forward_hook(mix):",
+)
+
+patched_logits.equivalent(
+    "The layer is called once for a picture, and the batch has one: its map fits every place of the batch by "
+    "broadcasting.",
+    "mixed up: - with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.detach().clone())): + with layer.register_forward_hook(lambda module, args, output: "
+    "kept.extend(output.detach().clone())):",
+    "the first only: - return torch.cat([output[:1], output[:1] * mask + output[1:] * (1 - mask)]) + return "
+    "torch.cat([output[:1], output[0] * mask + output[1:] * (1 - mask)])",
+)
+
+patched_logits.equivalent(
+    "The layer is called once for each picture, so one output is kept and one is mixed.",
+    "other constant: - with layer.register_forward_hook(lambda module, args, output: torch.where(region, kept[0], "
+    "output)): + with layer.register_forward_hook(lambda module, args, output: torch.where(region, kept[-1], "
+    "output)):",
+    "only once: + if getattr(mix, 'has_run', False): + return None + mix.has_run = True",
+    "only once: + if getattr(mix, 'has_run', False): + return None + mix.has_run = True",
+)
+
+patched_logits.equivalent("The mask is made of 0 and 1 in any case.", "spoil an argument: + region = region.double()")
 
 
 def _patch(model, layer, source, target, region, *, mix=None, keep=torch.clone, remove=True, careful=True):
@@ -1828,6 +1985,27 @@ def _(layer, x):
     with asking, record(layer, "self_attn") as seen, torch.no_grad():
         layer(x)
     return seen["self_attn"].output[1]
+
+
+attention_maps.equivalent(
+    "The layer calls its attention once.",
+    "only once: + if getattr(ask, 'has_run', False): + return None + ask.has_run = True",
+    "only once: + if getattr(keep, 'has_run', False): + return None + keep.has_run = True",
+    "other constant: - return kept[0] + return kept[-1]",
+    "other constant: - args, kwargs = calls[0] + args, kwargs = calls[-1]",
+    "only once: + if getattr(ask, 'has_run', False): + return None + ask.has_run = True",
+)
+
+attention_maps.equivalent(
+    "The arguments were changed in the dict that came in, and a hook that returns nothing leaves them so.",
+    "no return: - return (args, kwargs) + (args, kwargs)",
+)
+
+attention_maps.equivalent(
+    "What is recorded is detached, with or without a graph.",
+    "mixed up: - with asking, record(layer, 'self_attn') as seen, torch.no_grad(): + with asking, record(layer, "
+    "'self_attn') as seen, torch.enable_grad():",
+)
 
 
 def _attend(layer, x, *, asked, keep=False, careful=True):
