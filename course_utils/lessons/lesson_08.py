@@ -305,7 +305,7 @@ def _(rng):
         return model
 
     bad_row = rng.whole(2, 2)
-    bad_row[1, rng.integer(0, 1)] = 0  # its logarithm is minus infinity, and that times 0 is nan
+    bad_row[0, rng.integer(0, 1)] = 0  # its logarithm is minus infinity, and that times 0 is nan
     yield search(
         chain(linear(torch.eye(2)), nn.Sequential(chain(Times(2.0), Log(), Times(0.0))), nn.ReLU()).eval(),
         bad_row,
@@ -319,6 +319,11 @@ def _(rng):
         "a division 0 / 0 in a module's own forward, not in a layer inside it",
     )
     yield search(Over(), zeros.clone(), "a division 0 / 0 in the forward of `model` itself")
+    yield search(
+        chain(Log(), nn.Sequential(nn.ReLU(), Log()), nn.ReLU()),
+        zeros.clone(),
+        "two logs of 0; the ReLU behind each makes 0 of minus infinity",
+    )
     yield search(
         chain(Times(1.0), Again(Times(1e30)), Log()),
         rng.whole(2, 2),
@@ -474,7 +479,7 @@ def _(model, x):
 
 
 @first_bad_layer.mistake(
-    "You looked at the first input only. A module may take several, and one bad input is enough for a bad output."
+    "A module may take several inputs, and it is innocent if one of them is bad: look at *all* of `args`."
 )
 def _(model, x):
     return _search_forward(model, x, look=lambda args: args[:1])
@@ -593,6 +598,9 @@ def _(rng):
         "the square root of a product with 0, plus a square root of 0 that stands on no way from x",
         *(Times(0.0), Root(), Shifted(0.0)),
     )
+    tiny = rng.whole(2, 2)
+    tiny[1] *= 2.0**-99
+    yield search(tiny, "a gradient of 2e+30 and the square root of a number close to 0", Root(), Times(1e30))
     yield search(small, "gradients of 2e+38, and then a product that is too large", Times(2.0), Times(1e38))
     yield search(
         zeros.clone(), "a square root in a module's own forward, with a layer inside that is not called", RootOutside()
@@ -973,7 +981,8 @@ def _(rng):
     maps[rng.integer(1, 2), 0, 1, rng.integer(0, 1)] *= -1
     model = nn.Sequential()
     model.add_module(rng.choice(["relu", "act"]), nn.ReLU())
-    yield Case({"model": model, "batches": [maps]}, shown="2 channels of 2 x 2 places, one of which fires at one place")
+    shown = "2 channels of 2 x 2 places, one of which fires at one place, and then of 1 x 3 places"
+    yield Case({"model": model, "batches": [maps, -rng.whole(1, 2, 1, 3)]}, shown=shown)
     yield Case(
         {"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]},
         shown="a ReLU that is called twice: once for what is above 0, once for what is below",
@@ -1235,11 +1244,15 @@ def _(rng):
     def two() -> nn.Sequential:
         return nn.Sequential(linear(rng.quarters(2, 2)), linear(rng.quarters(2, 2)))
 
-    long, small, zero = [[3.0, -4.0], [0.0, 12.0]], [[0.375, 0.0], [-0.5, 0.0]], [[0.0, 0.0], [0.0, 0.0]]
+    long, small, zero = [[3.0, -4.0], [0.0, 12.0]], [[0.375, 0.0], [0.5, 0.0]], [[0.0, 0.0], [0.0, 0.0]]
     model = two().append(nn.LeakyReLU(0.25))
     ends, limit = [model[2], model[0]], rng.integer(3, 12) / 4
-    yield clip(model, ends, limit, long, small, shown="the last and the first of three layers, two backward passes")
-    for limit, gradient in ((rng.integer(1, 2) / 4, small), (float(rng.integer(10, 20)), long), (1.0, zero)):
+    tiny = [[0.03125, 0.0], [0.0, -0.0625]]
+    shown = "the last and the first of three layers, a backward pass with a tiny gradient and one with a long one"
+    yield clip(model, ends, limit, tiny, long, shown=shown)
+    model = nn.Sequential(linear(rng.whole(2, 2) / 4), linear(rng.whole(2, 2) / 4))
+    yield clip(model, list(model), rng.integer(1, 2) / 4, small, shown=f"two Linear layers, the gradient {small}")
+    for limit, gradient in ((float(rng.integer(10, 20)), long), (1.0, zero)):
         model = two()
         yield clip(model, list(model), limit, gradient, shown=f"two Linear layers, the gradient {gradient}")
     fork = Fork(*two(), Plus())
@@ -1355,6 +1368,16 @@ def _(layers, limit):
     return [layer.register_full_backward_pre_hook(hook) for layer in layers]
 
 
+@clip_as_it_passes.mistake(
+    "Your hook returns a tensor. `grad_output` is a tuple, and so is what takes its place: `return (shorter,)`."
+)
+def _(layers, limit):
+    def hook(module, grads):
+        return grads[0] * (limit / grads[0].norm()).clamp(max=1)
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
 @clip_as_it_passes.mistake("Your hook computes the shorter gradient and returns nothing. None keeps the old one.")
 def _(layers, limit):
     def hook(module, grad_output):
@@ -1443,6 +1466,7 @@ def _watched(model: nn.Sequential, x: Tensor, error: type[BaseException] | None)
                 del output
                 seen["the outputs in memory after the first call"] = sum(not each.expired() for each in storages)
                 seen["the list after the first call"] = list(norms)
+                others.append(model[0].register_forward_hook(lambda module, args, output: None))
                 if error:
                     raise error
                 model(2 * x)
