@@ -749,12 +749,6 @@ first_bad_gradient.equivalent(
 )
 
 
-first_bad_gradient.equivalent("A function without `return` returns None as well.", "no return: - return None + None")
-
-
-first_bad_gradient.equivalent("A function without `return` returns None as well.", "no return: - return None + None")
-
-
 def _search_backward(
     model,
     x,
