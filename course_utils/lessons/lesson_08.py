@@ -600,7 +600,10 @@ def _(rng):
     )
     yield search(sixteenths, "gradients of 2e+38, and then a slope of 2, which is too much", Root(), Times(2e38))
     yield search(
-        zeros.clone(), "a square root in a module's own forward, with a layer inside that is not called", RootOutside()
+        zeros.clone(),
+        "a square root in a module's own forward, with a layer inside that is not called",
+        Times(1.0),
+        RootOutside(),
     )
     fork = Fork(Again(Root()), Again(Root()), Plus())
     yield search(zeros.clone(), "a fork: in both branches a square root is called twice, the first time for 0", fork)
@@ -608,7 +611,7 @@ def _(rng):
     yield search(zeros.clone(), f"{join} first input", Fork(Times(0.5), nn.Sigmoid(), PlusRoot(0)))
     yield search(zeros.clone(), f"{join} second input", Fork(nn.Sigmoid(), Times(0.5), PlusRoot(1)))
     yield search(rng.whole(1, 3), "an x that is too wide: the model raises an error", Root(), linear(torch.eye(2)))
-    yield search(rng.whole(2, 2), "a square root of 0 that stands on no way from x", Shifted(0.0))
+    yield search(rng.whole(2, 2), "a square root of 0 that stands on no way from x", Shifted(1.0), Shifted(0.0))
     yield Case({"model": Root(), "x": zeros.clone()}, shown="a model that is a leaf: it takes the square root of 0")
 
 
