@@ -84,4 +84,6 @@ def show_mutants(lesson: int | None = None, exercise: str | None = None) -> int:
         )
         for mutant in passing:
             print(f"  {mutant.edit}")
+        for edit in each.equivalents.keys() - {mutant.edit for mutant in tried.passing}:
+            print(f"  declared equivalent, and does not pass, or is not made: {edit}")
     return undeclared

@@ -140,6 +140,7 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     watched = {**given, **case.watched()}
     before = {name: snapshot(value) for name, value in watched.items()}
     hooks = {name: _hooks_on(value) for name, value in watched.items()}
+    items = {name: _items_of(value) for name, value in given.items()}
     world = [read() for _, read, _ in WORLD]
     loaded = _LoadedModules()
     printed = _CappedText()
@@ -169,6 +170,9 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
         name: _changes(before[name], after) + _hook_changes(hooks[name], _hooks_on(watched[name]))
         for name, after in evidence["inputs"].items()
     }
+    for name in given:
+        if items[name] != _items_of(given[name]) and "value" not in changes[name]:
+            changes[name].append("value")
     evidence["changed"] = {name: aspects for name, aspects in changes.items() if aspects}
     evidence["world"] = restore_world(world) + ["Python's loaded modules"] * loaded.lost
     return evidence
@@ -217,6 +221,11 @@ def snapshot(value: object) -> dict[str, Any]:
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [each for each in before if each != "grad" and before[each] != after.get(each)]
+
+
+def _items_of(value: object) -> list[int]:  # which things a list holds, not what they are like
+    value = list(value.values()) if isinstance(value, dict) else value
+    return [id(each) for each in value] if isinstance(value, list) else []
 
 
 def _hooks_on(value: object) -> set[tuple[int, int]]:
