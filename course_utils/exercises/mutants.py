@@ -281,11 +281,8 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
             yield "never", orelse
             yield "the opposite", [_with(node, test=ast.UnaryOp(ast.Not(), test))]
         case ast.For(iter=found):
-            for cut in ("[1:]", "[::-1]"):
-                yield (
-                    "part of the loop",
-                    [_with(node, iter=ast.parse(f"list({ast.unparse(found)}){cut}").body[0].value)],
-                )
+            for operator, cut in CUTS.items():
+                yield operator, [_with(node, iter=_expression(f"list({ast.unparse(found)}){cut}"))]
         case ast.Break() | ast.Continue():
             yield "no jump", [ast.Pass()]
     match node:
@@ -324,7 +321,13 @@ def _of_function(node: ast.AST) -> Iterator[Edit]:
                 yield "no decorator", node, _with(node, decorator_list=[])
         case _:
             return
-    for each, default in zip(reversed(args.args), reversed(args.defaults), strict=False):
-        if isinstance(default, ast.Name) and default.id == each.arg:
-            fewer = _with(args, args=[one for one in args.args if one is not each], defaults=args.defaults[1:])
-            yield "late binding", args, fewer
+    for arguments, defaults in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
+        names, values = getattr(args, arguments), getattr(args, defaults)
+        bare = len(names) - len(values)  # those without a default
+        for number, value in enumerate(values):
+            if isinstance(value, ast.Name) and value.id == names[bare + number].arg:
+                fewer = {
+                    arguments: names[: bare + number] + names[bare + number + 1 :],
+                    defaults: values[:number] + values[number + 1 :],
+                }
+                yield "late binding", args, _with(args, **fewer)

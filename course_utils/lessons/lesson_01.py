@@ -498,8 +498,8 @@ freeze_biases.equivalent(
     "backwards: - return [parameter.register_hook(torch.zeros_like) for name, parameter in model.named_parameters() "
     "if name.endswith('bias')] + return [parameter.register_hook(torch.zeros_like) for name, parameter in "
     "list(model.named_parameters())[::-1] if name.endswith('bias')]",
-    "part of the loop: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
-    "part of the loop: - for name, parameter in module.named_parameters(recurse=False): + for name, parameter in "
+    "backwards: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
+    "backwards: - for name, parameter in module.named_parameters(recurse=False): + for name, parameter in "
     "list(module.named_parameters(recurse=False))[::-1]:",
     "backwards: - return [p.register_hook(zero) for n, p in model.named_parameters() if n[-4:] == 'bias'] + return "
     "[p.register_hook(zero) for n, p in list(model.named_parameters())[::-1] if n[-4:] == 'bias']",
@@ -773,8 +773,8 @@ def _(tensors):
 
 record_by_name.equivalent(
     "The gradients arrive in the order of backward, in whichever order the hooks were registered.",
-    "part of the loop: - for name, tensor in tensors.items(): + for name, tensor in list(tensors.items())[::-1]:",
-    "part of the loop: - for name in tensors: + for name in list(tensors)[::-1]:",
+    "backwards: - for name, tensor in tensors.items(): + for name, tensor in list(tensors.items())[::-1]:",
+    "backwards: - for name in tensors: + for name in list(tensors)[::-1]:",
 )
 record_by_name.equivalent(
     "The gradient that a hook gets has no graph of its own that a copy could keep alive.",
@@ -1055,7 +1055,7 @@ step_in_backward.equivalent(
     "The task asks for a list of the handles in no particular order.",
     "backwards: - return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters] + return "
     "[parameter.register_post_accumulate_grad_hook(step) for parameter in list(parameters)[::-1]]",
-    "part of the loop: - for parameter in parameters: + for parameter in list(parameters)[::-1]:",
+    "backwards: - for parameter in parameters: + for parameter in list(parameters)[::-1]:",
 )
 
 

@@ -166,11 +166,11 @@ def _(tensors):
 
 gradients_of_all.equivalent(
     "The order plays no part: neither of calls nor of names.",
-    "part of the loop: - for tensor in tensors.values(): + for tensor in list(tensors.values())[::-1]:",
+    "backwards: - for tensor in tensors.values(): + for tensor in list(tensors.values())[::-1]:",
     "backwards: - return {name: tensor.grad for name, tensor in tensors.items()} + return {name: "
     "tensor.grad for name, tensor in list(tensors.items())[::-1]}",
-    "part of the loop: - for name, tensor in tensors.items(): + for name, tensor in list(tensors.items())[::-1]:",
-    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for name, tensor in tensors.items(): + for name, tensor in list(tensors.items())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
 )
 gradients_of_all.equivalent(
     "Nobody else has a hook on the tensors, so nobody changes a gradient later.",
@@ -338,9 +338,9 @@ def _(activations):
 
 record_norms.equivalent(
     "The hooks may be registered in any order, since each has its place.",
-    "part of the loop: - for place, activation in enumerate(activations): + for place, activation in "
+    "backwards: - for place, activation in enumerate(activations): + for place, activation in "
     "list(enumerate(activations))[::-1]:",
-    "part of the loop: - for place in range(len(activations)): + for place in list(range(len(activations)))[::-1]:",
+    "backwards: - for place in range(len(activations)): + for place in list(range(len(activations)))[::-1]:",
     "backwards: - norms = [None for _ in activations] + norms = [None for _ in list(activations)[::-1]]",
 )
 record_norms.equivalent(

@@ -223,15 +223,13 @@ def _(model, x):
 
 output_shapes.equivalent(
     "The dict is filled when the leaves are called, so the order in which they are hooked or named does not matter.",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
-    "list(model.named_modules())[::-1]:",
-    "part of the loop: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
     "backwards: - names = {module: name for name, module in model.named_modules()} + names = {module: name for name, "
     "module in list(model.named_modules())[::-1]}",
 )
 output_shapes.equivalent(
-    "Handles can be removed in any order.",
-    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "Handles can be removed in any order.", "backwards: - for handle in handles: + for handle in list(handles)[::-1]:"
 )
 output_shapes.equivalent(
     "A `torch.Size` is a tuple.",
@@ -1096,8 +1094,8 @@ hooked.equivalent(
 )
 hooked.equivalent(
     "Handles can be removed in any order.",
-    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
-    "part of the loop: - for handle in self.handles: + for handle in list(self.handles)[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for handle in self.handles: + for handle in list(self.handles)[::-1]:",
 )
 hooked.equivalent(
     "`__exit__` lets the exception go on if it returns False or nothing.", "no return: - return False + False"

@@ -309,7 +309,7 @@ takes_fast_path.equivalent(
     "+ local = any((getattr(module, f'_{kind}') for kind in list(kinds)[::-1]))",
     "backwards: - for_all = any((getattr(torch_module, f'_global_{kind}') for kind in kinds)) "
     "+ for_all = any((getattr(torch_module, f'_global_{kind}') for kind in list(kinds)[::-1]))",
-    "part of the loop: - for kind in ('forward', 'forward_pre', 'backward', 'backward_pre'): "
+    "backwards: - for kind in ('forward', 'forward_pre', 'backward', 'backward_pre'): "
     "+ for kind in list(('forward', 'forward_pre', 'backward', 'backward_pre'))[::-1]:",
 )
 takes_fast_path.equivalent(
@@ -913,7 +913,7 @@ run_always_called.equivalent(
 )
 run_always_called.equivalent(
     "The task asks for an order of the hooks, not of the warnings.",
-    "part of the loop: - for error in filter(None, map(run, waiting)): "
+    "backwards: - for error in filter(None, map(run, waiting)): "
     "+ for error in list(filter(None, map(run, waiting)))[::-1]:",
 )
 
@@ -1306,10 +1306,10 @@ def _(module, full_hooks, pre_hooks, args):
 
 forward_between_nodes.equivalent(
     "Each input has a place of its own, so it does not matter which of them comes first.",
-    "part of the loop: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "backwards: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
     "strict=True): + for place, tensor in list(zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
     "strict=True))[::-1]:",
-    "part of the loop: - for place, gradient in zip(places, gradients, strict=True): "
+    "backwards: - for place, gradient in zip(places, gradients, strict=True): "
     "+ for place, gradient in list(zip(places, gradients, strict=True))[::-1]:",
     "backwards: - places = [place for place, value in enumerate(args) if isinstance(value, torch.Tensor)] "
     "+ places = [place for place, value in list(enumerate(args))[::-1] if isinstance(value, torch.Tensor)]",

@@ -205,8 +205,8 @@ def _(model, names, x):
 
 keep_maps.equivalent(
     "The order in which hooks are made or removed, and the order of the dict, make no difference.",
-    "part of the loop: - for name in names: + for name in list(names)[::-1]:",
-    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for name in names: + for name in list(names)[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
     "backwards: - return {name: seen[name].output for name in names} + return {name: seen[name].output for "
     "name in list(names)[::-1]}",
     "backwards: - handles = [module.register_forward_hook(keep) for module in wanted] + handles = "
@@ -614,14 +614,13 @@ def _(model, x):
 
 zero_shares.equivalent(
     "The model itself is none of its layers: it has no dotted name.",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "not the first: - for name, module in model.named_modules(): + for name, module in "
     "list(model.named_modules())[1:]:",
 )
 zero_shares.equivalent(
     "The order in which hooks are made or removed, and the order of the dict, make no difference.",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
-    "list(model.named_modules())[::-1]:",
-    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
     "backwards: - return {name: zeros[name] / numbers[name] for name in zeros} + return {name: zeros[name] / "
     "numbers[name] for name in list(zeros)[::-1]}",
     "backwards: - outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in"
@@ -819,7 +818,7 @@ def _(model, layer, batches):
 
 dead_channels.equivalent(
     "The order of the batches makes no difference.",
-    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
 )
 dead_channels.equivalent(
     "Only numbers of channels are returned: a graph until then does no harm.",
@@ -1140,7 +1139,7 @@ channel_means.equivalent(
 )
 channel_means.equivalent(
     "The order of the batches makes no difference.",
-    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
 )
 channel_means.equivalent(
     "The task speaks of calls that succeed.",
@@ -1362,13 +1361,13 @@ run_to.equivalent(
 )
 run_to.equivalent(
     "The model's own mode is the one that `create_feature_extractor` puts back.",
-    "part of the loop: - for module, mode in modes.items(): + for module, mode in list(modes.items())[1:]:",
+    "not the first: - for module, mode in modes.items(): + for module, mode in list(modes.items())[1:]:",
     "not the first: - modes = {module: module.training for module in model.modules()} + modes = {module: "
     "module.training for module in list(model.modules())[1:]}",
 )
 run_to.equivalent(
     "The order of the modules makes no difference.",
-    "part of the loop: - for module, mode in modes.items(): + for module, mode in list(modes.items())[::-1]:",
+    "backwards: - for module, mode in modes.items(): + for module, mode in list(modes.items())[::-1]:",
     "backwards: - modes = {module: module.training for module in model.modules()} + modes = {module: "
     "module.training for module in list(model.modules())[::-1]}",
 )

@@ -496,17 +496,17 @@ class _GuideWithStack:
 
 Guide.equivalent(
     "The order in which hooks of different modules are registered or removed does not matter.",
-    "part of the loop: - for module in self.model.modules(): + for module in list(self.model.modules())[::-1]:",
-    "part of the loop: - for handle in self.handles: + for handle in list(self.handles)[::-1]:",
-    "part of the loop: - for _, module in model.named_modules(): + for _, module in list(model.named_modules())[::-1]:",
-    "part of the loop: - for relu in self.relus: + for relu in list(self.relus)[::-1]:",
+    "backwards: - for module in self.model.modules(): + for module in list(self.model.modules())[::-1]:",
+    "backwards: - for handle in self.handles: + for handle in list(self.handles)[::-1]:",
+    "backwards: - for _, module in model.named_modules(): + for _, module in list(model.named_modules())[::-1]:",
+    "backwards: - for relu in self.relus: + for relu in list(self.relus)[::-1]:",
     "backwards: - self.relus = [module for module in model.modules() if isinstance(module, nn.ReLU)] + "
     "self.relus = [module for module in list(model.modules())[::-1] if isinstance(module, nn.ReLU)]",
 )
 Guide.equivalent(
     "Whether a model that is itself a ReLU has that as one of its own, the task does not say.",
-    "part of the loop: - for module in self.model.modules(): + for module in list(self.model.modules())[1:]:",
-    "part of the loop: - for _, module in model.named_modules(): + for _, module in list(model.named_modules())[1:]:",
+    "not the first: - for module in self.model.modules(): + for module in list(self.model.modules())[1:]:",
+    "not the first: - for _, module in model.named_modules(): + for _, module in list(model.named_modules())[1:]:",
     "not the first: - self.relus = [module for module in model.modules() if isinstance(module, nn.ReLU)] + "
     "self.relus = [module for module in list(model.modules())[1:] if isinstance(module, nn.ReLU)]",
 )
@@ -920,7 +920,7 @@ def _(model):
 
 stop_in_place.equivalent(
     "Whether a model that is itself a ReLU has that as one of its own, the task does not say.",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "not the first: - for name, module in model.named_modules(): + for name, module in "
     "list(model.named_modules())[1:]:",
     "not the first: - found = {name: module for name, module in model.named_modules() if isinstance(module, "
     "nn.ReLU) and module.inplace} + found = {name: module for name, module in list(model.named_modules())[1:] "
@@ -931,8 +931,8 @@ stop_in_place.equivalent(
 )
 stop_in_place.equivalent(
     "The order in which flags are set does not matter.",
-    "part of the loop: - for module in found.values(): + for module in list(found.values())[::-1]:",
-    "part of the loop: - for name in wanted: + for name in list(wanted)[::-1]:",
+    "backwards: - for module in found.values(): + for module in list(found.values())[::-1]:",
+    "backwards: - for name in wanted: + for name in list(wanted)[::-1]:",
 )
 
 
@@ -1181,7 +1181,7 @@ randomise_last.equivalent(
 )
 randomise_last.equivalent(
     "Which round of the loop it is, is not used.",
-    "part of the loop: - for _ in range(count): + for _ in list(range(count))[::-1]:",
+    "backwards: - for _ in range(count): + for _ in list(range(count))[::-1]:",
 )
 
 

@@ -194,7 +194,7 @@ def _(features, weight, target):
 
 class_activation_map.equivalent(
     "The sum is the same in every order.",
-    "part of the loop: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "backwards: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
     "list(zip(features, weight[target], strict=True))[::-1]:",
 )
 class_activation_map.equivalent(
@@ -486,7 +486,7 @@ grad_cam_with_hooks.equivalent(
 )
 grad_cam_with_hooks.equivalent(
     "The order in which gradients are put back does not matter, and there is one for each parameter.",
-    "part of the loop: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad "
+    "backwards: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad "
     "in list(zip(model.parameters(), before, strict=True))[::-1]:",
     "an argument less: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad "
     "in zip(model.parameters(), before):",
@@ -837,7 +837,7 @@ pointing_game.equivalent(
 )
 pointing_game.equivalent(
     "Hits can be counted in every order.",
-    "part of the loop: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in list(zip(heatmaps, "
+    "backwards: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in list(zip(heatmaps, "
     "masks, strict=True))[::-1]:",
 )
 pointing_game.equivalent(

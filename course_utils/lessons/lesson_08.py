@@ -383,10 +383,9 @@ def _(model, x):
 
 first_bad_layer.equivalent(
     "Each module gets a hook of its own: the order in which they are put on and taken off does not matter.",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
-    "list(model.named_modules())[::-1]:",
-    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
-    "part of the loop: - for module in names: + for module in list(names)[::-1]:",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for module in names: + for module in list(names)[::-1]:",
 )
 
 first_bad_layer.equivalent(
@@ -670,12 +669,10 @@ def _(model, x):
 
 first_bad_gradient.equivalent(
     "Each module gets a hook of its own: the order in which they are put on and taken off does not matter.",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
-    "list(model.named_modules())[::-1]:",
-    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
-    "list(model.named_modules())[::-1]:",
-    "part of the loop: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
 )
 
 first_bad_gradient.equivalent(
@@ -721,9 +718,9 @@ first_bad_gradient.equivalent(
     "Each parameter keeps its own gradient, and each view its own place: the order does not matter.",
     "backwards: - ends = [start, *(each for each in model.parameters() if each.requires_grad)] + ends = [start, "
     "*(each for each in list(model.parameters())[::-1] if each.requires_grad)]",
-    "part of the loop: - for view in views: + for view in list(views)[::-1]:",
-    "part of the loop: - for parameter in model.parameters(): + for parameter in list(model.parameters())[::-1]:",
-    "part of the loop: - for parameter, grad in before: + for parameter, grad in list(before)[::-1]:",
+    "backwards: - for view in views: + for view in list(views)[::-1]:",
+    "backwards: - for parameter in model.parameters(): + for parameter in list(model.parameters())[::-1]:",
+    "backwards: - for parameter, grad in before: + for parameter, grad in list(before)[::-1]:",
     "backwards: - calls, before = ([], [(each, each.grad) for each in model.parameters()]) + calls, before = ([], "
     "[(each, each.grad) for each in list(model.parameters())[::-1]])",
 )
@@ -1005,27 +1002,25 @@ def _(model, batches):
 
 dead_share.equivalent(
     "The ReLUs of a model are inside it: it is none itself.",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "not the first: - for name, module in model.named_modules(): + for name, module in "
     "list(model.named_modules())[1:]:",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
+    "not the first: - for name, module in model.named_modules(): + for name, module in "
     "list(model.named_modules())[1:]:",
 )
 
 dead_share.equivalent(
     "The order of hooks, of batches and of what the dict holds does not matter.",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
-    "list(model.named_modules())[::-1]:",
-    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
-    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
     "backwards: - return {name: (~units).float().mean().item() for name, units in alive.items()} + return {name: "
     "(~units).float().mean().item() for name, units in list(alive.items())[::-1]}",
-    "part of the loop: - for name, module in model.named_modules(): + for name, module in "
-    "list(model.named_modules())[::-1]:",
-    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
     "backwards: - return {name: (values == 0).sum().item() / len(values) for name, values in most.items()} + return "
     "{name: (values == 0).sum().item() / len(values) for name, values in list(most.items())[::-1]}",
-    "part of the loop: - for name, found in seen.items(): + for name, found in list(seen.items())[::-1]:",
-    "part of the loop: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - for name, found in seen.items(): + for name, found in list(seen.items())[::-1]:",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
     "backwards: - sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output in "
     "found.outputs)) + sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output "
     "in list(found.outputs)[::-1]))",
@@ -1279,7 +1274,7 @@ clip_as_it_passes.equivalent(
     "Each layer gets a hook of its own, and the task asks for no order of the handles.",
     "backwards: - return [layer.register_full_backward_pre_hook(shorten) for layer in layers] + return "
     "[layer.register_full_backward_pre_hook(shorten) for layer in list(layers)[::-1]]",
-    "part of the loop: - for layer in layers: + for layer in list(layers)[::-1]:",
+    "backwards: - for layer in layers: + for layer in list(layers)[::-1]:",
     "backwards: - return [layer.register_forward_hook(watch) for layer in layers] + return "
     "[layer.register_forward_hook(watch) for layer in list(layers)[::-1]]",
 )
@@ -1524,10 +1519,10 @@ watch_norms.equivalent(
 
 watch_norms.equivalent(
     "Each layer gets a hook of its own: the order in which they are put on and taken off does not matter.",
-    "part of the loop: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
     "backwards: - handles = [layer.register_forward_hook(note) for layer in layers] + handles = "
     "[layer.register_forward_hook(note) for layer in list(layers)[::-1]]",
-    "part of the loop: - for layer in layers: + for layer in list(layers)[::-1]:",
+    "backwards: - for layer in layers: + for layer in list(layers)[::-1]:",
 )
 
 watch_norms.equivalent(
