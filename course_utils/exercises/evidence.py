@@ -214,7 +214,7 @@ def snapshot(value: object) -> dict[str, Any]:
         "value": {name: plain(tensor) for name, tensor in value.state_dict(keep_vars=True).items()},
         "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
         "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
-        "training": {name: module.training for name, module in value.named_modules()},
+        "training": {name: module.training is True for name, module in value.named_modules()},
         "settings": {name: _settings(module) for name, module in value.named_modules()},
     }
 

@@ -1056,6 +1056,12 @@ step_in_backward.equivalent(
     "backwards: - return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters] + return "
     "[parameter.register_post_accumulate_grad_hook(step) for parameter in list(parameters)[::-1]]",
     "backwards: - for parameter in parameters: + for parameter in list(parameters)[::-1]:",
+    "backwards: - return [leaf.register_post_accumulate_grad_hook(step) for leaf in parameters] + return "
+    "[leaf.register_post_accumulate_grad_hook(step) for leaf in list(parameters)[::-1]]",
+)
+step_in_backward.equivalent(
+    "To set gradients to None is what `zero_grad` does unless it is told otherwise.",
+    "an argument less: - optimizer.zero_grad(set_to_none=True) + optimizer.zero_grad()",
 )
 
 
