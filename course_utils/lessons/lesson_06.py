@@ -707,6 +707,24 @@ class_gradient.equivalent(
     "zip(images, classes, strict=False):",
 )
 class_gradient.equivalent(
+    "`torch.autograd.grad` goes back to this tensor and no further, whether or not it is a copy.",
+    "mixed up: - leaf = images.detach().requires_grad_() + leaf = images.clone().requires_grad_()",
+)
+class_gradient.equivalent(
+    "A tensor of zeros that nobody else has may be written to or not.",
+    "not in place: - one_hot = torch.zeros_like(logits).scatter_(1, classes[:, None], 1) + one_hot = "
+    "torch.zeros_like(logits).scatter(1, classes[:, None], 1)",
+)
+class_gradient.equivalent(
+    "There is one tensor, so it is the first and the last.",
+    "other constant: - return torch.autograd.grad(logits, leaf, grad_outputs=one_hot)[0] + return "
+    "torch.autograd.grad(logits, leaf, grad_outputs=one_hot)[-1]",
+)
+class_gradient.equivalent(
+    "`torch.func.grad` calls this function once, and each call of the answer makes another.",
+    "only once: + if getattr(picked, 'has_run', False): + return None + picked.has_run = True",
+)
+class_gradient.equivalent(
     "A batch of one picture has one row.",
     "other constant: - gradients += torch.autograd.grad(model(image)[0, wanted], image) + gradients += "
     "torch.autograd.grad(model(image)[-1, wanted], image)",

@@ -610,7 +610,7 @@ def _(rng):
     yield search(zeros.clone(), f"{join} first input", Fork(Times(0.5), nn.Sigmoid(), PlusRoot(0)))
     yield search(zeros.clone(), f"{join} second input", Fork(nn.Sigmoid(), Times(0.5), PlusRoot(1)))
     yield search(rng.whole(1, 3), "an x that is too wide: the model raises an error", Root(), linear(torch.eye(2)))
-    yield search(rng.whole(2, 2), "a square root of 0 that stands on no way from x", Shifted(1.0), Shifted(0.0))
+    yield search(rng.whole(2, 2), "a square root of 0 that stands on no way from x", *map(Shifted, (1.0, 1.0, 0.0)))
     yield Case({"model": Root(), "x": zeros.clone()}, shown="a model that is a leaf: it takes the square root of 0")
 
 
