@@ -1,5 +1,6 @@
 """The exercise engine from a learner's side: what comes in is wild, what comes out is a sentence."""
 
+import copy
 import functools
 import json
 import math
@@ -15,7 +16,7 @@ from course_utils.exercises import check, classroom, engine, evidence, saved_pro
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, exercise, find
-from course_utils.exercises.judging import behaves_alike, first_difference
+from course_utils.exercises.judging import CHANGES, behaves_alike, first_difference
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
 from course_utils.root import CourseError
@@ -280,6 +281,89 @@ def test_check_of_something_else_says_what_to_give(thing, words):
     assert words in str(outcome)
     assert words.replace("check(", "hint(") in str(classroom.hint(thing))
     assert words.replace("check(", "solution(") in str(classroom.solution(thing))
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (lambda x: -x, "Every number has the other sign."),
+        (lambda x: x.abs(), "The numbers are right but for the signs of some."),
+        (lambda x: x.flip(0), "The numbers are right, and stand in another order."),
+        (lambda x: x * 4, "Every number is 4. times what it should be."),
+        (lambda x: x - 0.5, "Every number differs by -0.5 from what it should be."),
+        (lambda x: x * torch.tensor([1.0, 2.0, 3.0]), ""),
+        (lambda x: x.tolist(), ""),
+    ],
+)
+def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
+    declared = declare(lambda x: x, lambda rng: {"x": torch.tensor([-1.0, 2.0, 4.5])})
+    assert declared.check(answer, 0).cause == cause
+
+
+def doubled(x, net):
+    return x.clone() + x
+
+
+def hook_and(value):
+    return lambda x, net: [net.register_forward_hook(print)] and value(x)
+
+
+def test_a_side_effect_is_told_beside_the_cause(declare):
+    declared = declare(doubled, lambda rng: {"x": rng.leaf(2), "net": nn.Linear(1, 1)})
+    declared.mistakes.append(engine.Mistake("You subtract.", lambda x, net: x.clone() * 0))
+    outcome = declared.check(hook_and(lambda x: x - x), 0)
+    assert outcome.cause == "You subtract."
+    assert outcome.sentence.endswith(
+        " Besides, your function left a hook on `net`: " + CHANGES["hooks"].split(": ")[1] + "."
+    )
+
+
+def test_what_no_mistake_explains_may_be_the_slip_of_a_mutant(declare):
+    declared = declare(doubled, lambda rng: {"x": rng.whole(3), "net": nn.Linear(1, 1)})
+    assert declared.check(lambda x, net: x * x + x, 0).cause == ""
+    assert declared.check(lambda x, net: x - x, 0).cause.startswith("A right answer does the same where a calculation")
+
+
+def test_a_message_is_said_only_where_what_it_names_is_in_the_answer(declare):
+    declared = declare(doubled, lambda rng: {"x": rng.whole(3), "net": nn.Linear(1, 1)})
+    declared.mistakes.append(engine.Mistake("`square` is not what is asked for.", lambda x, net: x.square()))
+    assert "`square`" in declared.check(lambda x, net: torch.square(x), 0).cause
+    assert "`square`" not in declared.check(lambda x, net: x * x, 0).cause
+
+
+@pytest.mark.parametrize("given", [{"x": [torch.ones(1), nn.Linear(1, 1)]}, {"x": {"a": torch.ones(1)}}])
+def test_what_lies_in_a_list_or_dict_is_watched(given, declare):
+    def spoil(x):
+        for each in x.values() if isinstance(x, dict) else x[:1]:
+            each.add_(1)
+
+    def reorder(x):
+        x.clear()
+
+    declared = declare(lambda x: None, lambda rng: {"x": copy.copy(given["x"])})
+    assert "changed its input `x" in declared.check(spoil, 0).sentence
+    assert "changed its input `x" in declared.check(reorder, 0).sentence
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda net: net._forward_hooks.clear(), "removed a hook from `net` that is not its own"),
+        (lambda net: net.zero_grad(), "net.weight.grad was None"),
+        (lambda net: net.train(), "left `net` in another mode"),
+        (lambda net: net.requires_grad_(), "changed `requires_grad` of its input `net`"),
+        (lambda net: setattr(net, "forward", abs), "changed an attribute of `net`"),
+    ],
+)
+def test_a_network_is_tried_as_somebody_has_used_it(spoil, words, declare):
+    declared = declare(lambda net: None, lambda rng: {"net": nn.Linear(1, 1)})
+    sentence = declared.check(lambda net: [spoil(net)].clear(), 0).sentence
+    assert words in sentence
+    assert ("(already in use: with gradients, hooks and modes from before)" in sentence) is (
+        "attribute" not in sentence
+    )
+    declared.cases(lambda rng: (Case({"net": nn.Linear(1, 1)}, fresh=True) for _ in range(2)))
+    assert declared.check(lambda net: [net.train()].clear(), 0).passed
 
 
 def test_check_takes_one_function():

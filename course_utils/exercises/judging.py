@@ -260,8 +260,10 @@ def judge(
     for words in _side_effects(got, key):
         if words not in sentence:
             sentence += f" Besides, {words}."
-    causes = " Besides: ".join(_find_causes(got, key, mistakes))
-    return Outcome(name, difference.stage, sentence, causes, possible=possible, hints=hints)
+    cause = " Besides: ".join(_find_causes(got, key, mistakes))
+    if difference.stage is Stage.WRONG_VALUE:
+        cause = cause or _relate_numbers(got, key)
+    return Outcome(name, difference.stage, sentence, cause, possible=possible, hints=hints)
 
 
 def _side_effects(got: Sequence[Evidence], key: Sequence[Evidence]) -> list[str]:
@@ -290,6 +292,35 @@ def _find_causes(
             causes.append(message)
             left = {place: value for place, value in left.items() if place not in found}
     return causes if not left else []
+
+
+def _relate_numbers(got: Sequence[Evidence], key: Sequence[Evidence]) -> str:
+    """What all numbers of the first aspect that differs have in common, wherever it differs; empty if nothing."""
+    found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
+    wrong = [fact for fact in found if not alike(fact.mine, fact.expected)]
+    pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in wrong if fact.words == wrong[0].words]
+    if not pairs or not all(mine and len(mine) == len(expected) for mine, expected in pairs):
+        return ""
+    flat = [two for pair in pairs for two in zip(*pair, strict=True)]
+    if all(_close(one, -other) for one, other in flat):
+        return "Every number has the other sign."
+    if all(_close(abs(one), abs(other)) for one, other in flat):
+        return "The numbers are right but for the signs of some."
+    if all(all(map(_close, sorted(mine), sorted(expected))) for mine, expected in pairs):
+        return "The numbers are right, and stand in another order."
+    factors = {number_text(one / other) for one, other in flat if other} if len(flat) > 1 else set()
+    if len(factors) == 1 and not any(one for one, other in flat if not other):
+        return f"Every number is {factors.pop()} times what it should be."
+    shifts = {number_text(one - other) for one, other in flat} if len(flat) > 1 else set()
+    return f"Every number differs by {shifts.pop()} from what it should be." if len(shifts) == 1 else ""
+
+
+def _numbers(value: Plain) -> list[float]:
+    """The finite numbers in a value; none where there is anything else."""
+    parts = value.get("values") or [each.get("value") for each in value.get("items", []) if isinstance(each, dict)]
+    parts = parts or [value.get("value")]
+    fits = all(isinstance(each, int | float) and not isinstance(each, bool) for each in parts)
+    return list(parts) if fits else []
 
 
 def _can_be_said(message: str, names: Sequence[str], answer: Sequence[str]) -> bool:
