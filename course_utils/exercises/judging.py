@@ -309,7 +309,7 @@ def _relate_numbers(got: Sequence[Evidence], key: Sequence[Evidence]) -> str:
     if all(all(map(_close, sorted(mine), sorted(expected))) for mine, expected in pairs):
         return "The numbers are right, and stand in another order."
     factors = {number_text(one / other) for one, other in flat if other} if len(flat) > 1 else set()
-    if len(factors) == 1 and not any(one for one, other in flat if not other):
+    if len(factors) == 1 and all(bool(one) == bool(other) for one, other in flat):
         return f"Every number is {factors.pop()} times what it should be."
     shifts = {number_text(one - other) for one, other in flat} if len(flat) > 1 else set()
     return f"Every number differs by {shifts.pop()} from what it should be." if len(shifts) == 1 else ""
