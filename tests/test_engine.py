@@ -74,6 +74,7 @@ def write_answer(source, tmp_path, name):
         ("raise type('Mute', (Exception,), {'__str__': 1})", Stage.RAISED, "raised Mute"),
         ("return 1 / 0", Stage.RAISED, "your line 2, `return 1 / 0`, raised ZeroDivisionError: division by zero"),
         ("raise KeyboardInterrupt", Stage.RAISED, "You interrupted the check"),
+        ("torch.set_default_dtype(torch.float64); raise KeyboardInterrupt", Stage.RAISED, "You interrupted the check"),
         ("yield torch.tensor([1.0, 4.0])", Stage.WRONG_TYPE, "a generator"),
         ("import sys; sys.exit(3)", Stage.RAISED, "SystemExit"),
         ("torch.set_default_dtype(torch.float64); return x * x", Stage.SIDE_EFFECT, "changed default dtype"),
@@ -199,11 +200,23 @@ def test_hooks_that_go_wrong(body, stage, words, tmp_path):
         (lambda model, x: model.eval()(x), "left `model` in another mode (train/eval)"),
         (lambda model, x: model.requires_grad_(False)(x), "changed `requires_grad` of its input `model`"),
         (lambda model, x: model(x).sum().backward() or model(x), "model.weight.grad was a tensor of shape (1, 2)"),
+        (lambda model, x: setattr(model, "training", torch) or model(x), "in another mode"),
+        (lambda model, x: setattr(model, "named_modules", None) or model(x), "'NoneType' object is not callable"),
     ],
 )
 def test_what_is_left_on_a_module_is_told(answer, words, declare):
     declared = declare(lambda model, x: model(x), lambda rng: {"model": nn.Linear(2, 1), "x": torch.ones(1, 2)})
+    state = torch.random.get_rng_state()
     assert words in declared.check(answer, 0).sentence
+    assert torch.equal(state, torch.random.get_rng_state()), "the learner keeps the random numbers"
+    assert json.dumps(declared.observe(answer, 0))
+
+
+def test_a_second_name_for_a_layer_is_a_change(declare):
+    declared = declare(lambda model: None, lambda rng: {"model": nn.Sequential(nn.Linear(1, 1))})
+    assert (
+        "changed its input `model` in place" in declared.check(lambda model: setattr(model, "a", model[0]), 0).sentence
+    )
 
 
 def test_cases_have_modules_of_their_own_seed_and_the_learner_keeps_the_random_numbers(declare):
@@ -255,6 +268,14 @@ def unwrapped(function):
     return wrapper
 
 
+def uses_what_is_not_there_yet():
+    def wrapper(*args):
+        return function(*args)
+
+    return wrapper
+    function = None
+
+
 async def in_the_background(tensor):
     return tensor
 
@@ -272,6 +293,7 @@ async def in_the_background(tensor):
         (types.MethodType(find("scale_gradient").reference, torch), "is a method"),
         (nn.ReLU(), "an object of the class ReLU"),
         (unwrapped(find("scale_gradient").reference), "hides the name of scale_gradient: put `@functools.wraps"),
+        (uses_what_is_not_there_yet(), "`wrapper` is not the name of an exercise"),
         (in_the_background, "written with `async def`"),
     ],
 )

@@ -45,7 +45,7 @@ def try_mutants(exercise: Exercise, mutants: Sequence[Mutant] | None = None) -> 
 def make_pairs(exercise: Exercise) -> list[Mutant]:
     """A seeded sample of answers with two edits."""
     chance, pairs = random.Random(exercise.name), []
-    for one in chance.choices(exercise.mutants, k=PAIRS if exercise.mutants else 0):
+    for one in chance.choices(exercise.mutants, k=PAIRS):
         two = list(mutate(ast.parse(one.source).body[0], one.function.__module__, {}))
         pairs += chance.sample(two, min(1, len(two)))
     return pairs
@@ -58,8 +58,8 @@ def share_explained(tried: Tried, others: Tried) -> float:
     told = (
         outcome.cause
         or outcome.stage in (Stage.RAISED, Stage.SIDE_EFFECT)
-        or alike[_fingerprint(got)] > any(mutant is each for each, _, _ in others.refused)
-        for mutant, outcome, got in tried.refused
+        or alike[_fingerprint(got)] > (tried is others)
+        for _, outcome, got in tried.refused
     )
     return sum(map(bool, told)) / max(len(tried.refused), 1)
 

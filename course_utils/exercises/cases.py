@@ -48,19 +48,19 @@ class Case:
         modules = [each for each in watched if isinstance(each, nn.Module)]
         tensors = [each for each in watched if isinstance(each, torch.Tensor)]
         tensors += [each for module in modules for each in module.parameters()]
-        for tensor in {id(each): each for each in tensors if each.requires_grad}.values():
+        trained = {each for each in tensors if each.requires_grad}
+        for tensor in trained:
             tensor.grad = torch.ones_like(tensor) if tensor.is_leaf else None
             tensor.register_hook(_look)
-        for module in {id(part): part for each in modules for part in each.modules()}.values():
-            module._forward_pre_hooks[FOREIGN] = module._forward_hooks[FOREIGN] = _look
-        modes = {id(part): part for each in modules for part in (each, list(each.modules())[-1])}
-        for module in modes.values():
-            module.training = not module.training
+        for part in {part for module in modules for part in module.modules()}:
+            part._forward_pre_hooks[FOREIGN] = part._forward_hooks[FOREIGN] = _look
+        for part in {part for module in modules for part in (module, list(module.modules())[-1])}:
+            part.training = not part.training
         for module in modules:
             *others, frozen = [each for each in module.parameters() if each.requires_grad] or [None]
             if others:
                 frozen.requires_grad_(False)
-        self.in_use = bool(modules) or any(each.requires_grad for each in tensors)
+        self.in_use = bool(modules or trained)
         return self.in_use
 
 

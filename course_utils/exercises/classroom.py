@@ -1,6 +1,7 @@
 """What a learner calls in a lesson. Nothing here raises: whatever comes in, a sentence comes out."""
 
 import functools
+import gc
 import html
 import inspect
 from dataclasses import dataclass, replace
@@ -44,12 +45,10 @@ def check(*answers: object) -> Outcome:
 
     Runs your function and the reference answer on the same inputs and compares everything they do. Never raises.
     """
-    if len(answers) != 1:
-        return Outcome("check", Stage.NOT_AN_EXERCISE, "Give one function: check(my_function).")
-    (answer,) = answers
-    found = _identify(answer)
+    found = _identify(*answers) if len(answers) == 1 else "Give one function: check(my_function)."
     if isinstance(found, str):
         return Outcome("check", Stage.NOT_AN_EXERCISE, found)
+    (answer,) = answers
     if isinstance(answer, Exercise):
         return found.not_attempted("run the answer cell first (Shift+Enter), then run this one again.")
     if is_blank(answer):
@@ -97,7 +96,8 @@ def _identify(answer: object) -> Exercise | str:
     except CourseError as error:
         if name is answer:
             return f"Give the function itself, without quotes. {error}"
-        inside = [getattr(cell.cell_contents, "__name__", "") for cell in getattr(answer, "__closure__", None) or ()]
+        closed = gc.get_referents(*(getattr(answer, "__closure__", None) or ()))  # a variable without a value: none
+        inside = [getattr(each, "__name__", "") for each in closed]
         if hidden := next((each.name for each in exercises_of() if each.name in inside), None):
             return f"A decorator hides the name of {hidden}: put `@functools.wraps(function)` above what it returns."
         return f"{error} Keep the name that the answer cell came with."

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
+import torch
+
 from course_utils.exercises.cases import Numbers
 from course_utils.exercises.declaration import Declaration, is_blank, lesson_files
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
@@ -115,15 +117,17 @@ class Exercise(Declaration):
     @functools.cached_property
     def mutants(self) -> list[Mutant]:
         """The mutants of the reference and of every accepted answer; those whose slip says most come first."""
-        given = next(self.make_cases(Numbers(0))).given
+        with torch.random.fork_rng(devices=[]):  # the learner keeps the random numbers
+            given = next(self.make_cases(Numbers(0))).given
         return sorted(mutants_of((self.reference, *self.accepted), given), key=lambda each: each.rank)
 
     def _find_slip(self, got: Sequence[Evidence], reference: Sequence[Evidence], seed: int) -> str:
         # In one case first, for a mutant that does otherwise there needs no other.
-        number = next((i for i in range(len(got)) if not behaves_alike(got[i : i + 1], reference[i : i + 1])), len(got))
-        for mutant in self.mutants if number < len(got) else ():
+        pairs = enumerate(zip(got, reference, strict=False))
+        first = next((number for number, (mine, right) in pairs if not behaves_alike([mine], [right])), None)
+        for mutant in self.mutants if first is not None else ():
             observe = functools.partial(self.observe, mutant.function, seed, SECONDS)
-            if behaves_alike(observe(number), got[number : number + 1]) and behaves_alike(observe(), got):
+            if behaves_alike(observe(first), [got[first]]) and behaves_alike(observe(), got):
                 return f"A right answer does the same where {mutant.slip}."
         return ""
 

@@ -80,12 +80,12 @@ def observe_all(
         gc.freeze()  # a collection of new objects alone takes milliseconds instead of 0.3 s
         stack.callback(gc.unfreeze)
         cases = _every_case(make_cases, seed)
-        for index in itertools.count():
+        for index in itertools.count() if only is None else range(only + 1):
             torch.default_generator.manual_seed(seed + index)  # `torch.manual_seed` looks for devices: 3 ms more
             case = next(cases, None)
             if case is None:
                 break
-            if only not in (None, index):
+            if index < (only or 0):
                 continue
             storages.append(_storages(case.given.values()))
             found.append(observe(function, case, limit))
@@ -100,11 +100,6 @@ def observe_all(
             evidence["names"], names = names, []  # once is enough
             evidence["alive"] = evidence["raised"] is None and not all(storage.expired() for storage in inputs)
     return found
-
-
-def _settings(module: nn.Module) -> Plain:
-    """A module's plain attributes: those that it was made with, and what somebody put over its methods."""
-    return plain({name: each for name, each in vars(module).items() if name[0] != "_" and name != "training"})
 
 
 def names_used(function: Callable) -> list[str]:
@@ -135,15 +130,11 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     """Run `function` in `case` and note what it did. Never raises an `Exception` of the answer's."""
     given = dict(case.given)
     shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
-    shown += IN_USE * case.in_use
-    evidence: Evidence = {"given": shown, "raised": None, "seen": {}}
+    evidence: Evidence = {"given": shown + IN_USE * case.in_use, "raised": None, "seen": {}, "changed": {}}
     watched = {**given, **case.watched()}
     before = {name: snapshot(value) for name, value in watched.items()}
-    hooks = {name: _hooks_on(value) for name, value in watched.items()}
-    items = {name: _items_of(value) for name, value in given.items()}
-    world = [read() for _, read, _ in WORLD]
-    loaded = _LoadedModules()
-    printed = _CappedText()
+    attached = {name: _hooks_and_items(value) for name, value in watched.items()}
+    world, lost, printed = [read() for _, read, _ in WORLD], set(), _CappedText()
     returned, during = None, "call"
     try:
         with (
@@ -153,29 +144,26 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
             time_limit(limit),
         ):
             warnings.simplefilter("ignore")
-            with loaded.kept():
+            with _modules_kept(lost):
                 returned = function(*given.values())
             during = "afterwards"
-            with loaded.kept():
+            with _modules_kept(lost):
                 seen = (case.then(returned) if case.then else None) or {}
             evidence["seen"] = {label: plain(value) for label, value in seen.items()}
     except KeyboardInterrupt:
+        restore_world(world)
         raise
     except BaseException as error:
         evidence["raised"] = describe_error(error, during)
-    evidence["printed"] = printed.getvalue()
-    evidence["returned"] = plain(returned)
-    evidence["inputs"] = {name: snapshot(value) for name, value in watched.items()}
-    changes = {
-        name: _changes(before[name], after) + _hook_changes(hooks[name], _hooks_on(watched[name]))
-        for name, after in evidence["inputs"].items()
-    }
-    for name in given:
-        if items[name] != _items_of(given[name]) and "value" not in changes[name]:
-            changes[name].append("value")
-    evidence["changed"] = {name: aspects for name, aspects in changes.items() if aspects}
-    evidence["world"] = restore_world(world) + ["Python's loaded modules"] * loaded.lost
-    return evidence
+    evidence |= {"printed": printed.getvalue(), "returned": plain(returned), "inputs": before}
+    try:
+        evidence["inputs"] = {name: snapshot(value) for name, value in watched.items()}
+        for name, value in watched.items():
+            if aspects := _changes(before[name], evidence["inputs"][name], attached[name], _hooks_and_items(value)):
+                evidence["changed"][name] = aspects
+    except Exception as error:  # an input is no tensor or module any more that one could read
+        evidence["raised"] = evidence["raised"] or describe_error(error, "afterwards")
+    return evidence | {"world": restore_world(world) + sorted(lost)}
 
 
 def describe_error(error: BaseException, during: str) -> dict[str, Any]:
@@ -210,32 +198,40 @@ def snapshot(value: object) -> dict[str, Any]:
             warnings.simplefilter("ignore")  # torch warns where it keeps none
             grad = plain(value.grad)
         return {"value": plain(value), "grad": grad, "requires_grad": value.requires_grad}
+    modules = dict(value.named_modules(remove_duplicate=False))  # a second name for a module is a change
+    parameters = _tensors_of(modules, "_parameters")
     return {
-        "value": {name: plain(tensor) for name, tensor in value.state_dict(keep_vars=True).items()},
-        "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
-        "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
-        "training": {name: module.training is True for name, module in value.named_modules()},
-        "settings": {name: _settings(module) for name, module in value.named_modules()},
+        "value": {name: plain(each) for name, each in (parameters | _tensors_of(modules, "_buffers")).items()},
+        "grad": {name: plain(each.grad) for name, each in parameters.items()},
+        "requires_grad": {name: each.requires_grad for name, each in parameters.items()},
+        "training": {name: module.training is True for name, module in modules.items()},
+        "settings": {name: _settings(module) for name, module in modules.items()},
     }
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    return [each for each in before if each != "grad" and before[each] != after.get(each)]
+def _tensors_of(modules: dict[str, nn.Module], kind: str) -> dict[str, torch.Tensor]:
+    found = ((f"{path}.{name}", each) for path, module in modules.items() for name, each in vars(module)[kind].items())
+    return {name.removeprefix("."): each for name, each in found if each is not None}
 
 
-def _items_of(value: object) -> list[int]:  # which things a list holds, not what they are like
+def _settings(module: nn.Module) -> Plain:
+    """A module's plain attributes: those that it was made with, and what somebody put over its methods."""
+    return plain({name: each for name, each in vars(module).items() if name[0] != "_" and name != "training"})
+
+
+def _hooks_and_items(value: object) -> tuple[set[tuple[int, int]], list[int]]:
+    """The hooks on a tensor or a module, and which things a list or a dict holds, not what they are like."""
+    if isinstance(value, torch.Tensor | nn.Module):
+        return {(id(hook.table), hook.key) for hook in list_hooks(value) if hook.scope == "local"}, []
     value = list(value.values()) if isinstance(value, dict) else value
-    return [id(each) for each in value] if isinstance(value, list) else []
+    return set(), [id(each) for each in value] if isinstance(value, list) else []
 
 
-def _hooks_on(value: object) -> set[tuple[int, int]]:
-    if not isinstance(value, torch.Tensor | nn.Module):
-        return set()
-    return {(id(hook.table), hook.key) for hook in list_hooks(value) if hook.scope == "local"}
-
-
-def _hook_changes(before: set[tuple[int, int]], after: set[tuple[int, int]]) -> list[str]:
-    return ["hooks"] * bool(after - before) + ["hooks of others"] * bool(before - after)
+def _changes(before: dict[str, Any], after: dict[str, Any], attached: tuple, now: tuple) -> list[str]:
+    (hooks, items), (hooks_now, items_now) = attached, now
+    found = [each for each in before if each != "grad" and before[each] != after.get(each)]
+    found += ["hooks"] * bool(hooks_now - hooks) + ["hooks of others"] * bool(hooks - hooks_now)
+    return found or ["value"] * (items != items_now)
 
 
 def _folder() -> str | None:
@@ -287,21 +283,16 @@ def restore_world(before: list[Any]) -> list[str]:
     return sorted({name for name, _, _ in changed})
 
 
-class _LoadedModules:
-    """Python's loaded modules, without which nothing works: put back where a block took some away."""
-
-    def __init__(self) -> None:
-        self.lost = False
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        before = sys.modules.copy()
-        try:
-            yield
-        finally:
-            if before.keys() - sys.modules.keys():
-                self.lost = True
-                sys.modules.update(before)
+@contextlib.contextmanager
+def _modules_kept(lost: set[str]) -> Iterator[None]:
+    """Put Python's loaded modules, without which nothing works, back where the block took some away; says so."""
+    before = sys.modules.copy()
+    try:
+        yield
+    finally:
+        if not before.keys() <= sys.modules.keys():
+            lost.add("Python's loaded modules")
+            sys.modules.update(before)
 
 
 class _CappedText(io.StringIO):

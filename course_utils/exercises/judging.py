@@ -222,16 +222,15 @@ def _pair_text(mine: Plain, reference: Plain) -> str:
     return f"{show(mine)}; expected {show(reference)}"
 
 
-def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence], side_effects: bool = True) -> bool:
+def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
     """Whether two answers did the same in every case; what they printed does not count, nor where they raised."""
-    return len(one) == len(other) and all(_case_alike(*pair, side_effects) for pair in zip(one, other, strict=True))
+    return len(one) == len(other) and all(map(_case_alike, one, other))
 
 
-def _case_alike(one: Evidence, other: Evidence, side_effects: bool) -> bool:
+def _case_alike(one: Evidence, other: Evidence) -> bool:
     if one["raised"] and other["raised"]:
         return _kind(one["raised"]) == _kind(other["raised"])
-    found = itertools.chain(facts(one, other), facts(other, one))
-    return all(alike(fact.mine, fact.expected) for fact in found if side_effects or fact.stage is not Stage.SIDE_EFFECT)
+    return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
 
 
 def _kind(error: Mapping[str, Any]) -> tuple[str, str, list[str]]:
@@ -274,18 +273,17 @@ def _side_effects(got: Sequence[Evidence], key: Sequence[Evidence]) -> list[str]
 def _find_causes(
     got: Sequence[Evidence], key: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]
 ) -> list[str]:
-    """The message of the mistake that behaves alike, at least but for side effects; else of those that together do."""
-    tried = []
+    """The message of the mistake that behaves alike; else of those that together do, but for side effects."""
+    others = []
     for message, evidence in mistakes:
         if _can_be_said(message, evidence[0]["names"], got[0]["names"]):
             if behaves_alike(got, evidence):
                 return [message]
-            tried.append((message, evidence))
-    left, causes = _differences(got, key), []
+            others.append((message, _differences(evidence, key)))
     if any("in place" in words for words in _side_effects(got, key)):
         return []  # then nothing else that is seen has a cause of its own
-    for message, evidence in tried:
-        found = _differences(evidence, key)
+    left, causes = _differences(got, key), []
+    for message, found in others:
         touched = {place: value for place, value in left.items() if place[1] in {words for _, words in found}}
         # It explains an aspect if it does there, in every case, what the answer does.
         if found and touched.keys() == found.keys() and all(alike(touched[each], found[each]) for each in found):
@@ -325,18 +323,14 @@ def _numbers(value: Plain) -> list[float]:
 
 def _can_be_said(message: str, names: Sequence[str], answer: Sequence[str]) -> bool:
     """Whether what a message says the mistake has, a name in its code or a hook, is in the answer too."""
-    said = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", message)))) & set(names)
-    if (
-        re.search(r"\b[Yy]our (\w+ )?hook", message)
-        and any(map(_registers, names))
-        and not any(map(_registers, answer))
-    ):
+    if re.search(r"\b[Yy]our (\w+ )?hook", message) and _registers(names) and not _registers(answer):
         return False
-    return said <= set(answer)
+    said = re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", message)))
+    return set(said) & set(names) <= set(answer)
 
 
-def _registers(name: str) -> bool:
-    return name.startswith("register_")
+def _registers(names: Sequence[str]) -> bool:
+    return any(name.startswith("register_") for name in names)
 
 
 def _differences(got: Sequence[Evidence], key: Sequence[Evidence]) -> dict[tuple[int, str], Plain]:

@@ -11,6 +11,7 @@ import ast
 import copy
 import difflib
 import inspect
+import itertools
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,16 +47,13 @@ MIXED_UP = {
 }  # fmt: skip
 # What an answer may do to its arguments besides its task.
 SPOILED = [
-    (lambda each: isinstance(each, nn.Module), ["eval()", "train()", "_forward_hooks.clear()"]),
-    (
-        lambda each: isinstance(each, nn.Module) and any(True for _ in each.parameters()),
-        ["zero_grad()", "requires_grad_(False)", "double()"],
-    ),
-    (lambda each: isinstance(each, torch.Tensor) and each.requires_grad, ["detach()"]),
-    (lambda each: isinstance(each, torch.Tensor) and each.requires_grad and each.is_leaf, ["grad.zero_()"]),
-    (lambda each: isinstance(each, torch.Tensor), ["zero_()", "double()"]),
-    (lambda each: isinstance(each, list), ["reverse()", "pop()"]),
-    (lambda each: isinstance(each, dict), ["popitem()"]),
+    (nn.Module, lambda each: True, ["eval()", "train()", "_forward_hooks.clear()"]),
+    (nn.Module, lambda each: [*each.parameters()], ["zero_grad()", "requires_grad_(False)", "double()"]),
+    (torch.Tensor, lambda each: each.requires_grad, ["detach()"]),
+    (torch.Tensor, lambda each: each.requires_grad and each.is_leaf, ["grad.zero_()"]),
+    (torch.Tensor, lambda each: True, ["zero_()", "double()"]),
+    (list, lambda each: True, ["reverse()", "pop()"]),
+    (dict, lambda each: True, ["popitem()"]),
 ]
 RETURN_NOTHING = {"append", "update", "extend", "add"}
 CUTS = {"the first only": "[:1]", "not the first": "[1:]", "backwards": "[::-1]"}
@@ -171,7 +169,8 @@ def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterato
             yield from edits(node)
     if isinstance(tree, ast.FunctionDef):
         for argument, value in zip(tree.args.args, given, strict=False):
-            for method in (each for fits, methods in SPOILED if fits(value) for each in methods):
+            fitting = (methods for kind, fits, methods in SPOILED if isinstance(value, kind) and fits(value))
+            for method in itertools.chain.from_iterable(fitting):
                 call = f"{argument.arg}.{method}"
                 text = f"{argument.arg} = {call}" if method in ("detach()", "double()") else call
                 yield "spoil an argument", tree.body, [*ast.parse(text).body, *tree.body]
@@ -184,8 +183,17 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
     return new
 
 
+def _without(items: list, left_out: object) -> list:
+    return [each for each in items if each is not left_out]
+
+
 def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
+
+
+def _cuts(loop: ast.For | ast.comprehension) -> Iterator[tuple[str, ast.AST]]:
+    for operator, cut in CUTS.items():
+        yield operator, _with(loop, iter=_expression(f"list({ast.unparse(loop.iter)}){cut}"))
 
 
 def _of_expression(node: ast.AST) -> Iterator[Edit]:
@@ -201,7 +209,7 @@ def _of_expression(node: ast.AST) -> Iterator[Edit]:
         case ast.BoolOp(op=op, values=values):
             yield "and for or", node, _with(node, op=ast.Or() if isinstance(op, ast.And) else ast.And())
             for value in values:
-                yield "a condition less", values, [each for each in values if each is not value]
+                yield "a condition less", values, _without(values, value)
         case ast.UnaryOp(operand=operand):
             yield "no sign", node, operand
         case ast.IfExp(body=body, orelse=orelse):
@@ -216,11 +224,11 @@ def _of_expression(node: ast.AST) -> Iterator[Edit]:
             yield "no index", node, value
             if not isinstance(index, ast.Constant):
                 yield "the first only", node, _with(node, slice=ast.Constant(0))
-        case ast.comprehension(iter=found, ifs=ifs):
+        case ast.comprehension(ifs=ifs):
             if ifs:
                 yield "no filter", node, _with(node, ifs=[])
-            for operator, cut in CUTS.items():
-                yield operator, node, _with(node, iter=_expression(f"list({ast.unparse(found)}){cut}"))
+            for operator, cut in _cuts(node):
+                yield operator, node, cut
         case ast.Name(id=name) | ast.Attribute(attr=name) if isinstance(node.ctx, ast.Load):
             field = "id" if isinstance(node, ast.Name) else "attr"
             for other in MIXED_UP.get(name, []):
@@ -230,18 +238,17 @@ def _of_expression(node: ast.AST) -> Iterator[Edit]:
 
 
 def _of_call(node: ast.AST) -> Iterator[Edit]:
-    match node:
-        case ast.Call(func=ast.Attribute(value=value, attr=name), args=args, keywords=keywords):
-            yield f"no {name}", node, value
-        case ast.Call(args=[first, *_]):
-            yield "no call", node, first
-    match node:
-        case ast.Call(func=func, args=args, keywords=keywords):
-            for each in keywords:
-                yield "an argument less", keywords, [other for other in keywords if other is not each]
-            if len(args) + len(keywords) > 1 or isinstance(func, ast.Attribute):
-                for each in args:
-                    yield "an argument less", args, [other for other in args if other is not each]
+    if not isinstance(node, ast.Call):
+        return
+    is_method = isinstance(node.func, ast.Attribute)
+    if is_method:
+        yield f"no {node.func.attr}", node, node.func.value
+    elif node.args:
+        yield "no call", node, node.args[0]
+    for each in node.keywords:
+        yield "an argument less", node.keywords, _without(node.keywords, each)
+    for each in node.args if is_method or len(node.args) + len(node.keywords) > 1 else ():
+        yield "an argument less", node.args, _without(node.args, each)
 
 
 def _of_block(node: ast.AST) -> Iterator[Edit]:
@@ -268,21 +275,19 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
                 yield "no finally", body
             for each in handlers:
                 if final or len(handlers) > 1:
-                    yield "no except", [_with(node, handlers=[other for other in handlers if other is not each])]
+                    yield "no except", [_with(node, handlers=_without(handlers, each))]
                 yield "swallow", [_with(node, handlers=[_with(each, body=[ast.Pass()])])]
-                yield (
-                    "except less",
-                    [_with(node, handlers=[_with(each, type=ast.Name("ZeroDivisionError", ast.Load()))])],
-                )
+                other = _with(each, type=_expression("ZeroDivisionError"))
+                yield "except less", [_with(node, handlers=[other])]
         case ast.With(body=body, items=items):
             yield "no with", [*[ast.Expr(each.context_expr) for each in items if each.optional_vars], *body]
         case ast.If(test=test, body=body, orelse=orelse):
             yield "always", body
             yield "never", orelse
             yield "the opposite", [_with(node, test=ast.UnaryOp(ast.Not(), test))]
-        case ast.For(iter=found):
-            for operator, cut in CUTS.items():
-                yield operator, [_with(node, iter=_expression(f"list({ast.unparse(found)}){cut}"))]
+        case ast.For():
+            for operator, cut in _cuts(node):
+                yield operator, [cut]
         case ast.Break() | ast.Continue():
             yield "no jump", [ast.Pass()]
     match node:
@@ -298,36 +303,22 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
 
 def _of_function(node: ast.AST) -> Iterator[Edit]:
     match node:
-        case ast.Lambda(args=args, body=body):
-            if not (
-                isinstance(body, ast.Call) and getattr(body.func, "attr", "") in ("append", "update", "extend", "add")
-            ):
-                yield (
-                    "no return",
-                    node,
-                    _with(node, body=ast.parse(f"({ast.unparse(body)}, None)[1]", mode="eval").body),
-                )
-        case ast.FunctionDef(args=args, body=body, name=name):
-            for each in args.args:
-                if each.arg in {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}:
-                    yield (
-                        "of an argument the first only",
-                        body,
-                        [*ast.parse(f"{each.arg} = {each.arg}[:1]").body, *body],
-                    )
-            if not any(each.arg == "self" for each in args.args):
+        case ast.Lambda(body=body):
+            if not (isinstance(body, ast.Call) and getattr(body.func, "attr", "") in RETURN_NOTHING):
+                yield "no return", node, _with(node, body=_expression(f"({ast.unparse(body)}, None)[1]"))
+        case ast.FunctionDef(args=ast.arguments(args=args), body=body, name=name):
+            used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            for each in (each.arg for each in args if each.arg in used):
+                first_only = ast.parse(f"{each} = {each}[:1]").body
+                yield "of an argument the first only", body, [*first_only, *body]
+            if not any(each.arg == "self" for each in args):
                 yield "only once", body, [*ast.parse(ONLY_ONCE.format(name)).body, *body]
             if node.decorator_list:
                 yield "no decorator", node, _with(node, decorator_list=[])
-        case _:
-            return
-    for arguments, defaults in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
-        names, values = getattr(args, arguments), getattr(args, defaults)
-        bare = len(names) - len(values)  # those without a default
-        for number, value in enumerate(values):
-            if isinstance(value, ast.Name) and value.id == names[bare + number].arg:
-                fewer = {
-                    arguments: names[: bare + number] + names[bare + number + 1 :],
-                    defaults: values[:number] + values[number + 1 :],
-                }
-                yield "late binding", args, _with(args, **fewer)
+        case ast.arguments():
+            for name, default in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
+                names, values = getattr(node, name), getattr(node, default)
+                for each, value in zip(names[len(names) - len(values) :], values, strict=True):
+                    if isinstance(value, ast.Name) and value.id == each.arg:
+                        fewer = {name: _without(names, each), default: _without(values, value)}
+                        yield "late binding", node, _with(node, **fewer)
