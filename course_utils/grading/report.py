@@ -145,13 +145,8 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
     from markupsafe import Markup
 
     # Names, code and messages are hostile: all of them are escaped, `code_spans` escapes what it is given.
-    templates = Environment(
-        loader=FileSystemLoader(ASSETS),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
+    blocks = {"trim_blocks": True, "lstrip_blocks": True}
+    templates = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined, **blocks)
     templates.filters["code"] = lambda text: Markup(code_spans(text))
     templates.filters["short"] = lambda text: text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     exercises = {exercise.name: exercise for exercise in read_declarations()}
@@ -161,8 +156,7 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
         old.unlink()
     page = templates.get_template("grading_student.html.j2")
     for student, rows in students.items():
-        text = page.render(student=student, rows=rows, exercises=exercises)
-        write_whole(report / "students" / files[student], text)
+        write_whole(report / "students" / files[student], page.render(student=student, rows=rows, exercises=exercises))
     page = templates.get_template("grading_class.html.j2")
     told = {"scores": scores, "students": students, "files": files, "isolation": isolation, "most_looks": MOST_LOOKS}
     write_whole(report / CLASS_PAGE, page.render(told | _describe_answers(scores)))
