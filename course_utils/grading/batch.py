@@ -136,11 +136,6 @@ class _Grading:
         secret = self._memory.secret
         batches = [[make_task(answer, secret) for answer in each.to_run] for each in running]
         results = self._crew.run(batches, self._limits)  # they run while the keys are made
-        self._make_keys(running)
-        for number, rans in results:
-            yield self.judge(running[number], rans)
-
-    def _make_keys(self, running: Sequence[_Work]) -> None:
         lessons: dict[str, tuple[Lesson, set[str]]] = {}
         for each in running:
             lesson = each.submission.lesson
@@ -150,6 +145,8 @@ class _Grading:
         except Exception as error:
             reason = f"there is no key: {type(error).__name__}: {error}"
             self._keys |= {name: Key(reason=reason) for _, names in lessons.values() for name in names}
+        for number, rans in results:
+            yield self.judge(running[number], rans)
 
     def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
         found = iter(rans)

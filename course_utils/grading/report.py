@@ -115,7 +115,16 @@ def table(scores: Sequence[Score]) -> str:
         rows.append([student or "(nobody)", *marks, _points(mine)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    notes = _notes(scores)
+    found: dict[tuple[str, str, str], list[str]] = {}
+    sizes = Counter((row.student, row.lesson) for row in scores)
+    for row in scores:
+        if row.look_by_hand:
+            found.setdefault((row.student, row.lesson, row.reason), []).append(row.exercise)
+    notes = []
+    for (student, lesson, reason), exercises in found.items():
+        where = "/".join(part for part in (student, lesson) if part) or "(nobody)"
+        which = "" if len(exercises) == sizes[student, lesson] else f", {', '.join(exercises)}"
+        notes.append(f"  {where}{which}: {reason}")
     return "\n".join([*lines, *(["", "To look at by hand:", *notes] if notes else [])])
 
 
@@ -123,20 +132,6 @@ def _points(rows: Sequence[Score]) -> str:
     if not any(row.exercise for row in rows):
         return "-"
     return f"{sum(row.points for row in rows)} of {sum(row.possible for row in rows)}"
-
-
-def _notes(scores: Sequence[Score]) -> list[str]:
-    found: dict[tuple[str, str, str], list[str]] = {}
-    rows = Counter((row.student, row.lesson) for row in scores)
-    for row in scores:
-        if row.look_by_hand:
-            found.setdefault((row.student, row.lesson, row.reason), []).append(row.exercise)
-    notes = []
-    for (student, lesson, reason), exercises in found.items():
-        where = "/".join(part for part in (student, lesson) if part) or "(nobody)"
-        which = "" if len(exercises) == rows[student, lesson] else f", {', '.join(exercises)}"
-        notes.append(f"  {where}{which}: {reason}")
-    return notes
 
 
 def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = ()) -> None:
