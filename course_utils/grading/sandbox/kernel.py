@@ -211,7 +211,7 @@ class Seat:
         class SeatProvisioner(LocalProvisioner):
             async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
                 arguments = cmd[cmd.index("-m") + 2 :]  # of `python -m ipykernel_launcher -f FILE …`
-                seat.pid = seat._launch(arguments, dict(options["env"]), str(options["cwd"]))
+                seat.pid = seat._launch(arguments, dict(options["env"]), str(options.get("cwd") or os.getcwd()))
                 self.process, self.pid, self.pgid = seat, seat.pid, None
                 return self.connection_info
 
