@@ -73,6 +73,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option = command("mutants", "authoring.mutants:show_mutants")
     option("--lesson", type=int, help="of this lesson only, like 03")
     option("--exercise", help="of this exercise only")
+    option("--write", action="store_true", help="try all, and write their slips to the assets")
     command("train", "authoring.train:main", rest="argv")
     options, rest = parser.parse_known_args(arguments)
     values = vars(options)

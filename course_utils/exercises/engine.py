@@ -6,7 +6,6 @@ make, each with the sentence that helps. `check`, hints, solutions, the grader a
 
 import ast
 import contextlib
-import functools
 import importlib
 import inspect
 import secrets
@@ -15,15 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-import torch
-
-from course_utils.exercises.cases import Numbers
 from course_utils.exercises.declaration import Declaration, is_blank, lesson_files
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
-from course_utils.exercises.judging import behaves_alike, judge
-from course_utils.exercises.mutants import SECONDS, Mutant, mutants_of
+from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
+from course_utils.exercises.slips import SEED as SLIPS_SEED
+from course_utils.exercises.slips import slip_of
 from course_utils.root import CourseError, has_answers, nearest
 
 PACKAGE = "course_utils.lessons"
@@ -110,26 +107,9 @@ class Exercise(Declaration):
         got = self.observe(function, seed)
         reference, mistakes = self._observe_key(seed)
         outcome = self.judge(got, reference, mistakes)
-        if outcome.passed or outcome.cause or not has_answers():
+        if outcome.passed or outcome.cause or seed != SLIPS_SEED:
             return outcome
-        return replace(outcome, cause=self._find_slip(got, reference, seed))
-
-    @functools.cached_property
-    def mutants(self) -> list[Mutant]:
-        """The mutants of the reference and of every accepted answer; those whose slip says most come first."""
-        with torch.random.fork_rng(devices=[]):  # the learner keeps the random numbers
-            given = next(self.make_cases(Numbers(0))).given
-        return sorted(mutants_of((self.reference, *self.accepted), given), key=lambda each: each.rank)
-
-    def _find_slip(self, got: Sequence[Evidence], reference: Sequence[Evidence], seed: int) -> str:
-        # In one case first, for a mutant that does otherwise there needs no other.
-        pairs = enumerate(zip(got, reference, strict=False))
-        first = next((number for number, (mine, right) in pairs if not behaves_alike([mine], [right])), None)
-        for mutant in self.mutants if first is not None else ():
-            observe = functools.partial(self.observe, mutant.function, seed, SECONDS)
-            if behaves_alike(observe(first), [got[first]]) and behaves_alike(observe(), got):
-                return f"A right answer does the same where {mutant.slip}."
-        return ""
+        return replace(outcome, cause=slip_of(self.name, got))
 
     def judge(
         self, got: Sequence[Evidence], reference: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]

@@ -229,11 +229,11 @@ def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
 
 def _case_alike(one: Evidence, other: Evidence) -> bool:
     if one["raised"] and other["raised"]:
-        return _kind(one["raised"]) == _kind(other["raised"])
+        return kind_of_error(one["raised"]) == kind_of_error(other["raised"])
     return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
 
 
-def _kind(error: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+def kind_of_error(error: Mapping[str, Any]) -> tuple[str, str, list[str]]:
     """What was raised, and its message without numbers and names that a learner chooses; `Linear.forward()` stays."""
     words = [word for word in error["message"].split() if word.isalpha() or re.fullmatch(r"\w+\.\w+\(\)", word)]
     return error["type"], error["during"], words[:12]

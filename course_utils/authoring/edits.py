@@ -22,7 +22,6 @@ from torch import nn
 
 from course_utils.exercises.declaration import decorators
 
-SECONDS = 0.5  # that a mutant has for a case
 Edit = tuple[str, object, object]  # the operator, the part of the syntax tree that it edits, what stands there instead
 
 COMPARISONS = {
