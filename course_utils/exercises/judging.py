@@ -274,9 +274,9 @@ def _find_causes(
     got: Sequence[Evidence], key: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]
 ) -> list[str]:
     """The message of the mistake that behaves alike; else of those that together do, but for side effects."""
-    others = []
+    others, names = [], got[0]["names"] if got else []
     for message, evidence in mistakes:
-        if _can_be_said(message, evidence[0]["names"], got[0]["names"]):
+        if _can_be_said(message, evidence[0]["names"], names):
             if behaves_alike(got, evidence):
                 return [message]
             others.append((message, _differences(evidence, key)))
