@@ -78,6 +78,15 @@ def test_every_mutant_is_refused_or_declared_equivalent(name):
     assert sum(map(bool, known)) >= 0.9 * len(known), "write the slips: make mutants ARGS=--write"
 
 
+def test_what_no_mistake_explains_may_be_the_slip_of_a_mutant():
+    exercise = EXERCISES["largest"]
+    for mutant, *_ in try_mutants(exercise, made_of("largest")).refused:
+        assert exercise.check(mutant.function, 0).cause, mutant.edit
+    causes = {exercise.check(mutant.function, 0).cause for mutant in made_of("largest")}
+    assert any(cause.startswith("A right answer does the same where") for cause in causes)
+    assert not exercise.check(lambda tensor: 7.25, 0).cause
+
+
 def test_what_passes_is_shown_as_a_diff(capsys, monkeypatch):
     exercise = EXERCISES["largest"]
     edit, *_ = exercise.equivalents
