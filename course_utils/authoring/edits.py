@@ -58,6 +58,7 @@ RETURN_NOTHING = {"append", "update", "extend", "add"}
 CUTS = {"the first only": "[:1]", "not the first": "[1:]", "backwards": "[::-1]"}
 # What is wrong with an answer that an operator made; any other operator, `no clone`, leaves a call out.
 SLIPS = {
+    "mixed up": "it has `{0}` where `{1}` belongs",
     "late binding": "all its hooks share one variable of a loop, which has its last value when they run",
     "no return": "it, or its hook, returns nothing",
     "no finally": "what has to happen at the end does not stand in a `finally`",
@@ -71,7 +72,6 @@ SLIPS = {
     "only once": "it does its work only the first time it is called",
     "not in place": "it makes a new tensor instead of changing the one that is there",
     "in place": "it changes a tensor in place instead of making a new one",
-    "mixed up": "it has `{0}` where `{1}` belongs",
     "compare otherwise": "a comparison in it has another sign, such as `>=` instead of `>`",
     "compute otherwise": "a calculation in it has another sign, such as `-` instead of `+`",
     "one operand": "one part of a calculation is missing",
@@ -92,7 +92,7 @@ SLIPS = {
     "no call": "a function is not called",
     "a method less": "one of its methods is missing",
     "a statement less": "one of its steps is missing",
-    "spoil an argument": "it changes one of its arguments",
+    "spoil an argument": "it does something with one of its arguments that nobody asked for",
     "other constant": "one of its numbers (an index, an axis, a limit) is another one",
 }
 ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"

@@ -256,9 +256,8 @@ def judge(
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
     sentence = difference.sentence + "." * (not difference.sentence.endswith((".", "!", "?", "`")))
-    for words in _side_effects(got, key):
-        if words not in sentence:
-            sentence += f" Besides, {words}."
+    if beside := next((words for words in _side_effects(got, key) if words not in sentence), ""):
+        sentence += f" Besides, {beside}."
     cause = " Besides: ".join(_find_causes(got, key, mistakes))
     if difference.stage is Stage.WRONG_VALUE:
         cause = cause or _relate_numbers(got, key)
