@@ -66,16 +66,11 @@ class Exercise(Declaration):
         """Say why answers with these edits, as `make mutants` writes them, are right as well."""
         self.equivalents.update(dict.fromkeys(edits, reason))
 
-    def observe(
-        self, function: Callable, seed: int, limit: float | None = None, only: int | None = None
-    ) -> list[Evidence]:
-        """What `function` does in every case of `seed`, or in the one numbered `only`.
-
-        It has `limit` seconds for each (default: the exercise's).
-        """
+    def observe(self, function: Callable, seed: int, limit: float | None = None) -> list[Evidence]:
+        """What `function` does in every case of `seed`; it has `limit` seconds for each (default: the exercise's)."""
         if self.make_cases is None:
             raise CourseError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
-        return observe_all(self.make_cases, function, seed, limit or self.limit, only)
+        return observe_all(self.make_cases, function, seed, limit or self.limit)
 
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
         """What the reference does in every case of `seed`, and what each mistake does, by its message.
