@@ -172,7 +172,7 @@ def describe_error(error: BaseException, during: str) -> dict[str, Any]:
     if frame:
         linecache.checkcache(frame.filename)
     try:
-        message = "" if isinstance(error, TimeIsUp) else str(error)
+        message = "" if isinstance(error, TimeIsUp) else str(error)[:MAX_PRINTED]
     except Exception:  # its own words do not work
         message = ""
     message = re.sub(r"0x[0-9a-fA-F]+", "0x…", re.sub(r"\w+\.<locals>\.", "", message)).strip().rstrip(".")
