@@ -10,7 +10,6 @@ import sys
 import time
 from unittest.mock import DEFAULT, MagicMock
 
-import nbformat
 import pytest
 from grading_samples import EXERCISES, LESSONS, SEED, START, TENSOR_HOOKS, answer_to, give, hand_in, key_of, put
 
@@ -24,9 +23,10 @@ from course_utils.grading.grade import check_work, main
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import read_scores
 from course_utils.grading.resume import FOLDER, GradingMemory
-from course_utils.grading.sandbox import driver, kernel
+from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.crew import LocalCrew, choose_engine
-from course_utils.grading.sandbox.kernel import KernelEngine, make_notebook
+from course_utils.grading.sandbox.kernel import KernelEngine
+from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.tasks import Ran
 from course_utils.grading.submissions import NOT_HANDED_IN, NOT_ON_ROSTER, Submission, find_submissions
 from course_utils.grading.verdict import Item, compare, judge_answer
@@ -75,19 +75,12 @@ def test_without_a_judge_nothing_passes(monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_exercise_has_a_key(monkeypatch):
-    """The answered editions, run as submissions are, do what the declared reference answers do in this process."""
-    execute = MagicMock(wraps=kernel.execute)
-    monkeypatch.setattr(kernel, "execute", execute)
-    wanted = [(lesson, {exercise.name for exercise in lesson.exercises}) for lesson in LESSONS.values()]
+def test_every_exercise_has_a_key():
+    """Made by a process forked from the host or by a new one, it is what the reference answers do in this process."""
     with LocalCrew(choose_engine(), jobs=1, key=True) as crew:
-        found = make_keys(wanted, SEED, seat=crew.seat)
-    with LocalCrew(choose_engine(), jobs=1, key=True) as crew:
-        crew.seat.close()
-        again = make_keys([(START, {"largest"})], SEED, seat=crew.seat)
-    executed = [len(call.args[1]) for call in execute.call_args_list]
-    assert executed == [len(EXERCISES), 1, 1], "one kernel for all; an ordinary one where the seat is gone"
-    assert (again["largest"], len(found)) == (found["largest"], len(EXERCISES))
+        found = make_keys(EXERCISES, SEED, crew.make_key)
+        assert make_keys([find("largest")], SEED, crew.make_key)["largest"].reason, "a host makes it once"
+    assert make_keys([find("largest")], SEED, ask_for_key) == {"largest": found["largest"]}
     for exercise in EXERCISES:
         key, evidence = found[exercise.name], exercise.key(seed_for(exercise.name, SEED))[0]
         assert not key.reason, exercise.name
@@ -95,10 +88,11 @@ def test_every_exercise_has_a_key(monkeypatch):
         assert [message for message, _ in key.mistakes] == [mistake.message for mistake in exercise.mistakes]
 
 
-def test_the_run_notebook_of_an_answer_holds_no_key():
-    task = make_task(answer_to("largest", "def largest(t): return 1"), SEED)
-    text, message = nbformat.writes(make_notebook([task], setup="")), find("largest").mistakes[0].message
-    assert [secret for secret in ("show_mistakes", message, str(task.seed)) if secret in text] == []
+def test_an_answer_of_the_course_that_does_not_work_here_is_said(monkeypatch):
+    monkeypatch.setattr(find("largest"), "reference", None)
+    monkeypatch.setattr(type(find("largest")), "observe", lambda *_: 1 / 0)
+    (key,) = json.loads(make_key(json.dumps([("largest", 1)]).encode())).values()
+    assert key == {"reason": "the course's own answer did not work here: ZeroDivisionError: division by zero"}
 
 
 def test_a_kernel_that_does_not_start_is_nobodys_fault(monkeypatch):
@@ -107,14 +101,12 @@ def test_a_kernel_that_does_not_start_is_nobodys_fault(monkeypatch):
     (ran,) = KernelEngine().run([make_task(answer, SEED)])
     assert read_ran(answer, ran).outcome is None
     assert "NoSuchKernel" in ran.ended
-    keys = make_keys([(START, {"largest"})], SEED)
-    assert "the course's own answer to largest did not work here: it showed nothing" in keys["largest"].reason
 
 
 class Crew:
     """Runs answers in this process, and notes how many submissions it was given."""
 
-    isolation, seat, given = ("isolation: none",), None, []
+    isolation, make_key, given = ("isolation: none",), None, []
 
     def run(self, batches, limits):
         self.given.append(len(batches))
@@ -127,7 +119,7 @@ def no_processes(monkeypatch):
     """Keys are made in this process, nbval is not asked, and the commands run answers here."""
     monkeypatch.setattr(Crew, "given", [])
     for place, stand_in in {
-        "batch.make_keys": lambda wanted, secret, **_: {one: key_of(one, secret) for _, all in wanted for one in all},
+        "batch.make_keys": lambda wanted, secret, _: {each.name: key_of(each.name, secret) for each in wanted},
         "verdict._compare_in_parts": lambda items, _: [(one.verdict.got == one.verdict.expected, "") for one in items],
         "grade._make_crew": lambda *_: contextlib.nullcontext(Crew()),
         "verdict.Comparer": contextlib.nullcontext,

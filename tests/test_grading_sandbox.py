@@ -1,6 +1,8 @@
 """Attempts to get out of the sandbox, made from inside it, and what the report says where it is not complete."""
 
+import hashlib
 import json
+import marshal
 import os
 import signal
 import socket
@@ -13,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from course_utils.exercises.bare import bare_lessons
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.sandbox import linux, walls
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
@@ -24,7 +27,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the fork engine
 pytestmark = [pytest.mark.slow, linux_only]
 SECRET = "the-key-of-this-test"
 SEED = 271_828_182_845
-LIMITS = Limits(exercise=10, memory=512 * MEBIBYTE, disk=16 * MEBIBYTE)
+LIMITS = Limits(exercise=30, memory=512 * MEBIBYTE, disk=16 * MEBIBYTE)
 PARTS = Path(__file__).with_name("hostile").joinpath("escapes.txt").read_text().split("## ")[1:]
 ESCAPES = dict(part.split("\n", 1) for part in PARTS)
 REFUSING = """
@@ -88,12 +91,38 @@ def run_inside(engine, body, **names):
     source = "import ctypes, gc, glob, json, os, signal, socket, stat, subprocess, sys, time\n"
     source += "".join(f"{name} = {value!r}\n" for name, value in names.items())
     source += f"def inside():\n{textwrap.indent(TRY + textwrap.dedent(body), '    ')}\n    return found\n"
-    source += "def largest(tensor):\n    return json.dumps(inside())\n"
+    source += "def largest(tensor, told=[]):\n    told or told.append(json.dumps(inside()))\n    return told[0]\n"
     (ran,) = engine.run([Task("largest", "", source, SEED)], LIMITS)
     assert not ran.ended, ran.ended
     record = json.loads(ran.record)
     assert (record["raised"], record["cases"][0]["raised"]) == (None, None)
     return json.loads(record["cases"][0]["returned"]["value"])
+
+
+EARLIER = "the answer that was handed in before this one"
+
+
+def secret_pieces(outside):
+    """What no memory may hold: by its first letters, its length and its digest, so that who looks does not hold it.
+
+    Of each answer of the course the longest line that neither the bare lessons nor other modules have, and some of the
+    hints and mistakes.
+    """
+    modules = {path: path.read_text() for path in walls.PACKAGE.rglob("*.py")}
+    known = "".join(text for path, text in modules.items() if path.parent.name != "lessons")
+    known += repr([constants(code) for code in marshal.loads(bare_lessons()).values()])
+    secrets = [EARLIER]
+    for exercise in exercises_of()[::3]:
+        lines = [line.strip() for line in exercise.source.splitlines()[1:]]
+        secrets += [max(lines, key=lambda line: (line not in known) * len(line))]
+        secrets += [exercise.hints[-1], exercise.mistakes[0].message] if exercise.lesson == 0 else []
+    for secret in (each.encode() for each in secrets if len(each) > 24 and each not in known):
+        yield secret[:20].decode(errors="ignore"), len(secret), hashlib.sha256(secret).hexdigest()
+
+
+def constants(code):
+    """All constants in code, those of its functions too."""
+    return [constants(each) if hasattr(each, "co_consts") else each for each in code.co_consts]
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +136,7 @@ def known(outside):
         yield {
             "answers": [str(path) for path in (*answers, *(walls.PACKAGE.parent / "notebooks").rglob("*.py"))],
             "grader": os.getpid(),
+            "pieces": list(secret_pieces(outside)),
             "mistakes": [mistake.message for exercise in exercises_of(1) for mistake in exercise.mistakes][1:],
             "names": [exercise.name for exercise in exercises_of()],
             "paths": [str(path) for path in [outside, *outside.rglob("*")]],
@@ -118,6 +148,7 @@ def known(outside):
 
 @pytest.mark.parametrize("name", ESCAPES)
 def test_no_answer(name, engine, known):
+    engine.run([Task("largest", "", f"def largest(tensor):\n    return {EARLIER!r}\n", SEED)], LIMITS)
     assert run_inside(engine, ESCAPES[name], **known, whole="its own processes" in engine.isolation) == []
 
 
@@ -200,3 +231,26 @@ def test_the_process_that_forks_has_huge_pages_and_goes_with_the_grader(outside,
         pytest.skip("this kernel joins no pages")
     huge = [int(text.partition("AnonHugePages:")[2].split()[0]) * 1024 for text in texts]
     assert min(huge) > 20 * linux.HUGE_PAGE
+
+
+def test_of_a_course_below_the_systems_folders_only_its_library_is_seen(monkeypatch, tmp_path):
+    for name in ("notebooks", "tests", "course_utils", ".venv/lib"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(walls, "ROOT", tmp_path)
+    monkeypatch.setattr(walls, "PACKAGE", tmp_path / "course_utils")
+    monkeypatch.setattr(walls, "readable", lambda: [str(tmp_path / ".venv/lib"), str(tmp_path / "course_utils")])
+    assert {path.name for path in walls.hidden_parts()} >= {"notebooks", "tests"}
+    assert {path.name for path in walls.hidden_parts()}.isdisjoint({".venv", "course_utils"})
+    monkeypatch.undo()
+    assert {"/", "/usr", "/usr/local", str(walls.ROOT)}.isdisjoint(walls.readable())
+
+
+def test_a_scratch_folder_goes_with_all_that_is_in_it_and_no_link_is_followed(tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o500)
+    with walls.make_scratch(Isolation()) as scratch:
+        Path(scratch, "link").symlink_to(kept)
+        Path(scratch, "closed", "inside").mkdir(parents=True)
+        Path(scratch, "closed").chmod(0)
+    assert not Path(scratch).exists()
+    assert kept.stat().st_mode & 0o777 == 0o500

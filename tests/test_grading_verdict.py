@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from grading_samples import EXERCISES, ONE, SEED, START, answer_to, through_json
+from grading_samples import EXERCISES, ONE, SEED, answer_to, through_json
 
 from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
@@ -157,7 +157,7 @@ def test_seeds_tell_nothing_about_each_other_and_the_keys_of_a_release_are_recor
     monkeypatch.setattr(evidence, "recorded_key", lambda lesson, name, seed: ([name, seed], {"no": [lesson]}))
     seed = make_task(answer_to("largest", ""), SEED).seed
     assert seed == (3, 5)[seed_for("largest", SEED) % 2]
-    assert evidence.make_keys([(START, {"largest"})], SEED) == {"largest": Key(["largest", seed], [("no", [0])])}
+    assert evidence.make_keys([find("largest")], SEED, None) == {"largest": Key(["largest", seed], [("no", [0])])}
 
 
 def test_text_and_words_agree_on_any_two_answers():

@@ -1,31 +1,45 @@
-"""The lessons' exercises without their answers: what a process may know in which a student's code runs.
+"""Lessons' exercises without their answers: what a process may know in which a student's code runs.
 
-A lesson's module is read as text, and the answers, the mistakes, and every private helper that only these use are taken
-out before it is compiled: they are neither in the process's memory nor reachable by an import. What does the work of an
-exercise elsewhere (lesson 04 has torch's own steps of a call), `forget` removes.
+A process that no student's code reaches reads the lessons' modules as text, takes out the answers, the mistakes, the
+hints, and every private helper that only these use, and compiles the rest (`bare_lessons`). The other process gets the
+compiled modules alone (`load_bare_lessons`), so that it never holds an answer, not even in memory that it has given
+back. What does the work of an exercise elsewhere (lesson 04 has torch's own steps of a call), `forget` removes.
 """
 
 import ast
 import importlib
+import marshal
 import sys
 import types
 
-from course_utils.exercises.declaration import decorators, lesson_files, without_answer
-from course_utils.exercises.engine import PACKAGE
+from course_utils.exercises.declaration import PACKAGE, decorators, lesson_files, without_answer
 
 
-def load_bare_lessons() -> None:
-    """Put the bare edition of every lesson's exercises where `import` finds it. Once, in a fresh process."""
+def bare_lessons() -> bytes:
+    """The compiled modules of all lessons without their answers and hints, for `load_bare_lessons`. Needs no torch."""
+    found = {}
     for path in lesson_files():
-        name = f"{PACKAGE}.{path.stem}"
+        tree = strip(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            for option in getattr(decorators(node).get("exercise"), "keywords", []):
+                if option.arg == "hints":
+                    option.value.elts = []
+        found[path.stem] = compile(tree, path.name, "exec", dont_inherit=True)
+    return marshal.dumps(found)
+
+
+def load_bare_lessons(modules: bytes) -> None:
+    """Put the bare edition of every lesson's exercises where `import` finds it. Once, in a fresh process."""
+    package = importlib.import_module(PACKAGE)
+    for stem, code in marshal.loads(modules).items():
+        name = f"{PACKAGE}.{stem}"
         if name in sys.modules:
             raise RuntimeError(f"{name} has been imported with its answers; a bare edition needs a fresh process")
         module = types.ModuleType(name)
         module.__package__ = PACKAGE
-        module.__file__ = str(path)
         sys.modules[name] = module
-        exec(compile(strip(path.read_text(encoding="utf-8")), str(path), "exec", dont_inherit=True), vars(module))
-        setattr(importlib.import_module(PACKAGE), path.stem, module)
+        exec(code, vars(module))
+        setattr(package, stem, module)
 
 
 def strip(source: str) -> ast.Module:

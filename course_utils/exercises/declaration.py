@@ -14,6 +14,7 @@ from typing import Any
 
 from course_utils.exercises.outcome import Outcome, Stage
 
+PACKAGE = "course_utils.lessons"
 LESSONS = Path(__file__).resolve().parents[1] / "lessons"
 DOES_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from course_utils.exercises.declaration import Declaration, is_blank, lesson_files
+from course_utils.exercises.declaration import PACKAGE, Declaration, is_blank, lesson_files
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
 from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
@@ -22,8 +22,6 @@ from course_utils.exercises.recorded import recorded_key, recorded_seeds
 from course_utils.exercises.slips import SEED as SLIPS_SEED
 from course_utils.exercises.slips import slip_of
 from course_utils.root import CourseError, has_answers, nearest
-
-PACKAGE = "course_utils.lessons"
 
 
 class Mistake(NamedTuple):

@@ -12,7 +12,6 @@ from course_utils.exercises.outcome import Outcome
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import CollectedAnswer, collect_answers
 from course_utils.grading.evidence import Key, Observed, make_keys, make_task, read_ran
-from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import Score, score
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
@@ -136,15 +135,11 @@ class _Grading:
         secret = self._memory.secret
         batches = [[make_task(answer, secret) for answer in each.to_run] for each in running]
         results = self._crew.run(batches, self._limits)  # they run while the keys are made
-        lessons: dict[str, tuple[Lesson, set[str]]] = {}
-        for each in running:
-            lesson = each.submission.lesson
-            lessons.setdefault(lesson.name, (lesson, set()))[1].update(one.exercise.name for one in each.to_run)
+        wanted = {answer.exercise.name: answer.exercise for each in running for answer in each.to_run}
         try:
-            self._keys |= make_keys(list(lessons.values()), self._memory.secret, seat=self._crew.seat)
+            self._keys |= make_keys(wanted.values(), secret, self._crew.make_key)
         except Exception as error:
-            reason = f"there is no key: {type(error).__name__}: {error}"
-            self._keys |= {name: Key(reason=reason) for _, names in lessons.values() for name in names}
+            self._keys |= dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
         for number, rans in results:
             yield self.judge(running[number], rans)
 

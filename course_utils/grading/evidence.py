@@ -10,8 +10,7 @@ import hashlib
 import hmac
 import json
 import sys
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,11 +18,9 @@ from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import Evidence
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
-from course_utils.grading.answers import read_cells
-from course_utils.grading.collect import CollectedAnswer, collect_answers
-from course_utils.grading.lessons import Lesson
-from course_utils.grading.sandbox import kernel
-from course_utils.grading.sandbox.tasks import BLAMED, EVIDENCE, MISTAKES, TOO_LONG, Limits, Ran, Task
+from course_utils.grading.collect import CollectedAnswer
+from course_utils.grading.sandbox.key import Wanted
+from course_utils.grading.sandbox.tasks import BLAMED, TOO_LONG, Ran, Task
 from course_utils.root import CourseError, has_answers
 
 MAX_CHARACTERS = 32 * 1024 * 1024
@@ -213,45 +210,14 @@ class Key:
 
 
 def make_keys(
-    wanted: Sequence[tuple[Lesson, Collection[str]]], secret: int, seat: kernel.Seat | None = None
+    exercises: Iterable[Declaration], secret: int, make_key: Callable[[Wanted], dict[str, dict[str, Any]]]
 ) -> dict[str, Key]:
-    """The key of exercises by name: the answered edition, collected as any submission, run by papermill.
+    """The keys of exercises by name: what `make_key` (of a crew) makes or, in a release, what is recorded.
 
-    `wanted` names for each lesson the exercises. All are run in one kernel (in the `seat`, if there is one); a lesson
-    of which a key is lacking afterwards gets a new kernel to itself. The declared mistakes are run beside the answers,
-    so that a wrong answer's likely cause can be found. A release has no answers: its keys are recorded.
+    The declared mistakes are part of them, so that a wrong answer's likely cause can be found.
     """
-    if not has_answers():
-        chosen = [each for lesson, names in wanted for each in lesson.exercises if each.name in names]
-        found = {each.name: recorded_key(each.lesson, each.name, _seed_of(each, secret)) for each in chosen}
-        return {name: Key(evidence, list(mistakes.items())) for name, (evidence, mistakes) in found.items()}
-    answers = []
-    for lesson, names in wanted:
-        collected = collect_answers(read_cells(lesson.answered_notebook().encode()), lesson)
-        answers.append([each for each in collected if each.exercise.name in names])
-    found = _run_key([each for group in answers for each in group], secret, seat)
-    if len(wanted) > 1 or seat:
-        for group in answers:
-            if any(found[each.exercise.name].reason for each in group):
-                found |= _run_key(group, secret)
-    return found
-
-
-def _run_key(answers: Sequence[CollectedAnswer], secret: int, seat: kernel.Seat | None = None) -> dict[str, Key]:
-    tasks = [make_task(answer, secret) for answer in answers]
-    modules = sorted({f"course_utils.lessons.lesson_{answer.exercise.lesson:02}" for answer in answers})
-    notebook = kernel.make_notebook(tasks, setup="\n".join(f"import {module}" for module in modules), mistakes=True)
-    seeds = {task.exercise: task.seed for task in tasks}
-    seconds = Limits().submission
-    executed = kernel.execute(notebook, seeds, seconds, time.monotonic() + seconds * len(modules), seat)
-    return {answer.exercise.name: _read_key(answer, executed) for answer in answers}
-
-
-def _read_key(answer: CollectedAnswer, executed: kernel.Execution) -> Key:
-    name = answer.exercise.name
-    evidence, mistakes = (executed.displayed.get((kind, name), []) for kind in (EVIDENCE, MISTAKES))
-    observed = read_ran(answer, Ran(str(evidence[0])) if evidence else Ran(ended="it showed nothing"))
-    sentence = observed.outcome.sentence if observed.outcome else observed.reason
-    if not observed.evidence or sentence:
-        return Key(reason=f"the course's own answer to {name} did not work here: {sentence} {executed.ended}".rstrip())
-    return Key(observed.evidence, json.loads(mistakes[0])["mistakes"] if mistakes else [])
+    wanted = [(each, _seed_of(each, secret)) for each in exercises]
+    if has_answers():
+        return {name: Key(**key) for name, key in make_key([(each.name, seed) for each, seed in wanted]).items()}
+    found = {each.name: recorded_key(each.lesson, each.name, seed) for each, seed in wanted}
+    return {name: Key(evidence, list(mistakes.items())) for name, (evidence, mistakes) in found.items()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from course_utils.authoring.source import FOLDER, answer_cells, learner, put_answers, sources
+from course_utils.authoring.source import FOLDER, answer_cells, learner, sources
 from course_utils.exercises.declaration import Declaration
 from course_utils.grading.answers import code_cells
 from course_utils.grading.definitions import Cell, Names
@@ -47,12 +47,6 @@ class Lesson:
         ids = [cell.id for cell in self.cells]
         wanted = self.answer_ids.get(exercise)
         return self._names.needed(names, ids.index(wanted) if wanted in ids else len(ids), but=exercise)[0]
-
-    def answered_notebook(self) -> str:
-        """The lesson with the reference answers in its answer cells, as the text of an `.ipynb` file."""
-        import nbformat
-
-        return nbformat.writes(put_answers(learner(self.path), {each.name: each.source for each in self.exercises}))
 
     @cached_property
     def _names(self) -> Names:

@@ -9,9 +9,11 @@ import queue
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
-from course_utils.grading.sandbox.kernel import KernelEngine, Seat
+from course_utils.grading.sandbox.kernel import KernelEngine
+from course_utils.grading.sandbox.key import Wanted, ask_for_key
 from course_utils.grading.sandbox.tasks import Closing, Limits, Ran, Task
 from course_utils.root import CourseError
 
@@ -30,13 +32,13 @@ def choose_engine(name: str = "auto") -> str:
 class LocalCrew(Closing):
     """Engines on this machine: lanes of one host (`jobs`, default: one for each core), or one kernel at a time.
 
-    The host starts at once: its import of torch is the longest part of a small grading. With `key`, it has a seat for
-    the key's kernel too.
+    The host starts at once: its import of torch is the longest part of a small grading. With `key`, it will make the
+    key too.
     """
 
     def __init__(self, engine: str, jobs: int | None = None, hidden: Sequence[Path] = (), *, key: bool = False) -> None:
         self._jobs = (jobs or len(os.sched_getaffinity(0))) if engine == "fork" else 1
-        self._host = HostProcess(hidden, lanes=self._jobs, kernel=key) if engine == "fork" else None
+        self._host = HostProcess(hidden, lanes=self._jobs, key=key) if engine == "fork" else None
         self._all = (
             [ForkEngine(hidden, self._host, lane) for lane in range(self._jobs)] if self._host else [KernelEngine()]
         )
@@ -44,10 +46,9 @@ class LocalCrew(Closing):
         for each in self._all:
             self._free.put(each)
 
-    @property
-    def seat(self) -> Seat | None:
-        """Where the key's kernel can be, if it is not to be a new process."""
-        return self._host.seat if self._host else None
+    def make_key(self, wanted: Wanted) -> dict[str, dict[str, Any]]:
+        """The key of exercises by name (see `key`), once."""
+        return ask_for_key(wanted, self._host.key if self._host else None)
 
     @property
     def isolation(self) -> list[str]:
@@ -87,7 +88,6 @@ class DaskCrew(Closing):
         from distributed import Client
 
         self._engine = engine
-        self.seat = None
         self._client = Client(address, set_as_default=False)
         self.isolation: list[str] = []
 
@@ -99,6 +99,8 @@ class DaskCrew(Closing):
         futures = [submit(run_on_worker, list(batch), limits, self._engine, pure=False) for batch in batches]
         numbers = {future.key: number for number, future in enumerate(futures)}
         return self._collect(as_completed(futures, loop=self._client.loop), numbers, [len(batch) for batch in batches])
+
+    make_key = staticmethod(ask_for_key)
 
     def _collect(self, done: Iterator, numbers: dict[str, int], sizes: list[int]) -> Iterator[Result]:
         for future in done:

@@ -9,25 +9,24 @@ import contextlib
 import json
 import linecache
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import find
 from course_utils.exercises.evidence import describe_error, time_limit
-from course_utils.grading.sandbox.tasks import EVIDENCE, MISTAKES
+from course_utils.grading.sandbox.tasks import EVIDENCE
 
 _texts: dict[tuple[str, str], str] = {}
 
 
-def prepare() -> None:
-    """Make this kernel one for students' answers: no course's answers in it, and what can be had of a sandbox."""
+def prepare(lessons: str) -> None:
+    """Make this kernel one for students' answers: the lessons in that file alone, and what can be had of a sandbox."""
     from course_utils.exercises.bare import load_bare_lessons
     from course_utils.grading.sandbox.tasks import Limits
     from course_utils.grading.sandbox.walls import confine_kernel
 
-    load_bare_lessons()
+    load_bare_lessons(Path(lessons).read_bytes())
     confine_kernel([Path(os.environ["IPYTHONDIR"])], Limits())
 
 
@@ -43,19 +42,10 @@ def load_ipython_extension(shell: Any) -> None:
 
 def show_evidence(name: str, seed: int) -> None:
     """Display the evidence of the answer to exercise `name`, whose text the cells above have given."""
-    _show(EVIDENCE, observe_answer(name, _texts.get(("support", name), ""), _texts[("answer", name)], seed))
-
-
-def show_mistakes(name: str, seed: int) -> None:
-    """Display what the declared mistakes of exercise `name` do; for the key only."""
-    exercise = find(name)
-    _show(MISTAKES, {"mistakes": [[each.message, exercise.observe(each.function, seed)] for each in exercise.mistakes]})
-
-
-def _show(kind: str, content: Mapping[str, Any]) -> None:
     from IPython.display import display
 
-    display({kind: write_record(content)}, raw=True)
+    record = observe_answer(name, _texts["support", name], _texts["answer", name], seed)
+    display({EVIDENCE: write_record(record)}, raw=True)
 
 
 write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module

@@ -2,18 +2,20 @@
 
 import contextlib
 import json
+import marshal
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from course_utils.grading.sandbox.kernel import Seat
-from course_utils.grading.sandbox.tasks import KILLED, LATE, TOO_LONG, Closing, Limits, Ran, Task
+from course_utils.exercises.bare import bare_lessons
+from course_utils.grading.sandbox.tasks import KILLED, LATE, MEBIBYTE, TOO_LONG, TOO_MUCH, Closing, Limits, Ran, Task
 from course_utils.root import ROOT, CourseError
 
 KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
@@ -28,20 +30,22 @@ ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
 }
 START_SECONDS = 120  # to import torch, on a slow disk
+MAX_RECORD = 32 * MEBIBYTE
 SPARE_SECONDS = 30  # for a host to end a child and to answer
 
 
 class HostProcess:
     """A `host` with a number of lanes, each for one engine; it starts at once and is ready later.
 
-    With `kernel`, it has a process that can become the kernel of the key, in `seat`. `hidden` are files and folders
-    that no answer may read.
+    With `key`, it has a process that will make the key, at the other end of the socket `key`. `hidden` are files and
+    folders that no answer may read.
     """
 
     command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
 
-    def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, kernel: bool = False) -> None:
-        pairs = [socket.socketpair() for _ in range(lanes + kernel)]
+    def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> None:
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(lanes)]
+        pairs += [socket.socketpair()] * key
         theirs = [their.fileno() for _, their in pairs]
         self._process = subprocess.Popen(
             self.command,
@@ -53,19 +57,21 @@ class HostProcess:
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
             pass_fds=theirs,
         )
+        setup = {
+            "hidden": [str(Path(path).absolute()) for path in hidden],
+            "lanes": theirs[:lanes],
+            "key": theirs[-1] if key else None,
+        }
+        threading.Thread(target=self._tell, args=(setup,), daemon=True).start()  # it listens when torch is there
         self.pid = self._process.pid  # of the process that everything else is below
         for _, their in pairs:
             their.close()
         self.lanes = [own for own, _ in pairs[:lanes]]
-        self.seat = Seat(pairs[-1][0]) if kernel else None
-        setup = {
-            "hidden": [str(Path(path).absolute()) for path in hidden],
-            "lanes": theirs[:lanes],
-            "kernel": theirs[-1] if kernel else None,
-        }
-        with contextlib.suppress(BrokenPipeError):  # then the lanes' end says so
-            self._process.stdin.write(json.dumps(setup).encode() + b"\n")
-            self._process.stdin.flush()
+        self.key = pairs[-1][0] if key else None
+
+    def _tell(self, setup: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError, ValueError), self._process.stdin as pipe:  # else its lanes end
+            marshal.dump(setup | {"bare": bare_lessons()}, pipe)
 
     def last_words(self) -> str:
         """What it said on its standard error, if it has ended."""
@@ -83,8 +89,8 @@ class HostProcess:
             pass  # its end closes the streams, and waits
         for lane in self.lanes:
             lane.close()
-        if self.seat:
-            self.seat.close()
+        if self.key:
+            self.key.close()
 
 
 class ForkEngine(Closing):
@@ -102,7 +108,7 @@ class ForkEngine(Closing):
     def wait_until_ready(self) -> None:
         """Come back when the host can fork; then `isolation` is the line that says what keeps answers in."""
         if not self.isolation:
-            self.isolation = self._ask(None, START_SECONDS)["isolation"]
+            self.isolation = self._ask()
 
     def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
         """Run the answers of one submission, each by itself."""
@@ -122,16 +128,20 @@ class ForkEngine(Closing):
 
     def _run_one(self, task: Task, limits: Limits) -> Ran:
         start = time.monotonic()
-        try:
-            request = {"task": asdict(task), "limits": asdict(limits)}
-            return Ran(**self._ask(request, limits.exercise + SPARE_SECONDS))
-        except CourseError:  # where the platform protects no process from another, an answer can do that
-            if self._closed:
-                raise
-            self._stop()
-            self._start()
-            self.wait_until_ready()
-            return Ran(ended=KILLED, seconds=round(time.monotonic() - start, 4))
+        with _memory_file(json.dumps(asdict(task)).encode()) as given, _memory_file() as record:
+            try:
+                ended, seconds = self._ask(limits, [given, record])
+            except CourseError:  # where the platform protects no process from another, an answer can do that
+                if self._closed:
+                    raise
+                self._stop()
+                self._start()
+                self.wait_until_ready()
+                return Ran(ended=KILLED, seconds=round(time.monotonic() - start, 4))
+            text = os.pread(record, MAX_RECORD + 1, 0)
+        if len(text) > MAX_RECORD:
+            ended = TOO_MUCH
+        return Ran("" if ended else text.decode(errors="replace"), ended, seconds)
 
     def close(self) -> None:
         """End the host, if it is this engine's own, and with it every process that it has started."""
@@ -144,7 +154,6 @@ class ForkEngine(Closing):
             self._own = host = HostProcess(self._hidden)
         self.host = host
         self._lane = host.lanes[lane]
-        self._answers = self._lane.makefile("rb")
 
     def _stop(self) -> None:
         with contextlib.suppress(OSError):
@@ -153,17 +162,31 @@ class ForkEngine(Closing):
         if self._own:
             self._own.close()
 
-    def _ask(self, request: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
+    def _ask(self, limits: Limits | None = None, files: Sequence[int] = ()) -> Any:
+        seconds = limits.exercise + SPARE_SECONDS if limits else START_SECONDS
         try:
             self._lane.settimeout(seconds)
-            if request:
-                self._lane.sendall(json.dumps(request).encode() + b"\n")
-            line = self._answers.readline()
-            why = "" if line.endswith(b"\n") else "it was closed" if self._closed else self.host.last_words()
+            if limits:
+                socket.send_fds(self._lane, [json.dumps(asdict(limits)).encode()], files)
+            answer = self._lane.recv(4096)
+            why = "" if answer else "it was closed" if self._closed else self.host.last_words()
         except TimeoutError:
             why = f"it did not answer in {seconds:g} s"
-        except (OSError, ValueError) as error:  # closed under our feet
+        except OSError as error:  # closed under our feet
             why = str(error)
         if why:
             raise CourseError(f"no answer can be run here: {why}.")
-        return json.loads(line)
+        return json.loads(answer)
+
+
+@contextlib.contextmanager
+def _memory_file(content: bytes = b"") -> Iterator[int]:
+    """A file that has no place on any disk; the number that it is open under."""
+    fd = os.memfd_create("answer")
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,43 +1,40 @@
 """The process that forks: it has imported torch and the exercises (without their answers), and waits for work.
 
-Started by `fork.HostProcess`, which tells it in a line of JSON what to become:
+Started by `fork.HostProcess`, which tells it on its standard input what to become:
 
-    the process itself ── a kernel to be, if one is wanted: torch without a sandbox, for the key (see `kernel.Seat`)
+    the process itself ── the process that makes the key, if one is wanted: torch without a sandbox (see `key`)
                        └─ the first process of new namespaces ── a *lane* for each core ── a child for each answer
 
-Over its socket a lane gets a line of JSON for each answer, and sends a line of JSON for each result. It has a single
-thread and never ran a multi-threaded operation of torch, because the children of such a process hang. A child is done
-when it has written its record to a pipe; then all that it has started is killed. Nothing here knows a key.
+A lane gets a message for each answer: its limits, and two files in memory. The child that it forks reads its task from
+the one and writes its record to the other; the lane itself reads neither, so nothing of an answer is in the memory that
+the next child inherits. A lane has a single thread and never ran a multi-threaded operation of torch, because the
+children of such a process hang. When a child has ended, all that it has started is killed. Nothing here knows a key.
 """
 
 import contextlib
 import json
+import marshal
 import os
 import select
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from course_utils.grading.sandbox import linux
-from course_utils.grading.sandbox.tasks import KILLED, MEBIBYTE, TOO_LONG, TOO_MUCH, Limits, Ran, Task
+from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, TOO_MUCH, Limits, Task
 from course_utils.grading.sandbox.walls import Isolation, close_root, confine, enter_namespaces, make_scratch
 
-MAX_RECORD = 32 * MEBIBYTE
 _leave = os._exit  # before an answer could change it
 LOOK = 0.25  # seconds between two looks at what a child uses
 
 
 def main() -> int:
-    """Become what the first line of the standard input says, until nobody listens any more."""
-    setup = json.loads(sys.stdin.buffer.readline())
-    lanes, kernel = setup["lanes"], setup["kernel"]
-    sockets = lanes if kernel is None else [*lanes, kernel]
-    for fd in sockets:
-        os.set_inheritable(fd, False)  # no program that is started may hold them open
+    """Become what the standard input says, until nobody listens any more."""
     import resource  # noqa: F401
 
     import torch
@@ -47,18 +44,23 @@ def main() -> int:
     from course_utils.grading.sandbox import driver  # noqa: F401
 
     torch.set_num_threads(1)
+    setup = marshal.load(sys.stdin.buffer)
+    lanes, key = setup["lanes"], setup["key"]
+    sockets = lanes if key is None else [*lanes, key]
+    for fd in sockets:
+        os.set_inheritable(fd, False)  # no program that is started may hold them open
     nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there, and no child has the standard input
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
     os.close(nowhere)
-    if kernel is not None:
-        _become_kernel(kernel, but=lanes)
+    if key is not None:
+        _become_key_maker(key, but=lanes)
     isolation = enter_namespaces()
     _become_first_process(sockets)
-    if kernel is not None:
-        os.close(kernel)
+    if key is not None:
+        os.close(key)
     hidden = [Path(path) for path in setup["hidden"]]
-    _load()
+    _load(setup.pop("bare"))
     close_root(isolation, hidden)
     for number, lane in enumerate(lanes):
         if os.fork() == 0:
@@ -72,16 +74,16 @@ def main() -> int:
     return 0
 
 
-def _become_kernel(fd: int, but: list[int]) -> None:
+def _become_key_maker(fd: int, but: list[int]) -> None:
     if os.fork() == 0:
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         for lane in but:
             os.close(lane)
         code = 70
         try:
-            from course_utils.grading.sandbox.kernel import wait_and_become_kernel
+            from course_utils.grading.sandbox.key import serve
 
-            code = wait_and_become_kernel(fd)
+            code = serve(fd)
         finally:
             _leave(code)
 
@@ -96,14 +98,14 @@ def _become_first_process(fds: list[int]) -> None:
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _load() -> None:
+def _load(lessons: bytes) -> None:
     import gc
 
     from course_utils.exercises import engine
     from course_utils.exercises.bare import load_bare_lessons
     from course_utils.grading.sandbox.driver import observe_answer
 
-    load_bare_lessons()
+    load_bare_lessons(lessons)
     first = engine.exercises_of()[0].name
     observe_answer(first, "", f"def {first}(*_):\n    raise ValueError('to have seen one traceback')\n", 0)
     threads = len(os.listdir("/proc/self/task"))
@@ -114,26 +116,25 @@ def _load() -> None:
     linux.join_pages()
 
 
-def _serve(lane: int, isolation: Isolation, hidden: list[Path], others: list[int]) -> int:
+def _serve(fd: int, isolation: Isolation, hidden: list[Path], others: list[int]) -> int:
     for other in others:
         os.close(other)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)  # no process of the same user may look into this one's memory
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # it takes in what children leave behind
-    host = Host(isolation, hidden, lane)
-    _write(lane, json.dumps({"isolation": isolation.words}) + "\n")
-    with open(lane, "rb", closefd=False) as requests:
-        for line in requests:
-            request = json.loads(line)
-            ran = host.run(Task(**request["task"]), Limits(**request["limits"]))
-            _write(lane, json.dumps(asdict(ran)) + "\n")
-    return 0
-
-
-def _write(fd: int, text: str) -> None:
-    data = text.encode()
-    while data:
-        data = data[os.write(fd, data) :]
+    host = Host(isolation, hidden, fd)
+    with socket.socket(fileno=fd) as lane:
+        lane.send(json.dumps(isolation.words).encode())
+        while True:
+            limits, files, _, _ = socket.recv_fds(lane, 4096, 2)
+            if not limits:
+                return 0
+            try:
+                result = host.run(Limits(**json.loads(limits)), *files)
+            finally:
+                for file in files:
+                    os.close(file)
+            lane.send(json.dumps(result).encode())
 
 
 class Host:
@@ -147,38 +148,38 @@ class Host:
         self._own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._baseline = _anonymous_bytes("self")
 
-    def run(self, task: Task, limits: Limits) -> Ran:
-        """Run one answer in a child of its own; nothing of it is left afterwards."""
+    def run(self, limits: Limits, task: int, record: int) -> tuple[str, float]:
+        """Run the answer in file `task` in a child of its own; nothing of it is left but the file `record`.
+
+        Returns why the child ended before its time, if it did, and the seconds it took.
+        """
         start = time.monotonic()
         with make_scratch(self._isolation) as scratch:
-            read, write = os.pipe()
             with self._process_namespace() as first:
                 pid = os.fork()
                 if pid == 0:
-                    self._be_child(task, limits, scratch, write)
-            os.close(write)
+                    self._be_child(limits, scratch, task, record)
             try:
-                text, ended = self._receive(read, pid, limits, start, scratch)
+                ended = self._watch(pid, limits, start, scratch)
             finally:
-                os.close(read)
                 status = self._end(pid, first)
-        if not ended and (status or not text):
-            ended = KILLED
-        return Ran("" if ended else text.decode(errors="replace"), ended, round(time.monotonic() - start, 4))
+        return ended or KILLED * bool(status), round(time.monotonic() - start, 4)
 
-    def _be_child(self, task: Task, limits: Limits, scratch: str, write: int) -> None:
+    def _be_child(self, limits: Limits, scratch: str, task: int, record: int) -> None:
         code = 70
         try:
             from course_utils.exercises.bare import forget
             from course_utils.grading.sandbox.driver import observe_answer, write_record
 
             os.setsid()
-            os.dup2(write, 3)
+            with open(task, "rb", closefd=False) as file:
+                given = Task(**json.load(file))
+            os.dup2(record, 3)
             os.closerange(4, 4096)
             os.environ.update(HOME=scratch, TMPDIR=scratch)
             confine(self._isolation, limits, scratch, self._hidden)
-            forget(task.exercise)
-            _write(3, write_record(observe_answer(task.exercise, task.support, task.answer, task.seed)))
+            forget(given.exercise)
+            _write(3, write_record(observe_answer(given.exercise, given.support, given.answer, given.seed)))
             code = 0
         finally:
             _leave(code)
@@ -196,36 +197,21 @@ class Host:
         finally:
             linux.setns(self._own_namespace, linux.CLONE_NEWPID)
 
-    def _receive(self, read: int, pid: int, limits: Limits, start: float, scratch: str) -> tuple[bytes, str]:
-        os.set_blocking(read, False)
-        chunks: list[bytes] = []
-        size = 0
+    def _watch(self, pid: int, limits: Limits, start: float, scratch: str) -> str:
         child = os.pidfd_open(pid)
         poll = select.poll()
-        for fd in (read, child, self._alarm):
-            poll.register(fd, select.POLLIN)
-        looked = start
+        poll.register(child, select.POLLIN)
+        poll.register(self._alarm, select.POLLIN)
         try:
-            while True:
-                now = time.monotonic()
-                if now - start >= limits.exercise:
-                    return b"", TOO_LONG
-                if now - looked >= LOOK:
-                    looked = now
-                    if self._uses_too_much(limits, scratch):
-                        return b"", TOO_MUCH
-                ready = dict(poll.poll(1000 * min(LOOK, limits.exercise - (now - start))))
+            while (left := limits.exercise - (time.monotonic() - start)) > 0:
+                ready = dict(poll.poll(1000 * min(LOOK, left)))
                 if self._alarm in ready:  # nothing is sent while a child runs, so it is the end
                     raise SystemExit("nobody waits for the result")
-                for chunk in _chunks(read) if ready else ():
-                    size += len(chunk)
-                    if size > MAX_RECORD:
-                        return b"", TOO_MUCH
-                    chunks.append(chunk)
                 if child in ready:
-                    return b"".join([*chunks, *_chunks(read)]), ""
-                if ready.get(read, 0) & select.POLLHUP:
-                    poll.unregister(read)
+                    return ""
+                if self._uses_too_much(limits, scratch):
+                    return TOO_MUCH
+            return TOO_LONG
         finally:
             os.close(child)
 
@@ -252,10 +238,10 @@ class Host:
         return status
 
 
-def _chunks(fd: int) -> Iterator[bytes]:
-    with contextlib.suppress(BlockingIOError):
-        while chunk := os.read(fd, MEBIBYTE):
-            yield chunk
+def _write(fd: int, text: str) -> None:
+    data = text.encode()
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 # All processes that this one, or one of its children, has started: the number to signal it by -> that in /proc. The two

@@ -149,12 +149,24 @@ def restrict(rules: dict[str, int], version: int) -> None:
         os.close(ruleset)
 
 
-# Numbers of system calls, by processor. No answer needs these: memory that belongs to no process, so that no limit
-# counts it, and mounts.
+# System calls by their numbers, on x86_64 and on aarch64, that no answer needs. Most reach past the namespaces: keys,
+# memory that belongs to no process so that no limit counts it, what outlives everybody; or they are ways to them.
 _AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
-_SYSTEM_CALLS = {
-    "x86_64": {"memfd_create": 319, "memfd_secret": 447, "shmget": 29, "msgget": 68, "mount": 165, "fsopen": 430},
-    "aarch64": {"memfd_create": 279, "memfd_secret": 447, "shmget": 194, "msgget": 186, "mount": 40, "fsopen": 430},
+_REFUSED = {
+    "keys": ("248-250", "217-219"),
+    "System V's shared memory, semaphores and messages": ("29-31 64-71 220", "186-197"),
+    "message queues": ("240-245", "180-185"),
+    "memory without a process": ("319 447", "279 447"),
+    "sockets, other than pairs": ("41", "198"),
+    "io_uring": ("425-427", "425-427"),
+    "mounts": ("155 161 165-166 428-433 442", "39-41 51 428-433 442"),
+    "namespaces": ("272 308", "97 268"),
+    "other processes": ("101 310-312 438", "117 270-272 438"),
+    "files by handle, memory by fault, programs and counters in the kernel": (
+        "246 298 303-304 313 320-321 323",
+        "104 241 264-265 273 280 282 294",
+    ),
+    "the machine": ("103 159 163-164 167-169 172-176 179 227 305", "60 89 105-106 112 116 142 170-171 224-225 266"),
 }
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _ALLOW, _REFUSE = 0x7FFF_0000, 0x0005_0000 | errno.EPERM
@@ -168,8 +180,10 @@ def can_forbid_calls() -> bool:
 
 
 def forbid_calls() -> None:
-    """Refuse this process, for good, memory outside of processes, and mounts. `PR_SET_NO_NEW_PRIVS` must be set."""
-    numbers = sorted(_SYSTEM_CALLS[platform.machine()].values())
+    """Refuse this process, for good, the system calls in `_REFUSED`. `PR_SET_NO_NEW_PRIVS` must be set."""
+    which = list(_AUDIT_ARCH).index(platform.machine())
+    ranges = [each.split("-") for numbers in _REFUSED.values() for each in numbers[which].split()]
+    numbers = [number for each in ranges for number in range(int(each[0]), int(each[-1]) + 1)]
     steps = [(_LOAD, 0, 0, 4), (_JUMP_IF_EQUAL, 0, len(numbers) + 3, _AUDIT_ARCH[platform.machine()])]
     steps += [(_LOAD, 0, 0, 0), (_JUMP_IF_AT_LEAST, len(numbers) + 1, 0, _FOREIGN)]
     steps += [(_JUMP_IF_EQUAL, len(numbers) - place, 0, number) for place, number in enumerate(numbers)]

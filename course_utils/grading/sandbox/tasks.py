@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 MEBIBYTE = 1024 * 1024
 
-EVIDENCE = "application/vnd.course-utils.evidence"  # the kinds of output in which a kernel shows what answers did
-MISTAKES = "application/vnd.course-utils.mistakes"
+EVIDENCE = "application/vnd.course-utils.evidence"  # the kind of output in which a kernel shows what an answer did
 
 KILLED = "the Python process ended while your answer ran, so nothing of what it did is known"
 TOO_LONG = "your answer did not come to an end in time and was stopped"

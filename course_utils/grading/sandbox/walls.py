@@ -10,6 +10,7 @@ although it was promised keeps the answer from running.
 import contextlib
 import functools
 import os
+import shutil
 import site
 import sys
 import sysconfig
@@ -26,7 +27,8 @@ if sys.platform == "linux":
 
 PACKAGE = ROOT / "course_utils"
 HIDDEN = tuple(PACKAGE / room for room in ("exercises", "grading", "lessons"))  # in memory; in files are the answers
-SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
+PARTS = ("bin", "lib", "lib32", "lib64")  # of a Python's folder and of the system's
+SYSTEM = tuple(folder + part for folder in ("/", "/usr/") for part in PARTS)
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/alternatives")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 BUILD_PLACE = "/sys"  # a folder that every Linux has, and of which nothing is needed in the new root
@@ -95,7 +97,7 @@ def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
     if isolation.namespaces:
         try:
             linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-            build_root(BUILD_PLACE, [*HIDDEN, *hidden])
+            build_root(BUILD_PLACE, [*hidden_parts(), *hidden])
             linux.change_root(BUILD_PLACE)
             isolation.root = True
         except OSError as error:
@@ -122,13 +124,22 @@ def _free_user(isolation: Isolation) -> int:
 
 def readable() -> list[str]:
     """What an answer may read: this Python, its packages, the system's libraries, devices without memory."""
-    pythons = [sys.prefix, sys.base_prefix, sys.exec_prefix, *site.getsitepackages(), sysconfig.get_path("stdlib")]
+    pythons = [sys.prefix, sys.base_prefix, sys.exec_prefix]
+    pythons = [os.path.join(python, part) for python in pythons for part in PARTS]
+    pythons += [sys.executable, *site.getsitepackages(), sysconfig.get_path("stdlib")]
     wanted = [*SYSTEM, *SYSTEM_FILES, *DEVICES, *map(os.path.realpath, pythons), *pythons, str(PACKAGE)]
     found: list[str] = []
     for path in sorted(set(wanted), key=len):
         if os.path.lexists(path) and not any(path == one or path.startswith(one + "/") for one in found):
             found.append(path)
     return found
+
+
+def hidden_parts() -> list[Path]:
+    """What an answer must not see although it may lie in something `readable`: the course, but for its own library."""
+    shown = [Path(path) for path in readable()]
+    beside = [path for path in ROOT.iterdir() if path != PACKAGE and not any(one.is_relative_to(path) for one in shown)]
+    return [*HIDDEN, *(beside if (ROOT / "notebooks").exists() else [])]
 
 
 def build_root(folder: str, hidden: Sequence[Path]) -> None:
@@ -240,7 +251,7 @@ def _rules(isolation: Isolation, scratch: str, hidden: Sequence[Path]) -> dict[s
     everything = linux.everything(isolation.landlock)
     if isolation.root:  # nothing else is there
         return {"/": linux.READ, "/dev/null": write_null, scratch: everything}
-    rules = dict.fromkeys(_spare([*HIDDEN, *hidden]), linux.READ)
+    rules = dict.fromkeys(_spare([*hidden_parts(), *hidden]), linux.READ)
     above = {str(parent) for path in HIDDEN for parent in path.parents} & set(readable())
     folders = dict.fromkeys(sorted(above), linux.READ_FOLDER)
     own = {os.path.realpath("/proc/self"): linux.READ, "/dev/null": write_null, scratch: everything}
@@ -270,10 +281,17 @@ def make_scratch(isolation: Isolation) -> Iterator[str]:
     if isolation.root:
         yield choose_scratch()
         return
-    with tempfile.TemporaryDirectory(prefix="course-scratch-", ignore_cleanup_errors=True) as folder:
+    folder = tempfile.mkdtemp(prefix="course-scratch-")
+    try:
         if isolation.user:
             os.chown(folder, isolation.user, isolation.user)
         yield folder
+    finally:
+        for path, names, _ in os.walk(folder):  # all that ran in it is dead; no link is followed
+            for name in names:
+                if not os.path.islink(inside := os.path.join(path, name)):
+                    os.chmod(inside, 0o700)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @functools.cache
