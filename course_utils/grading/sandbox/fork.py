@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from course_utils.exercises.bare import bare_lessons
+from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.tasks import KILLED, LATE, MEBIBYTE, TOO_LONG, TOO_MUCH, Closing, Limits, Ran, Task
 from course_utils.root import ROOT, CourseError
 
@@ -87,6 +88,7 @@ class HostProcess:
         self._process.kill()
         with contextlib.suppress(OSError), self._process:
             pass  # its end closes the streams, and waits
+        remove_groups()
         for lane in self.lanes:
             lane.close()
         if self.key:

@@ -24,6 +24,7 @@ from course_utils.root import ROOT
 
 if sys.platform == "linux":
     from course_utils.grading.sandbox import linux
+    from course_utils.grading.sandbox.cgroup import Group
 
 PACKAGE = ROOT / "course_utils"
 HIDDEN = tuple(PACKAGE / room for room in ("exercises", "grading", "lessons"))  # in memory; in files are the answers
@@ -87,6 +88,15 @@ def enter_namespaces() -> Isolation:
     if not found.seccomp:
         found.lacking.append("seccomp")
     return found
+
+
+def make_groups(isolation: Isolation, count: int) -> list[Group | None]:
+    """A group of cgroup v2 for each lane, if one is delegated; before the root is another."""
+    try:
+        return [Group(os.getpid(), number) for number in range(count)]
+    except OSError as error:
+        isolation.lacking.append(f"a bound on the memory of all its processes together (cgroup v2: {error})")
+        return [None] * count
 
 
 def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
