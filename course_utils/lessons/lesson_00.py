@@ -73,6 +73,6 @@ def _(tensor):
     return tensor.abs().max().item()
 
 
-@largest.mistake("Printing shows the number to you; `return` gives it to whoever called the function.")
+@largest.mistake("`return` gives the number to whoever called the function; printing only shows it to you.")
 def _(tensor):
     print(tensor.max().item())
