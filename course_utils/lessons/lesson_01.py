@@ -708,16 +708,6 @@ def _(model):
     return found
 
 
-@freeze_biases.mistake("Some biases have several hooks: `named_parameters()` alone walks to every depth.")
-def _(model):
-    handles = []
-    for module in model.modules():
-        for name, parameter in module.named_parameters():
-            if name.endswith("bias"):
-                handles.append(parameter.register_hook(torch.zeros_like))
-    return handles
-
-
 @freeze_biases.mistake("The hooks work; their handles are lost. Collect them in a list and return it.")
 def _(model):
     for name, parameter in model.named_parameters():
@@ -884,6 +874,24 @@ def _(tensor, hook):
     handle = tensor.register_hook(once)
 
 
+@hook_once.mistake("`hook` runs twice in the first backward. Keep what it returned in a variable.")
+def _(tensor, hook):
+    def once(grad):
+        handle.remove()
+        if hook(grad) is not None:
+            return hook(grad)
+
+    handle = tensor.register_hook(once)
+
+
+@hook_once.mistake(
+    "A second hook of yours is left on the tensor. One can do both: remove its own handle, then call `hook`."
+)
+def _(tensor, hook):
+    handle = tensor.register_hook(hook)
+    tensor.register_hook(lambda grad: handle.remove())
+
+
 @hook_once.mistake("You called `hook` yourself, on the values. Register it; backward calls it with the gradient.")
 def _(tensor, hook):
     hook(tensor.detach())
@@ -1029,6 +1037,32 @@ def _(tensors):
     seen = {}
     for name, tensor in tensors.items():
         tensor.register_hook(lambda grad, name=name: seen.update({name: grad.detach()}))
+    return seen
+
+
+@record_by_name.mistake(
+    "You store what `.grad` holds, and these gradients are not in it yet. Store a copy of what the hook is given."
+)
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name, tensor=tensor: seen.update({name: tensor.grad}))
+    return seen
+
+
+@record_by_name.mistake("The gradients of the first backward stay. Those of a later backward have to take their place.")
+def _(tensors):
+    seen = {}
+
+    def recorder(name):
+        def record(grad):
+            if name not in seen:
+                seen[name] = grad.clone()
+
+        return record
+
+    for name, tensor in tensors.items():
+        tensor.register_hook(recorder(name))
     return seen
 
 
