@@ -231,7 +231,8 @@ def _(tensors):
 
 
 @gradients_of_all.mistake(
-    "The gradients are right, and the graph is still there: without `retain_graph=True` backward frees it."
+    "The gradients are right, and the graph is still there. Backward frees it unless it is told to keep it, by "
+    "`retain_graph=True` or `create_graph=True`."
 )
 def _(tensors):
     *_, last = tensors.values()
@@ -299,19 +300,21 @@ def _(rng):
     leaf, slope_of_other = rng.leaf(2), rng.mixed(2)
     used, other, unused = 2 * leaf, 3 * leaf, 5 * leaf
 
-    def twice(norms):
+    def thrice(norms):
         gradients = []
         used.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
         (other * slope_of_other + used * slope_of_other * 3).sum().backward(retain_graph=True)
         first = list(norms)
-        (used * 0).sum().backward()
+        (used * 0).sum().backward(retain_graph=True)
+        second = list(norms)
+        (used * 2).sum().backward()
         freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
-        return (
-            {"the list after the first backward": first, "leaf.grad": leaf.grad} | freed | kept([unused, used, other])
-        )
+        lists = {"the list after the first backward": first, "the list after the second backward": second}
+        return lists | {"leaf.grad": leaf.grad} | freed | kept([unused, used, other])
 
-    shown = "[unused, used, other] and two backwards, the second through `used` alone and with gradient 0,"
-    yield Case({"activations": [unused, used, other]}, twice, shown=shown)
+    shown = "[unused, used, other] and three backwards, of which the last two pass through `used` alone, with "
+    shown += "the gradients 0 and 2,"
+    yield Case({"activations": [unused, used, other]}, thrice, shown=shown)
 
 
 @record_norms.accept
@@ -480,6 +483,7 @@ def _(rng):
         ([double, add_one], "two hooks: ·2, then +1"),
         ([add_one, None, double], "three hooks: +1, then one that returns nothing, then ·2"),
         ([negate_in_place, double], "two hooks, of which the first changes the gradient in place"),
+        ([], "no hooks at all"),
     ):
         seen = []
         x, slope = rng.leaf(2), rng.quarters(2)
@@ -550,7 +554,8 @@ def _(tensor, hooks):
 
 
 @arrived_and_passed_on.mistake(
-    "You stored the gradient itself, and one of the hooks changes it in place afterwards: store `grad.clone()`."
+    "What you stored shares its memory with the gradient, and one of the hooks changes that in place afterwards: store "
+    "`grad.clone()`."
 )
 def _(tensor, hooks):
     arrived = []
@@ -692,8 +697,8 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
-    "You changed the values behind autograd's back (`.data`, `torch.no_grad()`), so the factor is missing in every "
-    "gradient behind it. Use `tensor.mul_(factor)`."
+    "You changed the values behind autograd's back (.data, .detach(), torch.no_grad()), so the factor is missing in "
+    "every gradient behind it. Multiply `tensor` itself, where autograd can see it."
 )
 def _(tensor, factor):
     grads = {}
@@ -735,6 +740,18 @@ def _(tensor, factor):
     before = tensor.grad
     tensor.mul_(factor)
     return {"before": before, "after": tensor.grad}
+
+
+@multiply_in_place.mistake(
+    'Under "after" stands what `tensor.grad` is now, which is None: backward has not run yet. A hook can put it there.'
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.retain_grad()
+    grads["after"] = tensor.grad
+    return grads
 
 
 @exercise(
@@ -848,6 +865,16 @@ def _(tensor):
     return rows
 
 
+@keep_first_row.mistake(
+    "Nothing reaches your list. Put the hook on `tensor` itself, with `register_hook`, and leave it there: `tensor[0]` "
+    "is a new tensor, which takes no part in backward."
+)
+def _(tensor):
+    rows = []
+    tensor[0].register_hook(lambda grad: rows.append(grad.clone()))
+    return rows
+
+
 @keep_first_row.mistake("You kept a list of numbers. The task asks for a tensor: `grad[0].clone()`.")
 def _(tensor):
     rows = []
@@ -881,12 +908,12 @@ def _(tensor):
     ],
 )
 def count_saved_bytes(function, x):
-    """Run `function(x)` and return how many bytes of memory it keeps for backward,
-    as an int.
+    """Run `function(x)`, once, and return how many bytes of memory it keeps for
+    backward, as an int.
 
     Each storage counts once and whole, however many saved tensors lie in it.
     `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
-    must find it unchanged.
+    must find it unchanged. No hook stays on, not even if `function` raises an error.
     """
     sizes = {}
 
@@ -931,16 +958,25 @@ def _(rng):
             results.append(function(x))
             return results[-1]
 
-        def backward(_, results=results):
+        def backward(count, results=results):
             for result in results[-1:]:
                 result.sum().backward()
             left = 0
             while torch._C._autograd._top_saved_tensors_default_hooks(True):
                 torch._C._autograd._pop_saved_tensors_default_hooks()
                 left += 1
-            return {"the number of saved_tensors_hooks that are still on": left}
+            return {
+                "the number of saved_tensors_hooks that are still on": left,
+                "the number of calls of function(x)": len(results),
+                "the type of what you returned": type(count).__name__,
+            }
 
         yield Case({"function": function_kept, "x": x}, backward, shown=f"{shown}, and a backward afterwards")
+
+    def refuse(x):
+        raise ValueError("this function has had enough")
+
+    yield Case({"function": refuse, "x": rng.leaf(2)}, shown="a function that raises a ValueError")
 
 
 @count_saved_bytes.accept
@@ -1056,6 +1092,23 @@ def _(function, x):
     return sum(sizes.values())
 
 
+@count_saved_bytes.mistake(
+    "You add up the numbers in all tensors that are saved. A float32 has 4 bytes, a float64 has 8; and each storage "
+    "counts once and whole, with `untyped_storage().nbytes()`."
+)
+def _(function, x):
+    total = 0
+
+    def pack(tensor):
+        nonlocal total
+        total += tensor.numel()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x)
+    return total
+
+
 @count_saved_bytes.mistake("You count numbers, not bytes: a float32 has 4 bytes, a float64 has 8.")
 def _(function, x):
     sizes = {}
@@ -1153,12 +1206,15 @@ def _(rng):
             with torch.no_grad(), measure_memory() as memory:  # autograd calls `pack` without a graph, too
                 packed = pack(tensor)
             new_bytes, same = memory.live, torch.equal(tensor, leaf)
+            with torch.no_grad():
+                again = pack(tensor)  # x * x saves x twice
             del tensor
             return {
                 "unpack(pack(tensor))": unpack(packed),
                 "the number of new bytes that pack(tensor) holds": new_bytes,
                 "`tensor itself is unchanged`": same,
                 "`the original can be freed`": original.expired(),
+                "the second unpack(pack(tensor))": unpack(again),
             }
 
         name = str(dtype).removeprefix("torch.")
@@ -1286,6 +1342,44 @@ def _():
         return half.to(original.dtype)
 
     return lambda tensor: (tensor.half() if tensor.is_floating_point() else tensor, tensor), unpack
+
+
+@save_as_half.mistake(
+    "What `pack` returns has the old dtype again, rounded, and is as large as before. Keep the float16 numbers, and "
+    "let `unpack` go back to the dtype."
+)
+def _():
+    def pack(tensor):
+        return tensor.half().to(tensor.dtype) if tensor.is_floating_point() else tensor
+
+    return pack, lambda packed: packed
+
+
+@save_as_half.mistake(
+    "Only float32 is packed as float16. float64 and bfloat16 are floating-point numbers, too: ask "
+    "`is_floating_point()`, and keep the dtype."
+)
+def _():
+    def unpack(packed):
+        return packed[0].to(packed[1])
+
+    return lambda tensor: (tensor.half() if tensor.dtype == torch.float32 else tensor, tensor.dtype), unpack
+
+
+@save_as_half.mistake(
+    "`unpack` goes back to the dtype of the tensor that was packed last. Many are packed before the first is unpacked: "
+    "each must bring its own dtype."
+)
+def _():
+    last = []
+
+    def pack(tensor):
+        if not tensor.is_floating_point():
+            return tensor
+        last[:] = [tensor.dtype]
+        return tensor.half()
+
+    return pack, lambda packed: packed.to(last[0]) if packed.is_floating_point() else packed
 
 
 @save_as_half.mistake("The two functions are the wrong way round: `pack` comes first.")

@@ -803,12 +803,12 @@ check(keep_first_row)
 
 # %% tags=["answer"]
 def count_saved_bytes(function, x):
-    """Run `function(x)` and return how many bytes of memory it keeps for backward,
-    as an int.
+    """Run `function(x)`, once, and return how many bytes of memory it keeps for
+    backward, as an int.
 
     Each storage counts once and whole, however many saved tensors lie in it.
     `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
-    must find it unchanged.
+    must find it unchanged. No hook stays on, not even if `function` raises an error.
     """
     ...
 
