@@ -142,7 +142,7 @@ def _watch_passes(result):
             result.grad_fn._saved_self  # noqa: B018 - reading it raises when backward has freed it
         except RuntimeError:
             freed = True
-        return {"the number of backward passes": len(passes), "`the graph is freed`": freed}
+        return {"`backward ran exactly once`": len(passes) == 1, "`the graph is freed`": freed}
 
     return look
 
@@ -299,6 +299,7 @@ def _(rng):
     yield Case({"activations": chain}, backward, shown="a chain of three activations")
     leaf, slope_of_other = rng.leaf(2), rng.mixed(2)
     used, other, unused = 2 * leaf, 3 * leaf, 5 * leaf
+    given = [unused, used, other, leaf]
 
     def thrice(norms):
         gradients = []
@@ -310,11 +311,12 @@ def _(rng):
         (used * 2).sum().backward()
         freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
         lists = {"the list after the first backward": first, "the list after the second backward": second}
-        return lists | {"leaf.grad": leaf.grad} | freed | kept([unused, used, other])
+        return lists | {"leaf.grad": leaf.grad} | freed | kept(given)
 
-    shown = "[unused, used, other] and three backwards, of which the last two pass through `used` alone, with "
-    shown += "the gradients 0 and 2,"
-    yield Case({"activations": [unused, used, other]}, thrice, shown=shown)
+    shown = (
+        "[unused, used, other, leaf] and three backwards, the last two from `used` alone, with the gradients 0 and 2,"
+    )
+    yield Case({"activations": given}, thrice, shown=shown)
 
 
 @record_norms.accept
@@ -421,6 +423,17 @@ def _(activations):
 
     for place, activation in enumerate(activations):
         activation.register_hook(recorder(place))
+    return norms
+
+
+@record_norms.mistake(
+    "You run a backward yourself, and it frees the graph that your caller needs. Return the list: backward comes later."
+)
+def _(activations):
+    norms = [None] * len(activations)
+    for place, activation in enumerate(activations):
+        activation.register_hook(lambda grad, place=place: norms.__setitem__(place, grad.norm().item()))
+    activations[-1].sum().backward()
     return norms
 
 
@@ -533,7 +546,7 @@ arrived_and_passed_on.equivalent(
 
 
 @arrived_and_passed_on.mistake(
-    "Your own hook is registered last, so it sees what the others have made of the gradient. Register it first."
+    "What you stored is what the others have made of the gradient. Register your own hook on `tensor`, before them."
 )
 def _(tensor, hooks):
     arrived = []
@@ -664,7 +677,8 @@ multiply_in_place.equivalent(
 
 
 @multiply_in_place.mistake(
-    "Both hooks were registered before the change, so both belong to the old values. Register the second one after it."
+    "Both gradients are those of the old values: a hook that is registered before the change belongs to them. Register "
+    "another one after it."
 )
 def _(tensor, factor):
     grads = {}
@@ -675,7 +689,8 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
-    "Both hooks were registered after the change, so both belong to the new values. Register the first one before it."
+    "Both gradients are those of the new values: a hook that is registered after the change belongs to them. Register "
+    "another one before it."
 )
 def _(tensor, factor):
     grads = {}
@@ -686,7 +701,7 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
-    "`tensor = tensor * factor` makes a new tensor under the old name; your caller's keeps its values. Use `mul_`."
+    "The product is a new tensor, and your caller's keeps its values. Change `tensor` itself, with `mul_`."
 )
 def _(tensor, factor):
     grads = {}
@@ -740,6 +755,50 @@ def _(tensor, factor):
     before = tensor.grad
     tensor.mul_(factor)
     return {"before": before, "after": tensor.grad}
+
+
+@multiply_in_place.mistake(
+    'Nothing arrives under "before". Register its hook on `tensor` itself, before the change, and leave it there: a '
+    "clone takes no part in backward."
+)
+def _(tensor, factor):
+    grads, old = {}, tensor.clone()
+    old.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    return grads
+
+
+@multiply_in_place.mistake(
+    "Both gradients stay None: the hooks have to write into the dict that you return, and they run only in backward."
+)
+def _(tensor, factor):
+    before = after = None
+
+    def keep_before(gradient):
+        nonlocal before
+        before = gradient.clone()
+
+    def keep_after(gradient):
+        nonlocal after
+        after = gradient.clone()
+
+    tensor.register_hook(keep_before)
+    tensor.mul_(factor)
+    tensor.register_hook(keep_after)
+    return {"before": before, "after": after}
+
+
+@multiply_in_place.mistake(
+    "You run a backward yourself, and it frees the graph that your caller needs. Return the dict: backward comes later."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    tensor.sum().backward()
+    return grads
 
 
 @multiply_in_place.mistake(
@@ -875,6 +934,29 @@ def _(tensor):
     return rows
 
 
+@keep_first_row.mistake("You also called `retain_grad()`, which keeps every gradient whole.")
+def _(tensor):
+    rows = []
+    tensor.retain_grad()
+    tensor.register_hook(lambda grad: rows.append(grad[0].clone()))
+    return rows
+
+
+@keep_first_row.mistake(
+    "Your hook returns the row, and what a hook returns replaces the gradient. Store it and return nothing."
+)
+def _(tensor):
+    rows = []
+
+    def keep(grad):
+        row = grad[0].clone()
+        rows.append(row)
+        return row
+
+    tensor.register_hook(keep)
+    return rows
+
+
 @keep_first_row.mistake("You kept a list of numbers. The task asks for a tensor: `grad[0].clone()`.")
 def _(tensor):
     rows = []
@@ -967,7 +1049,7 @@ def _(rng):
                 left += 1
             return {
                 "the number of saved_tensors_hooks that are still on": left,
-                "the number of calls of function(x)": len(results),
+                "`function(x) ran exactly once`": len(results) == 1,
                 "the type of what you returned": type(count).__name__,
             }
 
@@ -1139,7 +1221,8 @@ def _(function, x):
 
 
 @count_saved_bytes.mistake(
-    "Nothing is counted: `function(x)` must run inside the `with saved_tensors_hooks(...)` block."
+    "Nothing is counted. `function(x)` must run inside the block of `with saved_tensors_hooks(...)`, and `pack` must "
+    "add to what you return."
 )
 def _(function, x):
     sizes = {}
@@ -1151,6 +1234,22 @@ def _(function, x):
     result = function(x)  # noqa: F841 - too early
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         pass
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "You run a backward yourself, and it frees the graph that your caller needs. Count in `pack`, "
+    "while `function` runs."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x).sum().backward()
     return sum(sizes.values())
 
 
@@ -1175,9 +1274,9 @@ def save_as_half():
     keep floating-point tensors as float16.
 
     `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
-    as such, with the precision of float16. The original numbers are not kept; only
-    those of a leaf, which is there anyway, may be. Tensors of whole numbers or bools
-    stay exactly as they are.
+    as such, with the precision of float16. The original numbers are not kept, but a
+    leaf, which is in memory anyway, may stay as it is. Tensors of whole numbers or
+    bools stay exactly as they are.
     """
 
     def pack(tensor):
@@ -1367,8 +1466,8 @@ def _():
 
 
 @save_as_half.mistake(
-    "`unpack` goes back to the dtype of the tensor that was packed last. Many are packed before the first is unpacked: "
-    "each must bring its own dtype."
+    "`unpack` goes back to the dtype of a tensor that was packed later. Many are packed before the first is unpacked: "
+    "`pack` must return each dtype together with its numbers."
 )
 def _():
     last = []
@@ -1380,6 +1479,20 @@ def _():
         return tensor.half()
 
     return pack, lambda packed: packed.to(last[0]) if packed.is_floating_point() else packed
+
+
+@save_as_half.mistake(
+    "The dtypes do not come back in the order in which you stored them: autograd unpacks when it needs a tensor, and "
+    "perhaps twice. Let `pack` return each dtype together with its numbers."
+)
+def _():
+    dtypes = []
+
+    def pack(tensor):
+        dtypes.append(tensor.dtype)
+        return tensor.half() if tensor.is_floating_point() else tensor
+
+    return pack, lambda packed: packed.to(dtypes.pop())
 
 
 @save_as_half.mistake("The two functions are the wrong way round: `pack` comes first.")
