@@ -299,7 +299,7 @@ def _(rng):
     yield Case({"activations": chain}, backward, shown="a chain of three activations")
     leaf, slope_of_other = rng.leaf(2), rng.mixed(2)
     used, other, unused = 2 * leaf, 3 * leaf, 5 * leaf
-    given = [unused, used, other, leaf]
+    given = [leaf, unused, used, other]
 
     def thrice(norms):
         gradients = []
@@ -314,7 +314,7 @@ def _(rng):
         return lists | {"leaf.grad": leaf.grad} | freed | kept(given)
 
     shown = (
-        "[unused, used, other, leaf] and three backwards, the last two from `used` alone, with the gradients 0 and 2,"
+        "[leaf, unused, used, other] and three backwards, the last two from `used` alone, with the gradients 0 and 2,"
     )
     yield Case({"activations": given}, thrice, shown=shown)
 
@@ -368,8 +368,8 @@ def _(activations):
 
 
 @record_norms.mistake(
-    "All norms land in one place: a hook made in a loop looks `place` up when it runs, and by then the loop has ended. "
-    "Bind it now: `lambda grad, place=place: ...`."
+    "All norms land in the last place. A hook made in a loop looks the loop's variables up when it runs, and by then "
+    "the loop has ended. Bind the place when you make the hook: `lambda grad, place=place: ...`."
 )
 def _(activations):
     norms = [None] * len(activations)
@@ -759,7 +759,7 @@ def _(tensor, factor):
 
 @multiply_in_place.mistake(
     'Nothing arrives under "before". Register its hook on `tensor` itself, before the change, and leave it there: a '
-    "clone takes no part in backward."
+    "copy of it takes no part in backward."
 )
 def _(tensor, factor):
     grads, old = {}, tensor.clone()
@@ -1145,8 +1145,8 @@ def _(function, x):
 
 
 @count_saved_bytes.mistake(
-    "Two views of one storage count as two. Know the storage again, not the tensor: "
-    "`tensor.untyped_storage().data_ptr()`."
+    "Two views of one storage count as two. Know the storage again, not the tensor: by the address at which "
+    "`untyped_storage()` begins."
 )
 def _(function, x):
     sizes = {}
