@@ -621,7 +621,7 @@ def zero_shares(model, x):
 
 
 def _reused_relu(rng: Numbers) -> tuple[nn.Module, torch.Tensor]:
-    """A net in which one ReLU runs twice: first on 24 numbers of which some are 0, then on 8, all of them positive."""
+    """A net in which one ReLU runs twice: first on 24 numbers, then on 8, each time with zeros."""
     net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block()))
     block = net[1][1]
     with torch.no_grad():
@@ -630,11 +630,11 @@ def _reused_relu(rng: Numbers) -> tuple[nn.Module, torch.Tensor]:
         block.conv1.weight.copy_(torch.eye(2).reshape(2, 2, 1, 1))
         block.conv1.bias.copy_(torch.tensor([-5.0, 0.0]))
         block.conv2.weight.copy_(torch.eye(2).reshape(2, 2, 1, 1))
-        block.conv2.bias.fill_(1.0)
+        block.conv2.bias.copy_(torch.tensor([-1.0, 1.0]))
     x = rng.whole(2, 1, 2, 3, low=1, high=4)
     x[1] += 0.25
     x[0, 0, 0, rng.integer(0, 2)] = float(rng.integer(6, 9))
-    x[0, 0, 1, rng.integer(0, 2)] = -float(rng.integer(1, 9))
+    x[0, 0, 1, 0] = -float(rng.integer(1, 9))  # in the part of the picture that the second run gets
     return net, x
 
 
@@ -722,11 +722,6 @@ zero_shares.equivalent(
     "backwards: - outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in"
     " seen.items()} + outputs = {name: torch.cat([output.flatten() for output in list(each.outputs)[::-1]]) "
     "for name, each in seen.items()}",
-)
-zero_shares.equivalent(
-    "A list of tensors is counted as one of numbers is.",
-    "no tolist: - found.setdefault(name, []).extend(output.flatten().tolist()) + found.setdefault(name, "
-    "[]).extend(output.flatten())",
 )
 
 
@@ -1352,7 +1347,7 @@ def _(rng):
             return {
                 "how often the model ran": len(runs),
                 "whether the maps of the batch before last were still in memory": any(crowded),
-                "whether the result holds a graph": means.requires_grad,
+                "whether the result holds a graph": getattr(means, "requires_grad", False),
             }
 
         batches = [rng.whole(size, 1, 2, 4) / 4 for size in sizes]
@@ -1601,7 +1596,7 @@ def _(rng):
         def after(output, model=model, settings=settings, runs=runs):
             return {
                 "how many layers ran behind it": len(runs),
-                "whether the result holds a graph": output.requires_grad,
+                "whether the result holds a graph": getattr(output, "requires_grad", False),
                 LEFT_CHANGED: _settings(model) != settings,
             }
 
