@@ -909,7 +909,8 @@ def _some_dead(rng: Numbers, inplace: bool) -> tuple[nn.Module, list[torch.Tenso
         batch[:, order[6], 0, 0] = 2.0  # this one fires in every picture, and at most places
         batch[:, order[6], 1:] = 2.0
     batches[1][0, order[4], 1:] = 24.0  # the mean of this one is positive, though it sleeps in the other pictures
-    batches[1][2, order[5], 0, 0] = 0.25  # so that a look at the first place alone is told from a look at each picture
+    # A look at the first place alone finds these two, and so is told from a look at each picture and at each batch.
+    batches[0][1, order[3], 0, 0] = batches[1][2, order[5], 0, 0] = 0.25
     signs = torch.tensor([1.0, -1.0] * 4).reshape(8, 1, 1)
     layer = nn.Conv2d(8, 8, 1, groups=8, bias=False)
     with torch.no_grad():
