@@ -1341,7 +1341,7 @@ def _(gradient, mask):
 
 
 @share_on.mistake(
-    "You return a tensor, and nan for a gradient of zeros. Return 0.0 for it, and else `.item()`, a float."
+    "You return a tensor, which is nan for a gradient of zeros. Return 0.0 there, and a float elsewhere: `.item()`."
 )
 def _(gradient, mask):
     strength = gradient.abs().sum(0)
@@ -1352,14 +1352,6 @@ def _(gradient, mask):
 def _(gradient, mask):
     total = gradient.sum()
     return (gradient[:, mask].sum() / total).item() if total > 0 else 0.0
-
-
-@share_on.mistake(
-    "You sum signed numbers, which cancel out, and divide by their sum even where it is 0. Take `abs()` first, and "
-    "return 0.0 for a gradient of zeros."
-)
-def _(gradient, mask):
-    return (gradient[:, mask].sum() / gradient.sum()).item()
 
 
 def _share(strength, mask):
@@ -1380,12 +1372,6 @@ def _(gradient, mask):
 @share_on.mistake("You leave out what is negative. It counts as much as what is positive: take absolute values.")
 def _(gradient, mask):
     return _share(gradient.clamp(min=0).sum(0), mask)
-
-
-@share_on.mistake("You divide by what lies outside the mask. A share is a part of the whole, so divide by all.")
-def _(gradient, mask):
-    strength = gradient.abs().sum(0)
-    return (strength[mask].sum() / strength[~mask].sum()).item() if strength.sum() > 0 else 0.0
 
 
 @share_on.mistake(
@@ -1576,14 +1562,6 @@ def _(model, count, seed):
     return _randomise(twin, _layers_of(twin)[::-1][: count + 1], seed)
 
 
-@randomise_last.mistake(
-    "With a count of 0 you randomise a layer. Ask for the count before the first one, not after it."
-)
-def _(model, count, seed):
-    twin = copy.deepcopy(model)
-    return _randomise(twin, _layers_of(twin)[::-1][: max(count, 1)], seed)
-
-
 @randomise_last.mistake("You choose layers by their type. Each module with a method `reset_parameters` is one.")
 def _(model, count, seed):
     twin = copy.deepcopy(model)
@@ -1597,7 +1575,7 @@ def _(model, count, seed):
 )
 def _(model, count, seed):
     twin = copy.deepcopy(model)
-    layers = [layer for layer in _layers_of(twin) if hasattr(layer, "weight")]
+    layers = [layer for layer in _layers_of(twin) if not list(layer.children())]
     return _randomise(twin, layers[::-1][:count], seed)
 
 
