@@ -169,12 +169,15 @@ def class_activation_map(features, weight, target):
 def _(rng):
     target = rng.integer(0, 2)
     for positive, channels, shape in ((0, 2, (2, 2)), (1, 3, (2, 3))):
+        target = (target + 1) % 3
         features = rng.whole(channels, *shape) / 4
         features[positive, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
         features[-1, 0, 1] *= -1
         weight = -rng.whole(3, channels) / 4
         weight[:, positive] *= -1
-        yield Case({"features": features, "weight": weight, "target": (target + channels) % 3})
+        weight[target - 1] = weight[target]
+        weight[target - 1, positive] += 0.5  # a class with a higher logit
+        yield Case({"features": features, "weight": weight, "target": target})
 
 
 @class_activation_map.accept
@@ -986,6 +989,7 @@ def _maps_that_point(rng: Numbers, hits: list[bool], size: tuple[int, int]) -> t
         row, column = hottest = rng.integer(1, size[0] - 1), rng.integer(0, size[1] - 1)
         heat[hottest], mask[hottest] = rng.integer(5, 7) / 8, hit
         heat[row, column - 1] = heat[hottest] * 0.75
+        heat[0, column] /= 16  # so that the first row leads to another column
     return heatmaps, masks
 
 
