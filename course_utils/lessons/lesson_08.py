@@ -1296,7 +1296,8 @@ def _(model, batches):
 
 
 @dead_share.mistake(
-    "You joined the batches into one. They may differ in size, and then they do not fit: call the model batch by batch."
+    "You joined the batches, or what was made of each, into one tensor. They may differ in size, and then they do not "
+    "fit: note which units fire batch by batch, and join that."
 )
 def _(model, batches):
     return _count_dead(model, [torch.cat(batches)], dead=_silent)
@@ -2513,8 +2514,8 @@ def _(layer, x):
 
 
 @attention_maps.mistake(
-    "You called the attention yourself, and not the layer. What the layer is called with may be changed by its own "
-    "hooks: let `layer(x)` do the call, and watch."
+    "The hooks of the layer itself do not run in yours, and they may change what it is called with: let `layer(x)` do "
+    "the call, and watch its attention."
 )
 def _(layer, x):
     x = layer.norm1(x) if layer.norm_first else x
