@@ -911,6 +911,14 @@ def _(model, x):
 
 
 @first_bad_gradient.mistake(
+    "Of the guilty modules, you took the first by the order of `named_modules`. The first on the way back is wanted: "
+    "note the names in the order in which the hooks run."
+)
+def _(model, x):
+    return _search_backward(model, x, pick=_first_registered(model))
+
+
+@first_bad_gradient.mistake(
     "You blamed a module to which a gradient came that was not finite already. It only hands the damage on: look at "
     "`grad_output` as well."
 )
@@ -1976,6 +1984,20 @@ def _(layers):
 )
 def _(layers):
     return _watch(layers, number=lambda output: output)
+
+
+@watch_norms.mistake(
+    "The numbers are right, but something of yours holds on to outputs. In the hook, keep nothing but the number."
+)
+def _(layers):
+    kept = {}
+
+    class Block(_Watch):
+        def note(self, module, args, output):
+            super().note(module, args, output)
+            kept[module, len(self.norms)] = output
+
+    return Block(layers)
 
 
 @watch_norms.mistake(
