@@ -617,13 +617,6 @@ def _(model, x):
     return _search_forward(model, x, look=lambda args: [x])
 
 
-@first_bad_layer.mistake(
-    "You asked whether the sum is finite. Large numbers that are finite can add up to infinity: look at each of them."
-)
-def _(model, x):
-    return _search_forward(model, x, bad=lambda tensor: not torch.isfinite(tensor.sum()))
-
-
 @exercise(
     lesson=8,
     points=2,
@@ -1349,17 +1342,6 @@ def _(model, batches):
     return {name: sum(each) / len(each) for name, each in shares.items()}
 
 
-@dead_share.mistake(
-    "Of several calls of a ReLU in one batch, only the last counts in yours. A unit that fires in any call is alive."
-)
-def _(model, batches):
-    found = {}
-    for batch in batches:
-        now = _count_units(model, batch)
-        found = {name: found[name] & units if name in found else units for name, units in now.items()}
-    return {name: units.float().mean().item() for name, units in found.items()}
-
-
 @dead_share.mistake("This is the share of the units that live. Those that are dead are asked for.")
 def _(model, batches):
     return {name: 1 - share for name, share in dead_share.reference(model, batches).items()}
@@ -1677,16 +1659,6 @@ def _(layers, limit):
             args[0].register_hook(lambda grad: grad * (limit / grad.norm()).clamp(max=1))
 
     return [layer.register_forward_pre_hook(enter) for layer in layers]
-
-
-@clip_as_it_passes.mistake("You put a hook on every layer and returned the last handle only. Return them all.")
-def _(layers, limit):
-    return clip_as_it_passes.reference(layers, limit)[-1:]
-
-
-@clip_as_it_passes.mistake("Nothing comes back from your function. Return the list of the handles.")
-def _(layers, limit):
-    clip_as_it_passes.reference(layers, limit)
 
 
 @clip_as_it_passes.mistake("You hooked the last of the layers only. Every layer has its own limit.")
