@@ -12,7 +12,7 @@ import itertools
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import torch
@@ -298,6 +298,18 @@ def _(module):
     return any(getattr(module, f"_{kind}") or global_table(kind) for kind in KINDS)
 
 
+@takes_fast_path.mistake("You looked at the global tables only. The hooks on the module itself count as well.")
+def _(module):
+    return not any(global_table(kind) for kind in KINDS)
+
+
+@takes_fast_path.mistake(
+    "Your function never says True. Without a hook the tables are there all the same: ask whether they are empty."
+)
+def _(module):
+    return all(getattr(module, f"_{kind}") is None and global_table(kind) is None for kind in KINDS)
+
+
 @takes_fast_path.mistake("The pre-hooks are missing: those before forward, and those before backward.")
 def _(module):
     return not any(getattr(module, f"_{kind}") or global_table(kind) for kind in ("forward_hooks", "backward_hooks"))
@@ -351,6 +363,8 @@ def _(rng):
         module, log, key = nn.Sequential(nn.Identity()), [], rng.integer(1, 50)
 
         def run_all(hooks, log=log):
+            if not isinstance(hooks, MutableMapping) or not all(map(callable, hooks.values())):
+                return {}  # what came back tells enough
             for hook in hooks.values():
                 hook()
             return {"the order in which they run": list(log)}
@@ -376,11 +390,13 @@ def _(rng):
             del table[7]
 
         def run_removing(hooks, table=table, log=log, owner=owner):
+            if not isinstance(hooks, MutableMapping) or not all(map(callable, hooks.values())):
+                return {}
             for hook in hooks.values():
                 hook()
             hooks.clear()
-            stays = f"how many stay in the table of {owner}, after yours was emptied"
-            return {"the order in which they run": list(log), stays: len(table)}
+            stays = f"whether the other hook stays in the table of {owner}, after yours was emptied"
+            return {"the order in which they run": list(log), stays: 8 in table}
 
         place = module if own else None
         with in_tables((place, kind, 7, remove_itself), (place, kind, 8, say(log, "next"))):
@@ -418,6 +434,11 @@ def _(module, kind):
     return dict(getattr(module, f"_{kind}"))
 
 
+@hooks_in_order.mistake("The module's own hooks are missing: they come behind the global ones.")
+def _(module, kind):
+    return dict(getattr(torch_module, f"_global_{kind}"))
+
+
 @hooks_in_order.mistake(
     "You handed out the module's own table. A hook that removes itself changes it in the middle of a loop: make a new "
     "dict."
@@ -453,7 +474,8 @@ def run_pre_hooks(module, hooks, args):
 
     A hook is called with `(module, args)`, where `args` is a tuple. If it returns a
     tuple, these are the new arguments; None keeps the old ones; anything else is
-    one new argument. The next hook sees the new ones.
+    one new argument. The next hook sees the new ones; what a hook raises goes on to
+    the caller.
     """
     for hook in hooks.values():
         result = hook(module, args)
@@ -485,6 +507,16 @@ def _(rng):
     hooks |= {5: lambda _, args: "text", 6: note, 7: lambda _, args: {"a": 1}}
     yield case(hooks, (3,), "hooks that return a list, a tuple with None in it, a string and a dict")
     yield case({}, (x, y), "no hook")
+    calls = itertools.count(1)
+    yield case({6: lambda *_: f"call {next(calls)}", 5: note}, (x,), "a hook that counts its calls")
+
+    def fail(*_):
+        raise LookupError("the hook failed")
+
+    def leave_word(_, args):
+        args[1].append("a hook ran")
+
+    yield case({4: leave_word, 6: fail, 5: leave_word}, (x, []), "three hooks, of which the second raises")
 
 
 @run_pre_hooks.accept
@@ -568,6 +600,28 @@ def _(module, hooks, args):
     return new
 
 
+@run_pre_hooks.mistake(
+    "After the first hook that returns something, the others do not run. Give them the new arguments."
+)
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            return result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("What a hook raises is lost. It concerns the caller: let it go on.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = None
+        with contextlib.suppress(Exception):
+            result = hook(module, args)
+        if result is not None:
+            args = result if isinstance(result, tuple) else (result,)
+    return args
+
+
 run_pre_hooks.equivalent(
     "The arguments are a tuple already: those given are, and every result is made one.",
     "no call: - return tuple(args) + return args",
@@ -638,6 +692,9 @@ def _(rng):
     hooks = {first: leave_word, 20: fail, 15: leave_word}
     yield case(hooks, x, "three hooks, of which the second raises", args=(x, []))
     yield case({}, x, "no hook")
+    calls = itertools.count(1)
+    hooks = {6: lambda _, args, out: (out,), 5: note, 3: lambda *_: [f"call {next(calls)}"], 4: note}
+    yield case(hooks, x, "a hook that returns a tuple of one, and one that counts its calls and returns a list")
 
 
 @run_forward_hooks.accept
@@ -773,8 +830,10 @@ def _(rng):
         return hook
 
     def quoted(text):
-        hooks = (f"the {word} hook" for word in ("first", "second", "third"))
-        return next((hook for hook in hooks if f"{hook} failed" in text), "something else")
+        hooks = [f"the {word} hook" for word in ("first", "second", "third")]
+        return (
+            " and, in the same warning, ".join(hook for hook in hooks if f"{hook} failed" in text) or "something else"
+        )
 
     def case(hooks, started, output, shown):
         before = set(started)
@@ -797,6 +856,8 @@ def _(rng):
     yield case(hooks, {7_000}, y, "three hooks, of which two raise")
     yield case({one: fail("first"), two: note("second")}, {one, two}, y, "two hooks, which have both started")
     yield case({}, {one}, None, "no hook")
+    hooks = {three: note("first"), two: note("second"), one: note("third")}
+    yield case(hooks, {three}, y, "three hooks, of which the first has started, and an output")
 
 
 @run_always_called.accept
@@ -822,7 +883,7 @@ def _(module, hooks, started, args, output):
         warnings.warn(repr(error), stacklevel=2)
 
 
-@run_always_called.mistake("What a hook raises disappears without a word. Turn it into a warning: `warnings.warn`.")
+@run_always_called.mistake("What a hook raises gives no warning. Hand its message to `warnings.warn`.")
 def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
         if key not in started:
@@ -849,7 +910,7 @@ def _(module, hooks, started, args, output):
 
 
 @run_always_called.mistake(
-    "After a hook that raises, the others do not run: your `try` is around the loop. Put it inside."
+    "After a hook that raises, the others do not run. Catch what it raises inside the loop, and go on with the next."
 )
 def _(module, hooks, started, args, output):
     try:
@@ -858,6 +919,54 @@ def _(module, hooks, started, args, output):
                 hook(module, args, output)
     except Exception as error:
         warnings.warn(str(error), stacklevel=2)
+
+
+@run_always_called.mistake("The warning does not tell what the hook raised: put the message of the exception into it.")
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                hook(module, args, output)
+            except Exception:
+                warnings.warn("a hook raised as well", stacklevel=2)
+
+
+@run_always_called.mistake(
+    "The messages of several hooks are in one warning. What a hook raises becomes a warning of its own."
+)
+def _(module, hooks, started, args, output):
+    words = []
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                hook(module, args, output)
+            except Exception as error:
+                words.append(str(error))
+    if words:
+        warnings.warn(", ".join(words), stacklevel=2)
+
+
+@run_always_called.mistake("The hooks run in the order of their keys. That of the dict `hooks` counts.")
+def _(module, hooks, started, args, output):
+    for key in sorted(hooks):
+        if key not in started:
+            try:
+                hooks[key](module, args, output)
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
+
+
+@run_always_called.mistake(
+    "At the first hook that has started you stop. Later ones may still have to run: go on with the next."
+)
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key in started:
+            break
+        try:
+            hook(module, args, output)
+        except Exception as error:
+            warnings.warn(str(error), stacklevel=2)
 
 
 @run_always_called.mistake("You run the hooks that have started. Run the others: `key not in started`.")
@@ -968,7 +1077,10 @@ def _(rng):
             return answer_of_look(seen[0])
 
         def backward(result):
-            found = {"whether a tuple came back": isinstance(result, tuple), "the calls of look in forward": len(log)}
+            found = {
+                "whether a tuple came back": isinstance(result, tuple),
+                "whether look is called in forward": bool(log),
+            }
             for number in ("first", "second"):
                 passed = sum((tensor * factor).sum() for tensor, factor in zip(result, factors, strict=True))
                 (passed + sum(7 * leaf.sum() for leaf in leaves)).backward(retain_graph=True)
@@ -1043,7 +1155,7 @@ def _(look, *tensors):
     return outputs
 
 
-@pass_through.mistake("What `look` returns is thrown away. If it is not None, return it from `backward`.")
+@pass_through.mistake("What `look` returns is thrown away. If it is not None, it goes on in place of the gradients.")
 def _(look, *tensors):
     class Deaf(torch.autograd.Function):
         @staticmethod
@@ -1179,7 +1291,7 @@ def _(rng):
                 found[f"what the hooks saw until the end of the {number} backward"] = list(log)
             found["what was wrong in the calls of the hooks"] = "; ".join(dict.fromkeys(wrong)) or "nothing"
             found["the gradients of the inputs"] = [each.grad for each in args if isinstance(each, torch.Tensor)]
-            return found | {"how often the hooks of its child ran": len(of_child)}
+            return found | {"when the hooks of its child ran": of_child}
 
         module.register_forward_pre_hook(lambda *_: wrong.append("a forward pre-hook ran that is on the module"))
         module.register_forward_hook(lambda *_: wrong.append("a forward hook ran that is on the module"))
@@ -1276,7 +1388,8 @@ def _(module, full_hooks, pre_hooks, args):
 
 
 @forward_between_nodes.mistake(
-    "You go on with the old inputs. `setup_input_hook` returns new ones, behind the node: give those to forward."
+    "The full hooks never run. They need one `BackwardHook` for inputs and output, and its `setup_input_hook` returns "
+    "new inputs: give those to forward."
 )
 def _(module, full_hooks, pre_hooks, args):
     hook = BackwardHook(module, full_hooks, pre_hooks)
@@ -1294,7 +1407,8 @@ def _(module, full_hooks, pre_hooks, args):
 
 
 @forward_between_nodes.mistake(
-    "You registered the hooks on `module`, where they stay and run again in every later call. Use a `BackwardHook`."
+    "You call the module, with brackets, so the hooks that are on it run as well. Call `module.forward`, with a "
+    "`BackwardHook` around it, and register nothing."
 )
 def _(module, full_hooks, pre_hooks, args):
     for hook in pre_hooks:
@@ -1568,6 +1682,40 @@ class _HandleSwallows(_Sound):
     def __exit__(self, *exception):
         self.remove()
         return True
+
+
+@Handle.mistake("With a table that is gone, a proxy raises `ReferenceError`. Catch it in `remove()`.")
+class _HandleProxy(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.table = weakref.proxy(table)
+
+    def remove(self):
+        if self.id in self.table:
+            del self.table[self.id]
+
+
+@Handle.mistake("`__enter__` does not give the handle: return `self` from it.")
+class _HandleNothing(_Sound):
+    def __enter__(self):
+        return None
+
+
+@Handle.mistake("All handles have the same `id`. Count them in the class, not in the object.")
+class _HandleSame(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.id = 1
+
+
+@Handle.mistake("After `remove()` the hook is still there. Take its key out of the table itself, not of a copy.")
+class _HandleCopies(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.copy = dict(table)
+
+    def remove(self):
+        self.copy.pop(self.id, None)
 
 
 @Handle.mistake("With a table that is gone, `remove()` fails: the reference gives None. Ask before you use it.")
@@ -2064,6 +2212,25 @@ class _MiniSwapped(_SoundCall):
     def nodes(self):
         pre, full = (list(self.hooks_in_order(kind).values()) for kind in ("backward_hooks", "backward_pre_hooks"))
         return BackwardHook(self, full, pre) if full or pre else None
+
+
+@MiniModule.mistake(
+    "Only forward runs, and no hook. That is the fast path: for the other calls put the steps around it."
+)
+@_under_its_name
+class _MiniFast(MiniSteps):
+    def __call__(self, *args):
+        return self.forward(*args)
+
+
+@MiniModule.mistake(
+    "Always-called hooks that have started already run again. One set `started` tells both steps which those are: "
+    "`run_forward_hooks` fills it, and `run_always_called` asks it."
+)
+@_under_its_name
+class _MiniTwoSets(_SoundCall):
+    def run_always_called(self, hooks, started, args, output):
+        super().run_always_called(hooks, set(), args, output)
 
 
 @MiniModule.mistake("`super().__call__` leads back to torch's own call. Put the steps in order yourself.")
