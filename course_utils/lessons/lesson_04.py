@@ -13,7 +13,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -239,6 +239,10 @@ def _(rng):
             words = words.replace(kind, name)
         with in_tables(*entries):
             yield Case({"module": module}, shown=words)
+    module = nn.Linear(1, 1)
+    yield Case({"module": module}, shown="a module without a hook, which you will be asked about again")
+    with in_tables((module, "forward_hooks", 5, do_nothing)):
+        yield Case({"module": module}, shown="the same module, which has got a forward hook since")
 
 
 @takes_fast_path.accept
@@ -301,6 +305,15 @@ def _(module):
 @takes_fast_path.mistake("You looked at the global tables only. The hooks on the module itself count as well.")
 def _(module):
     return not any(global_table(kind) for kind in KINDS)
+
+
+@takes_fast_path.mistake(
+    "Your function looks at the forward pre-hooks only. A `return` ends a loop in its first round: say True behind the "
+    "loop."
+)
+def _(module):
+    for kind in KINDS:
+        return not (getattr(module, f"_{kind}") or global_table(kind))
 
 
 @takes_fast_path.mistake(
@@ -403,6 +416,12 @@ def _(rng):
             words = f"a hook of {owner} that removes itself when it runs, and a caller who empties your dict"
             yield Case({"module": module, "kind": kind}, run_removing, shown=words)
 
+    kind, module = rng.choice(KINDS), nn.Identity()
+    with in_tables((module, kind, 6, do_nothing), (None, kind, 5, do_nothing)):
+        yield Case(
+            {"module": module, "kind": kind}, shown="one function that is a hook of the module and of all modules"
+        )
+
 
 @hooks_in_order.accept
 def _(module, kind):
@@ -437,6 +456,23 @@ def _(module, kind):
 @hooks_in_order.mistake("The module's own hooks are missing: they come behind the global ones.")
 def _(module, kind):
     return dict(getattr(torch_module, f"_global_{kind}"))
+
+
+@hooks_in_order.mistake("The backward hooks too run global first: the order is the same for all four kinds.")
+def _(module, kind):
+    tables = getattr(torch_module, f"_global_{kind}"), getattr(module, f"_{kind}")
+    first, second = tables if kind.startswith("forward") else reversed(tables)
+    return {**first, **second}
+
+
+@hooks_in_order.mistake(
+    "Where the module has no hook of its own, you handed out the global table. A hook that removes itself changes it "
+    "in the middle of a loop: make a new dict."
+)
+def _(module, kind):
+    if getattr(module, f"_{kind}"):
+        return {**getattr(torch_module, f"_global_{kind}"), **getattr(module, f"_{kind}")}
+    return getattr(torch_module, f"_global_{kind}")
 
 
 @hooks_in_order.mistake(
@@ -517,6 +553,11 @@ def _(rng):
         args[1].append("a hook ran")
 
     yield case({4: leave_word, 6: fail, 5: leave_word}, (x, []), "three hooks, of which the second raises")
+
+    def ask(_, args):
+        watch.log.append(["whether it is a leaf", args[0].is_leaf])
+
+    yield case({5: ask}, (rng.leaf(1),), "a hook that asks whether its argument is a leaf")
 
 
 @run_pre_hooks.accept
@@ -622,6 +663,43 @@ def _(module, hooks, args):
     return args
 
 
+@run_pre_hooks.mistake(
+    "A tuple that a hook returns is put into another tuple. Ask `isinstance(result, tuple)`, and wrap only the rest."
+)
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = (result,)
+    return args
+
+
+@run_pre_hooks.mistake("A hook that returns nothing (None) keeps the arguments. Ask `is not None` before you take it.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        args = result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("A list that a hook returns is one new argument. Only a tuple stands for several.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = tuple(result) if isinstance(result, tuple | list) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("Only the first hook runs. Put the `return` behind the loop.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = result if isinstance(result, tuple) else (result,)
+        return args
+
+
 run_pre_hooks.equivalent(
     "The arguments are a tuple already: those given are, and every result is made one.",
     "no call: - return tuple(args) + return args",
@@ -696,6 +774,11 @@ def _(rng):
     hooks = {6: lambda _, args, out: (out,), 5: note, 3: lambda *_: [f"call {next(calls)}"], 4: note}
     yield case(hooks, x, "a hook that returns a tuple of one, and one that counts its calls and returns a list")
 
+    def ask(_, args, out):
+        log.append(["whether it requires a gradient", out.requires_grad])
+
+    yield case({5: ask}, rng.leaf(2), "a hook that asks whether the output requires a gradient")
+
 
 @run_forward_hooks.accept
 def _(module, hooks, args, output, started):
@@ -744,6 +827,61 @@ def _(module, hooks, args, output, started):
     for key, hook in hooks.items():
         started.add(key)
         hook(module, args, output)
+    return output
+
+
+@run_forward_hooks.mistake("Every hook of yours gets the old output. The next hook has to see the new one.")
+def _(module, hooks, args, output, started):
+    new = output
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, args, output)
+        if result is not None:
+            new = result
+    return new
+
+
+@run_forward_hooks.mistake("A hook that returns nothing (None) keeps the output. Ask `is not None` before you take it.")
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        output = hook(module, args, output)
+    return output
+
+
+@run_forward_hooks.mistake(
+    "After the first hook that returns something, the others do not run. Give them the new output."
+)
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, args, output)
+        if result is not None:
+            return result
+    return output
+
+
+@run_forward_hooks.mistake(
+    "A forward hook takes the arguments as one tuple: `hook(module, args, output)`, without the star."
+)
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, *args, output)
+        if result is not None:
+            output = result
+    return output
+
+
+@run_forward_hooks.mistake("What a hook raises is lost. It concerns the caller: let it go on.")
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = None
+        with contextlib.suppress(Exception):
+            result = hook(module, args, output)
+        if result is not None:
+            output = result
     return output
 
 
@@ -848,8 +986,8 @@ def _(rng):
         return Case(given, seen, shown=shown)
 
     one, two, three = rng.integer(20, 29), rng.integer(1, 9), rng.integer(10, 19)
-    yield case({one: note("first"), two: note("second")}, set(), None, "two hooks, none of which has started")
     hooks = {one: note("first"), two: note("second"), three: note("third")}
+    yield case(hooks, set(), None, "three hooks, none of which has started")
     yield case(hooks, {rng.choice([one, three]), 99}, x * 2, "three hooks, of which one has started, and an output")
     yield case({one: fail("first"), two: note("second")}, set(), None, "two hooks, of which the first raises")
     hooks = {one: fail("first"), three: fail("second"), two: note("third")}
@@ -858,6 +996,12 @@ def _(rng):
     yield case({}, {one}, None, "no hook")
     hooks = {three: note("first"), two: note("second"), one: note("third")}
     yield case(hooks, {three}, y, "three hooks, of which the first has started, and an output")
+
+    def fail_silently(*_):
+        listen()
+        raise LookupError
+
+    yield case({one: fail_silently, two: note("first")}, set(), None, "two hooks, of which the first raises no message")
 
 
 @run_always_called.accept
@@ -944,6 +1088,17 @@ def _(module, hooks, started, args, output):
                 words.append(str(error))
     if words:
         warnings.warn(", ".join(words), stacklevel=2)
+
+
+@run_always_called.mistake("What a hook returns becomes the output for the next one. Here it is not used.")
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                result = hook(module, args, output)
+                output = output if result is None else result
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
 
 
 @run_always_called.mistake("The hooks run in the order of their keys. That of the dict `hooks` counts.")
@@ -1188,7 +1343,9 @@ def _(look, *tensors):
     return Short.apply(look, *tensors)
 
 
-@pass_through.mistake("`look` takes one argument, the tuple of all gradients: `look(gradients)`, without the star.")
+@pass_through.mistake(
+    "`look` takes one argument, the tuple of all gradients: `look(gradients)`, without a star, and not as a list."
+)
 def _(look, *tensors):
     class Unpacked(torch.autograd.Function):
         @staticmethod
@@ -1201,6 +1358,29 @@ def _(look, *tensors):
             return gradients if new is None else new
 
     return Unpacked.apply(*tensors)
+
+
+@pass_through.mistake("`look` may return nothing (None), and there is nothing to unpack then: keep the gradients.")
+def _(look, *tensors):
+    class Trusts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, look, *tensors):
+            ctx.look = look
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return None, *ctx.look(gradients)
+
+    return Trusts.apply(look, *tensors)
+
+
+@pass_through.mistake(
+    "The tensors that you return hang on no node, so nobody calls `look`. Give `apply` the tensors with a star, "
+    "`apply(look, *tensors)`: it does not look into a tuple."
+)
+def _(look, *tensors):
+    return tuple(tensor.detach() for tensor in tensors)
 
 
 @pass_through.mistake("You call `look` in forward, with the values. It waits for the gradients: call it in backward.")
@@ -1526,7 +1706,7 @@ def _(rng):
             table[handle.id] = "hook"
             handle.remove()
             del handle, table
-        return {"how many ids 23 handles have": len(set(ids))}
+        return {"whether 23 handles have 23 ids": len(set(ids)) == 23}
 
     yield Case({"table": OrderedDict()}, many, shown="23 handles, of which most are gone before the next is made")
 
@@ -1653,6 +1833,18 @@ class _HandleLength(_Sound):
         self.id = len(table)
 
 
+@Handle.mistake(
+    "Different handles get the same `id`. Count all handles together, whatever their tables, and never use a number "
+    "again."
+)
+class _HandleCountsByTable(_Sound):
+    _counts: ClassVar[dict[int, Iterator[int]]] = {}
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.id = next(self._counts.setdefault(id(table), itertools.count()))
+
+
 @Handle.mistake("The second `remove()` raises: the key is gone by then. Ask first, or use `pop(key, None)`.")
 class _HandleOnce(_Sound):
     def remove(self):
@@ -1708,7 +1900,9 @@ class _HandleSame(_Sound):
         self.id = 1
 
 
-@Handle.mistake("After `remove()` the hook is still there. Take its key out of the table itself, not of a copy.")
+@Handle.mistake(
+    "After `remove()` the hook is still there. Delete the key `handle.id` from the very table that `__init__` got."
+)
 class _HandleCopies(_Sound):
     def __init__(self, table):
         super().__init__(table)
@@ -2160,7 +2354,91 @@ class _MiniSwallows(_SoundCall):
             self.run_always_called(self.always_called(), started, args, output)
 
 
-@MiniModule.mistake("When something raises, the always-called hooks do not run. Call `run_always_called` in `except`.")
+@MiniModule.mistake(
+    "After the always-called hooks your call goes on as if nothing had happened. `raise` the exception again."
+)
+@_under_its_name
+class _MiniGoesOn(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        try:
+            args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+            nodes = self.nodes()
+            args = nodes.setup_input_hook(args) if nodes else args
+            output = self.forward(*args)
+            output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+            output = nodes.setup_output_hook(output) if nodes else output
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+        return output
+
+
+@MiniModule.mistake(
+    "Your `try` holds forward alone. A pre-hook or a forward hook that raises makes the call fail as well: put all "
+    "steps into it."
+)
+@_under_its_name
+class _MiniNarrowTry(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+        nodes = self.nodes()
+        args = nodes.setup_input_hook(args) if nodes else args
+        try:
+            output = self.forward(*args)
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+            raise
+        output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+        return nodes.setup_output_hook(output) if nodes else output
+
+
+@MiniModule.mistake("What the pre-hooks return does not reach forward: `args = self.run_pre_hooks(hooks, args)`.")
+@_under_its_name
+class _MiniOldArgs(_SoundCall):
+    def run_pre_hooks(self, hooks, args):
+        super().run_pre_hooks(hooks, args)
+        return args
+
+
+@MiniModule.mistake(
+    "What the forward hooks return is lost: `output = self.run_forward_hooks(hooks, args, output, started)`."
+)
+@_under_its_name
+class _MiniOldOutput(_SoundCall):
+    def run_forward_hooks(self, hooks, args, output, started):
+        super().run_forward_hooks(hooks, args, output, started)
+        return output
+
+
+@MiniModule.mistake("The global backward hooks do not run. `hooks_in_order` gives them too, before the module's own.")
+@_under_its_name
+class _MiniLocal(_SoundCall):
+    def nodes(self):
+        full, pre = list(self._backward_hooks.values()), list(self._backward_pre_hooks.values())
+        return BackwardHook(self, full, pre) if full or pre else None
+
+
+@MiniModule.mistake(
+    "The full backward hooks do not run: `setup_input_hook` returns new inputs, and forward has to get those."
+)
+@_under_its_name
+class _MiniOldInputs(_SoundCall):
+    def nodes(self):
+        if nodes := super().nodes():
+            wrap = nodes.setup_input_hook
+            nodes.setup_input_hook = lambda args: wrap(args) and args
+        return nodes
+
+
+@MiniModule.mistake(
+    "When something raises, the always-called hooks do not run. Call `run_always_called` in `except Exception:`, "
+    "before `raise`."
+)
 @_under_its_name
 class _MiniNoTry(_SoundCall):
     def __call__(self, *args):
