@@ -1587,6 +1587,16 @@ def _(module, full_hooks, pre_hooks, args):
 
 
 @forward_between_nodes.mistake(
+    "Where there is no full backward hook, the pre-hooks do not run either: they need the node behind the output."
+)
+def _(module, full_hooks, pre_hooks, args):
+    if not full_hooks:
+        return module.forward(*args)
+    hook = BackwardHook(module, full_hooks, pre_hooks)
+    return hook.setup_output_hook(module.forward(*hook.setup_input_hook(args)))
+
+
+@forward_between_nodes.mistake(
     "You call the module, with brackets, so the hooks that are on it run as well. Call `module.forward`, with a "
     "`BackwardHook` around it, and register nothing."
 )
@@ -1867,6 +1877,13 @@ class _HandleForgets(_Sound):
         self.closed = True
 
 
+@Handle.mistake("When the block raises, the hook stays in the table. Remove it at the end of the block in any case.")
+class _HandleOnlyAfterSuccess(_Sound):
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.remove()
+
+
 @Handle.mistake(
     "`__exit__` returns a true value, and that swallows the exception of the block. Return nothing from it."
 )
@@ -1901,7 +1918,7 @@ class _HandleSame(_Sound):
 
 
 @Handle.mistake(
-    "After `remove()` the hook is still there. Delete the key `handle.id` from the very table that `__init__` got."
+    "After `remove()` the hook is still there. Delete the key of your handle from the very table that was given."
 )
 class _HandleCopies(_Sound):
     def __init__(self, table):
@@ -2395,6 +2412,15 @@ class _MiniNarrowTry(_SoundCall):
             raise
         output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
         return nodes.setup_output_hook(output) if nodes else output
+
+
+@MiniModule.mistake(
+    "When something raises, plain forward hooks run as well. Give `run_always_called` those of `always_called()`."
+)
+@_under_its_name
+class _MiniAllHooks(_SoundCall):
+    def always_called(self):
+        return self.hooks_in_order("forward_hooks")
 
 
 @MiniModule.mistake("What the pre-hooks return does not reach forward: `args = self.run_pre_hooks(hooks, args)`.")
