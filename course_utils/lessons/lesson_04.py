@@ -2164,7 +2164,8 @@ def _(rng):
 
         log, module = [], Two()
         a, b = (leaf := x.detach().clone().requires_grad_()), leaf + 1
-        module.register_forward_hook(lambda _, args, output: log.append([list(args), list(output)]))
+        # What a hook notes must not lead back to the graph: torch's nodes hold the module, and nobody would free them.
+        module.register_forward_hook(lambda _, *given: log.append([[each.detach() for each in some] for some in given]))
         for word in ("first", "second"):
 
             def look(_, *gradients, word=word):
@@ -2189,7 +2190,9 @@ def _(rng):
                     raise failure
 
             def note(word):
-                return lambda _, args, output: log.append((word, list(args), output))
+                return lambda _, args, output: log.append(
+                    (word, [each.detach() for each in args], None if output is None else output.detach())
+                )
 
             net.first.register_full_backward_hook(do_nothing)
             if who == "earlier hook":
@@ -2218,6 +2221,7 @@ def _(rng):
                 found[f"the hooks that ran in {call}"] = ", ".join(word for word, *_ in log)
                 found[f"the arguments and the output that they got in {call}"] = [given for _, *given in log]
                 log.clear()
+            failure.__traceback__ = None  # its frames lead to the graph as well
             return {"what came out of the second call": caught} | found
 
         return Case({}, run, shown=f"two calls; in the second one {words} fails")
