@@ -99,3 +99,9 @@ def test_an_error_in_a_hook_has_the_cause_of_a_mistake_that_raises_the_same():
 def test_a_count_has_no_relation_to_another_count():
     found = [[case_of(1, names=[], seen={"how many ran": plain(count)})] * 2 for count in (6, 3)]
     assert judge("f", *found, []).cause == ""
+
+
+def test_a_second_side_effect_is_a_sentence_of_its_own():
+    left = case_of(1, names=[], changed={"x": ["requires_grad", "value"]})
+    sentence = judge("f", [left], [case_of(1, names=[])], []).sentence
+    assert "`x`. Besides, your function changed its input `x` in place." in sentence

@@ -267,9 +267,10 @@ def judge(
     difference = first_difference(got, key, name)
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
-    sentence = difference.sentence + "." * (not difference.sentence.endswith((".", "!", "?", "`")))
-    if beside := next((words for words in _side_effects(got, key) if words not in sentence), ""):
-        sentence += f" Besides, {beside}."
+    sentence = difference.sentence
+    beside = next((words for words in _side_effects(got, key) if words not in sentence), "")
+    sentence += "." * (not sentence.endswith((".", "!", "?") if beside else (".", "!", "?", "`")))
+    sentence += f" Besides, {beside}." * bool(beside)
     cause = " Besides: ".join(_find_causes(got, key, mistakes))
     if difference.stage is Stage.WRONG_VALUE:
         cause = cause or _relate_numbers(got, key)
