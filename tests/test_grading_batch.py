@@ -23,10 +23,10 @@ from course_utils.grading.grade import check_work, main
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import read_scores
 from course_utils.grading.resume import FOLDER, GradingMemory
-from course_utils.grading.sandbox import driver
+from course_utils.grading.sandbox import driver, process
 from course_utils.grading.sandbox.crew import LocalCrew, choose_engine
-from course_utils.grading.sandbox.kernel import KernelEngine
 from course_utils.grading.sandbox.key import ask_for_key, make_key
+from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import Ran
 from course_utils.grading.submissions import NOT_HANDED_IN, NOT_ON_ROSTER, Submission, find_submissions
 from course_utils.grading.verdict import Item, compare, judge_answer
@@ -95,12 +95,12 @@ def test_an_answer_of_the_course_that_does_not_work_here_is_said(monkeypatch):
     assert key == {"reason": "the course's own answer did not work here: ZeroDivisionError: division by zero"}
 
 
-def test_a_kernel_that_does_not_start_is_nobodys_fault(monkeypatch):
-    monkeypatch.setitem(source.KERNELSPEC, "name", "no-such-kernel")
+def test_a_process_that_does_not_start_is_nobodys_fault(monkeypatch):
+    monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", "import sys; sys.exit('no torch')"))
     answer = answer_to("largest", "def largest(t): return 1")
-    (ran,) = KernelEngine().run([make_task(answer, SEED)])
+    (ran,) = ProcessEngine().run([make_task(answer, SEED)])
     assert read_ran(answer, ran).outcome is None
-    assert "NoSuchKernel" in ran.ended
+    assert "did not start" in ran.ended
 
 
 class Crew:

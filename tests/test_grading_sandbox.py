@@ -20,7 +20,7 @@ from course_utils.exercises.bare import bare_lessons
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.sandbox import cgroup, linux, walls
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
-from course_utils.grading.sandbox.kernel import KernelEngine
+from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits, Task
 from course_utils.grading.sandbox.walls import Isolation
 
@@ -204,7 +204,7 @@ def test_what_is_missing_is_said():
     less = replace(whole, namespaces=False, root=False, lacking=["namespaces (Operation not permitted)"])
     assert less.words.endswith("MISSING: namespaces (Operation not permitted)")
     assert "network" not in less.words
-    assert "MISSING" in KernelEngine().isolation
+    assert "MISSING" in ProcessEngine().isolation
 
 
 def test_a_course_in_the_folder_for_temporary_files_is_seen_from_inside(monkeypatch):

@@ -16,22 +16,21 @@ from typing import Any
 
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
-from course_utils.grading.sandbox.tasks import KILLED, LATE, MEBIBYTE, TOO_LONG, TOO_MUCH, Closing, Limits, Ran, Task
-from course_utils.root import ROOT, CourseError
+from course_utils.grading.sandbox.tasks import (
+    KILLED,
+    LATE,
+    MAX_RECORD,
+    START_SECONDS,
+    TOO_LONG,
+    TOO_MUCH,
+    Closing,
+    Limits,
+    Ran,
+    Task,
+    environment,
+)
+from course_utils.root import CourseError
 
-KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
-ENVIRONMENT = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-    "COURSE_PROGRESS": "off",
-    "CUDA_VISIBLE_DEVICES": "",
-    "USER": "student",
-    "MPLBACKEND": "Agg",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONHASHSEED": "0",
-    "PYTHONPATH": str(ROOT),
-}
-START_SECONDS = 120  # to import torch, on a slow disk
-MAX_RECORD = 32 * MEBIBYTE
 SPARE_SECONDS = 30  # for a host to end a child and to answer
 
 
@@ -53,7 +52,7 @@ class HostProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={name: os.environ[name] for name in KEPT if name in os.environ} | ENVIRONMENT,
+            env=environment(),
             cwd="/",
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
             pass_fds=theirs,
