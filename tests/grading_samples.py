@@ -17,7 +17,7 @@ from course_utils.authoring import source
 from course_utils.exercises.engine import find
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import CollectedAnswer, collect_answers
-from course_utils.grading.definitions import definitions_in, read_cell, used_names
+from course_utils.grading.definitions import read_cell, read_names
 from course_utils.grading.evidence import Key, seed_for
 from course_utils.grading.lessons import Lesson, read_lessons
 from course_utils.root import write_whole
@@ -81,18 +81,19 @@ def helpers_of(function: Callable) -> str:
     What is public in the module that declares the answer is imported from there, as a lesson does.
     """
     module = inspect.getmodule(function)
-    definitions = definitions_in([read_cell(inspect.getsource(module))])
-    by_name = {name: each for each in definitions for name in each.names}
-    waiting, chosen, public = set(used_names(source_under_name(function, "answer"))), {}, set()
+    statements = read_cell(inspect.getsource(module)).statements
+    by_name = {name: number for number, each in enumerate(statements) for name in each.binds}
+    waiting, chosen, public = set(read_names(source_under_name(function, "answer"))[1]), {}, set()
     while waiting:
-        found = by_name.get(name := waiting.pop())
-        if found is None or found.place in chosen:
+        number = by_name.get(name := waiting.pop())
+        if number is None or number in chosen:
             continue
+        found = statements[number]
         if not found.source.startswith(("import", "from")) and not name.startswith("_"):
             public.add(name)
             continue
-        chosen[found.place] = _undeclared(found.source) if found.late else found.source
-        waiting |= used_names(chosen[found.place])
+        chosen[number] = _undeclared(found.source) if found.defines else found.source
+        waiting |= read_names(chosen[number])[1]
     imported = [f"from {module.__name__} import {', '.join(sorted(public))}"] if public else []
     return "\n".join([*imported, *(chosen[place] for place in sorted(chosen))])
 
@@ -129,6 +130,21 @@ def raw_notebook(*cells: str | dict) -> bytes:
     return json.dumps({"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": made}).encode()
 
 
+def read_habits() -> dict[str, bytes]:
+    """The notebooks in `honest.txt`, each with a right answer to `largest`: `## name`, then cells between `--`.
+
+    Where the last cell is no answer, it is what must be true while one runs.
+    """
+    found = {}
+    for part in Path(__file__).with_name("honest.txt").read_text(encoding="utf-8").split("## ")[1:]:
+        name, text = part.split("\n", 1)
+        *cells, last = text.split("\n--\n")
+        asked = f"def largest(tensor):\n    assert {last.strip()}\n    return tensor.max().item()\n"
+        found[name] = raw_notebook(*cells, last if "def largest" in last else asked)
+    return found
+
+
+HABITS = read_habits()
 NOISE = """\
 %matplotlib inline | !ls | %%time\nx = 1 | %%bash\nls | display(1) | print('hello') | # only a comment | | 1 / 0 |
 this is not Python | raise SystemExit | torch.set_default_dtype(torch.float64) | import torch\ntorch.manual_seed(3)

@@ -12,7 +12,7 @@ from pathlib import Path
 from course_utils.authoring.source import FOLDER, answer_cells, learner, sources
 from course_utils.exercises.declaration import Declaration
 from course_utils.grading.answers import code_cells
-from course_utils.grading.definitions import Cell, Names
+from course_utils.grading.definitions import Cell
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,6 @@ class Lesson:
     def answer_ids(self) -> dict[str, str]:
         """The lasting id of each exercise's answer cell."""
         return {name: cell.id for name, cell in answer_cells(learner(self.path), self.name).items()}
-
-    def needed(self, names: set[str], exercise: str) -> list[str]:
-        """The lesson's own definitions that give `names` their value where the exercise stands."""
-        ids = [cell.id for cell in self.cells]
-        wanted = self.answer_ids.get(exercise)
-        return self._names.needed(names, ids.index(wanted) if wanted in ids else len(ids), but=exercise)[0]
-
-    @cached_property
-    def _names(self) -> Names:
-        return Names(self.cells)
 
 
 def read_lessons(
