@@ -18,8 +18,11 @@ from course_utils.exercises.engine import find
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import CollectedAnswer, collect_answers
 from course_utils.grading.definitions import read_cell, read_names
-from course_utils.grading.evidence import Key, seed_for
+from course_utils.grading.evidence import Key, make_task, read_ran, seed_for
 from course_utils.grading.lessons import Lesson, read_lessons
+from course_utils.grading.sandbox import driver
+from course_utils.grading.sandbox.tasks import Ran
+from course_utils.grading.verdict import Verdict, judge_answer
 from course_utils.root import write_whole
 
 LESSONS = read_lessons()
@@ -55,6 +58,14 @@ def answer_in(notebook: nbformat.NotebookNode, name: str = "scale_gradient") -> 
 
 def answer_to(name: str, source: str) -> CollectedAnswer:
     return CollectedAnswer(find(name), textwrap.dedent(source))
+
+
+def judged(*cells: str, answer: str) -> Verdict:
+    """The verdict on an answer to `largest` that returns 0 unless `answer` is true; it runs in this process."""
+    data = raw_notebook(*cells, f"def largest(tensor):\n    return tensor.max().item() if {answer} else 0.0")
+    found = only(collect_answers(read_cells(data), START), "largest")
+    record = driver.observe_answer(*vars(make_task(found, SEED)).values())
+    return judge_answer(read_ran(found, Ran(json.dumps(record))), key_of("largest", SEED))
 
 
 def put(folder: Path, *places: str, text: str) -> None:
@@ -130,21 +141,14 @@ def raw_notebook(*cells: str | dict) -> bytes:
     return json.dumps({"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": made}).encode()
 
 
-def read_habits() -> dict[str, bytes]:
-    """The notebooks in `honest.txt`, each with a right answer to `largest`: `## name`, then cells between `--`.
+# The notebooks in `honest.txt`, each with a right answer to `largest`: `## name`, then cells between `--`. Where the
+# last cell is no answer, it is what must be true while one runs.
+HABITS = {}
+for part in Path(__file__).with_name("honest.txt").read_text(encoding="utf-8").split("## ")[1:]:
+    *habit, last = part.partition("\n")[2].split("\n--\n")
+    asked = f"def largest(tensor):\n    assert {last.strip()}\n    return tensor.max().item()\n"
+    HABITS[part.partition("\n")[0]] = raw_notebook(*habit, last if "def largest" in last else asked)
 
-    Where the last cell is no answer, it is what must be true while one runs.
-    """
-    found = {}
-    for part in Path(__file__).with_name("honest.txt").read_text(encoding="utf-8").split("## ")[1:]:
-        name, text = part.split("\n", 1)
-        *cells, last = text.split("\n--\n")
-        asked = f"def largest(tensor):\n    assert {last.strip()}\n    return tensor.max().item()\n"
-        found[name] = raw_notebook(*cells, last if "def largest" in last else asked)
-    return found
-
-
-HABITS = read_habits()
 NOISE = """\
 %matplotlib inline | !ls | %%time\nx = 1 | %%bash\nls | display(1) | print('hello') | # only a comment | | 1 / 0 |
 this is not Python | raise SystemExit | torch.set_default_dtype(torch.float64) | import torch\ntorch.manual_seed(3)

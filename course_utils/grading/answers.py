@@ -1,10 +1,9 @@
 """Which cell of a notebook answers an exercise.
 
-A notebook is UTF-8 and JSON, of any version, with at most 500,000 characters of code. Whatever is wrong with it becomes
-a reason in words. The answer to an exercise is the function (or class) with the exercise's name in a code cell, at its
-top level or in an `if`, `try` or `with` there, looked for
+Whatever is wrong with a notebook becomes a reason in words. The answer to an exercise is the function (or class) with
+the exercise's name in a code cell, at its top level or in an `if`, `try` or `with` there, looked for
 
-1. in the cell with the lasting id of the lesson's answer cell (ids that occur twice say nothing and are ignored),
+1. in the cell with the lasting id of the lesson's answer cell (ids that occur twice are ignored),
 2. in the cells tagged `answer`, the last first,
 3. in all code cells, the last first, as in a notebook run from top to bottom.
 
@@ -41,8 +40,7 @@ def read_cells(data: bytes) -> list[Cell]:
         try:
             notebook = nbformat.convert(nbformat.from_dict(notebook), 4)
         except Exception as error:  # an old notebook may be broken in any way; none may stop the batch
-            problem = f"{type(error).__name__}: {error}"
-            raise CourseError(f"it is an old notebook that cannot be converted ({problem})") from None
+            raise CourseError(f"it is an old notebook that cannot be converted ({error!r})") from None
     cells = notebook.get("cells")
     if not isinstance(cells, list):
         raise CourseError("it is a notebook without a list of cells")
@@ -82,12 +80,10 @@ def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[i
             if re.search(rf"^[ \t]*(async\s+def|def|class)\s+{re.escape(name)}\b", cell.source, re.MULTILINE):
                 return number, None
             continue
-        for statement in reversed(cell.statements):
-            if name in statement.defines:
-                if not is_blank_answer(name, statement):
-                    return number, statement
-                blank = blank or (number, statement)
-                break
+        for statement in [each for each in cell.statements if name in each.defines][-1:]:
+            if not is_blank_answer(name, statement):
+                return number, statement
+            blank = blank or (number, statement)
     return blank
 
 

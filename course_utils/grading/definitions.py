@@ -1,13 +1,13 @@
 """Which code an answer needs: the definitions of the names that it uses.
 
 A *definition* is a statement at the top level of a cell that binds names: an import, a function, a class, an
-assignment, and any other that does so on its way (`for`, `with`, `if`, `try`, `match`, `:=`, `del`, the call of a
-function that sets a global). It travels whole, with what it uses. What only changes a thing that is already there (an
-attribute set, an item added, a call) stays behind; where that may matter, it is told.
+assignment, or any other in which one is bound (`for`, `with`, `if`, `try`, `match`, `:=`, `del`, the call of a function
+that sets a global). It travels whole, with what it uses. What only changes a thing that is there already (an attribute
+set, an item added, a call) stays behind; where that may matter, it is told.
 
-A name means what it would mean if the notebook were run from top to bottom as far as the answer's cell: its last
-definition up to there or, if there is none, the first one after. Names that a definition uses are looked up in the same
-way, from where it stands; what a function or class uses, from the answer's cell too, because its body runs only then.
+A name means what it would if the notebook were run from top to bottom as far as the answer's cell: its last definition
+up to there or else the first one after. Names that a definition uses are looked up in the same way, from where it
+stands; what its functions use, from the answer's cell too, because they run only then.
 """
 
 import ast
@@ -15,13 +15,14 @@ import bisect
 import contextlib
 import dis
 import functools
+import inspect
 import re
-import types
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+Texts = tuple[str, ...]
 Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
 DEFINES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 SOLID = DEFINES | ast.Import | ast.ImportFrom
@@ -152,9 +153,8 @@ def inner_definitions(node: ast.AST) -> list[DEFINES]:
 
 def _changed(part: ast.AST) -> str:
     """The name of the thing that a part of a statement changes: it sets something in it, or calls what does so."""
-    if not isinstance(part, ast.Attribute | ast.Subscript):
-        return ""
-    if isinstance(part.ctx, ast.Load) and not SETTERS.match(getattr(part, "attr", "")):
+    is_place = isinstance(part, ast.Attribute | ast.Subscript)
+    if not is_place or (isinstance(part.ctx, ast.Load) and not SETTERS.match(getattr(part, "attr", ""))):
         return ""
     for _ in range(50):
         part = getattr(part, "func", None) or getattr(part, "value", part)
@@ -164,14 +164,13 @@ def _changed(part: ast.AST) -> str:
 def read_names(source: str) -> tuple[set[str], set[str], set[str]]:
     """The names that `source` binds or deletes, those that it takes from outside, and globals that its functions bind.
 
-    They are read from its bytecode. Functions' own variables are none of them; built-in names are. Raises `SyntaxError`
-    for what cannot be compiled, such as two arguments of one name.
+    Its bytecode tells them. Functions' own variables are none of them; built-in names are. `*` stands for any name.
+    Raises `SyntaxError` for what cannot be compiled, such as two arguments of one name.
     """
     with quiet_compiler():
         waiting = [(compile(source, "<answer>", "exec", dont_inherit=True), True, set())]
-    binds, uses, sets = set(), set(), set()
-    if re.search(r"^from __future__|import \*", source):
-        binds.add("*")
+    binds = {"*"} if re.search(r"^from __future__|import \*", source) else set()
+    uses, sets = set(), set()
     has_branches = re.match(r"(if|try|match)\b", source)  # what one has bound, another may have to take from outside
     while waiting:
         code, runs_now, own = waiting.pop()
@@ -188,13 +187,12 @@ def read_names(source: str) -> tuple[set[str], set[str], set[str]]:
                     own.add(step.argval)
         consts = [each for const in code.co_consts for each in (const if isinstance(const, tuple) else [const])]
         if DYNAMIC.intersection(code.co_names):
-            words = {word for each in consts if isinstance(each, str) for word in re.findall(r"[^\W\d]\w*", each)}
-            uses |= words
+            words = re.findall(r"[^\W\d]\w*", " ".join(each for each in consts if isinstance(each, str)))
+            uses.update(words)
             (binds if runs_now else sets).update(words)
-        for each in consts:
-            if isinstance(each, types.CodeType):
-                comprehension = runs_now and each.co_name.endswith(("comp>", "expr>"))
-                waiting.append((each, comprehension, own if comprehension else set()))
+        for each in filter(inspect.iscode, consts):
+            is_comprehension = runs_now and each.co_name.endswith(("comp>", "expr>"))
+            waiting.append((each, is_comprehension, own if is_comprehension else set()))
     return binds, uses, sets
 
 
@@ -202,7 +200,7 @@ class Names:
     """The names that the cells of one notebook define; what it has lost of the `lesson`'s cells comes before them."""
 
     def __init__(self, cells: Sequence[Cell], lesson: Sequence[Cell] = ()) -> None:
-        self._by_name: dict[str, list[tuple[Place, Statement, bool]]] = {}  # in order; whether it was bound as a whole
+        self._by_name: dict[str, list[tuple[Place, Statement]]] = {}
         self._changes: dict[str, list[tuple[Place, Statement]]] = {}
         theirs, known = ({each.source for cell in part for each in cell.statements} for part in (cells, lesson))
         setters: dict[str, frozenset[str]] = {}
@@ -213,23 +211,18 @@ class Names:
                 called = each.sets.union(*(setters[name] for name in each.uses & setters.keys()))
                 called = called if len(called) <= MOST_GLOBALS else frozenset()
                 setters |= dict.fromkeys(each.defines, called)
-                place, bound = (number, position), each.binds if each.defines else each.binds | called
-                whole, part = (place, each, each.whole), (place, each, False)
-                for name in bound:
-                    self._by_name.setdefault(name, []).append(whole if name in each.binds else part)
+                for name in each.binds if each.defines else each.binds | called:
+                    self._by_name.setdefault(name, []).append(((number, position), each))
                 for name in each.changes | each.touches if each.source not in known else ():
-                    self._changes.setdefault(name, []).append((place, each))
+                    self._changes.setdefault(name, []).append(((number, position), each))
 
-    def needed(
-        self, names: Iterable[str], cell: int, but: Collection[str]
-    ) -> tuple[tuple[str, ...], tuple[str, ...], set[str]]:
+    def needed(self, names: Iterable[str], cell: int, but: Collection[str]) -> tuple[Texts, Texts, set[str]]:
         """What an answer in cell number `cell` needs for `names`. `but` are its own, which need no other definition.
 
-        Returns definitions in their order, statements that stay behind though they may matter, and names without a
-        definition.
+        Returns definitions in their order, statements that stay behind and may matter, and names without a definition.
         """
         here = (cell + 1, -1)  # all of the answer's cell counts as before
-        chosen = {place: statement for place, statement, _ in self._by_name.get("*", []) if place < here}
+        chosen = {place: statement for place, statement in self._by_name.get("*", []) if place < here}
         first: dict[str, Place] = {}
         missing, seen = set(), set()
         waiting = [(name, here) for name in sorted(names)]
@@ -238,13 +231,13 @@ class Names:
             if name in but or (name, before) in seen:
                 continue
             seen.add((name, before))
-            known = self._by_name.get(name, [(before, None, True)])
-            place, statement, whole = known[max(0, bisect.bisect_left(known, before, key=lambda each: each[0]) - 1)]
+            found = self._by_name.get(name, [(before, None)])
+            place, statement = found[max(0, bisect.bisect_left(found, before, key=lambda each: each[0]) - 1)]
             if place == before:
                 missing.add(name)
                 continue
             first[name] = min(place, first.get(name, place))
-            if not whole:  # it may be what it was before
+            if not statement.whole or name not in statement.binds:  # it may be what it was before
                 waiting.append((name, place))
             if place not in chosen:
                 chosen[place] = statement

@@ -1,7 +1,7 @@
 """The lessons as the grader knows them: their exercises, and what their own cells define.
 
-The grader needs of an exercise only what its declaration says (`exercises.declaration`), so the process that grades
-need not import torch, which takes longer than grading ten notebooks.
+What their declarations say is enough, so the process that grades need not import torch, which takes longer than ten
+notebooks.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,8 @@ from course_utils.authoring.source import FOLDER, answer_cells, learner, sources
 from course_utils.exercises.declaration import Declaration
 from course_utils.grading.answers import code_cells
 from course_utils.grading.definitions import Cell
+
+Reader = Callable[[int], Sequence[Declaration]]
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,10 @@ class Lesson:
         return {name: cell.id for name, cell in answer_cells(learner(self.path), self.name).items()}
 
 
-def read_lessons(
-    folder: Path = FOLDER, read: Callable[[int], Sequence[Declaration]] | None = None
-) -> dict[str, Lesson]:
+def read_lessons(folder: Path = FOLDER, read: Reader | None = None) -> dict[str, Lesson]:
     """The lessons that have a text source in `folder`, by name. Raises `CourseError` if there is no such.
 
-    `read` gives the exercises of a lesson: `read_declarations` or, without one, those that can be run, for which torch
-    is imported.
+    `read` gives a lesson's exercises: `read_declarations` or, without one, exercises that run, which imports torch.
     """
     if read is None:
         from course_utils.exercises.engine import exercises_of as read

@@ -1,7 +1,6 @@
 """What lessons of an earlier edition imported is found where it is now: answers handed in for it keep their points.
 
-For the process in which answers run. A new edition needs a line here only for a module that it has taken away, and for
-a name that it has changed.
+A new edition needs a change here only for a module that it has taken away, and for a name that it has changed.
 """
 
 import functools
