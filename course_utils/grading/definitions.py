@@ -188,8 +188,8 @@ def read_names(source: str) -> tuple[set[str], set[str], set[str]]:
         consts = [each for const in code.co_consts for each in (const if isinstance(const, tuple) else [const])]
         if DYNAMIC.intersection(code.co_names):
             words = re.findall(r"[^\W\d]\w*", " ".join(each for each in consts if isinstance(each, str)))
-            uses.update(words)
-            (binds if runs_now else sets).update(words)
+            uses |= {*words} - {*code.co_varnames}
+            binds.update(words if runs_now else ())
         for each in filter(inspect.iscode, consts):
             is_comprehension = runs_now and each.co_name.endswith(("comp>", "expr>"))
             waiting.append((each, is_comprehension, own if is_comprehension else set()))
@@ -236,9 +236,11 @@ class Names:
             if place == before:
                 missing.add(name)
                 continue
-            first[name] = min(place, first.get(name, place))
             if not statement.whole or name not in statement.binds:  # it may be what it was before
                 waiting.append((name, place))
+            if name not in statement.binds and not statement.uses.isdisjoint(but):  # the answer is called
+                continue
+            first[name] = min(place, first.get(name, place))
             if place not in chosen:
                 chosen[place] = statement
                 places = [place, here] if statement.late else [place]

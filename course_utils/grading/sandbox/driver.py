@@ -16,7 +16,7 @@ from typing import Any
 
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import find
-from course_utils.exercises.evidence import describe_error, time_limit
+from course_utils.exercises.evidence import TimeIsUp, describe_error, time_limit
 from course_utils.grading.old_imports import open_old_places
 
 write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module
@@ -51,15 +51,12 @@ def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str,
     sys.modules.setdefault("IPython.core.getipython", shell)  # where IPython takes `get_ipython` from, when imported
     sys.modules["__main__"] = notebook  # pickle and others look there
     try:
-        with (
-            open(os.devnull, "w") as nowhere,
-            contextlib.redirect_stdout(nowhere),
-            contextlib.redirect_stderr(nowhere),
-            time_limit(exercise.limit),
-        ):
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
             compiler = codeop.Compile()  # remembers what is imported from `__future__`, as a notebook does
-            found["lost"] = define_support(support, names, compiler)
-            _run(answer, f"<answer {name}>", names, compiler)
+            with time_limit(exercise.limit):
+                found["lost"] = define_support(support, names, compiler)
+            with time_limit(exercise.limit):
+                _run(answer, f"<answer {name}>", names, compiler)
         function = names[name]
         found["blank"] = is_blank(function)
         if not found["blank"]:
@@ -73,12 +70,13 @@ def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str,
 
 def define_support(source: str, namespace: dict[str, Any], compiler: codeop.Compile) -> list[str]:
     """Run the definitions one by one; one that raises is left out, and what it raised is returned in words."""
-    lost = []
+    lost, lines = [], source.split("\n")
     for number, node in enumerate(ast.parse(source).body):
-        text = ast.unparse(node)
+        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+        text = "\n".join(lines[first - 1 : node.end_lineno])
         try:
             _run(text, f"<support {number}>", namespace, compiler)
-        except Exception as error:
+        except (Exception, TimeIsUp) as error:
             lost.append(f"`{text.splitlines()[0][:80]}` raised {type(error).__name__}: {str(error)[:200]}")
     return lost
 
