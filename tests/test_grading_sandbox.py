@@ -202,8 +202,8 @@ def test_what_is_missing_is_said():
     whole = Isolation(namespaces=True, root=True, landlock=7, user=60_001)
     assert "MISSING" not in whole.words
     less = replace(whole, namespaces=False, root=False, lacking=["namespaces (Operation not permitted)"])
-    assert less.words.endswith("MISSING: namespaces (Operation not permitted)")
-    assert "network" not in less.words
+    assert less.words.endswith("MISSING: namespaces (Operation not permitted); a closed network (UDP is open)")
+    assert replace(less, seccomp=True).words.endswith("MISSING: namespaces (Operation not permitted)")
     assert "MISSING" in ProcessEngine().isolation
 
 

@@ -24,7 +24,7 @@ def bare_lessons() -> bytes:
             for option in getattr(decorators(node).get("exercise"), "keywords", []):
                 if option.arg == "hints":
                     option.value.elts = []
-        found[path.stem] = compile(tree, path.name, "exec", dont_inherit=True)
+        found[path.stem] = compile(tree, str(path), "exec", dont_inherit=True)
     return marshal.dumps(found)
 
 

@@ -94,7 +94,7 @@ class Exercise(Declaration):
         """Try `function` in the cases of `seed` and say what came of it."""
         if is_blank(function):
             with contextlib.suppress(OSError, TypeError):
-                if "..." not in inspect.getsource(function):
+                if inspect.isfunction(function) and "..." not in inspect.getsource(function):
                     return self.not_attempted("your function does nothing yet: write its body, and run that cell.")
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
         got = self.observe(function, seed)

@@ -247,7 +247,8 @@ def kind_of_error(error: Mapping[str, Any]) -> tuple[str, str, list[str]]:
 
     Whether a hook raised it is known of a learner's own hooks only, so it does not count.
     """
-    words = re.findall(r"(?<!\S)(?:'\w+'(?= object)|\w+\.\w+\(\)|[^\W\d_]+)(?!\S)", error["message"])
+    known = r"'(?:[a-z]\w*|NoneType|Tensor)'(?= object)"
+    words = re.findall(rf"(?<!\S)(?:{known}|\w+\.\w+\(\)|[^\W\d_]+)(?!\S)", error["message"])
     return error["type"], error["during"] if error["during"] == "call" else "afterwards", words[:12]
 
 

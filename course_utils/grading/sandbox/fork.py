@@ -140,8 +140,10 @@ class ForkEngine(Closing):
                 self.wait_until_ready()
                 return Ran(ended=KILLED, seconds=round(time.monotonic() - start, 4))
             text = os.pread(record, MAX_RECORD + 1, 0)
-        if len(text) > MAX_RECORD:
+        if len(text) >= min(MAX_RECORD, limits.disk):  # files cannot be larger
             ended = TOO_MUCH
+        elif not text:
+            ended = ended or KILLED
         return Ran("" if ended else text.decode(errors="replace"), ended, seconds)
 
     def close(self) -> None:

@@ -56,9 +56,10 @@ class Isolation:
             "its own processes, network (none), file system (read-only, without answers)": self.namespaces,
             "a user without rights": self.user,
             f"Landlock {self.landlock}": self.landlock,
-            "seccomp": self.seccomp,
+            "seccomp (no sockets, keys or memory of nobody)": self.seccomp,
         }
-        lacking = f"; MISSING: {'; '.join(self.lacking)}" if self.lacking else ""
+        missing = [*self.lacking, *["a closed network (UDP is open)"] * (not self.namespaces and not self.seccomp)]
+        lacking = f"; MISSING: {'; '.join(missing)}" if missing else ""
         return f"isolation: {', '.join(part for part, there in parts.items() if there)}{lacking}"
 
 
@@ -222,7 +223,8 @@ def process_words() -> str:
     if sys.platform == "linux":
         version = linux.landlock_version()
         parts += [f"Landlock {version}"] * bool(version) + ["seccomp"] * linux.can_forbid_calls()
-    lacking = "its own processes, network, file system and user; let it run only what you would run yourself"
+    lacking = "its own processes, file system and user, and a closed network where seccomp is not there"
+    lacking += "; let it run only what you would run yourself"
     return f"isolation: {', '.join(parts)}; MISSING: {lacking}"
 
 
