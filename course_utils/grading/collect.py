@@ -1,7 +1,6 @@
 """Step 1: from a notebook's cells to answers. Nothing of a submission runs here.
 
-With an answer travel the definitions that it uses, one by one and never whole cells (see `definitions`): first from the
-submission, and what the submission has lost, from the lesson itself.
+With an answer travel the definitions that it uses, one by one (see `definitions`), from the submission or the lesson.
 """
 
 from dataclasses import dataclass
@@ -11,6 +10,11 @@ from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.answers import find_answer, is_blank_answer
 from course_utils.grading.definitions import Cell, Names, read_names
 from course_utils.grading.lessons import Lesson
+
+MISSING = (
+    "there is no function called `{}` in the notebook.",
+    "`{}` is assigned in the notebook; write the answer with `def`, so that it has its name.",
+)
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,14 @@ def collect_answers(cells: list[Cell], lesson: Lesson) -> list[CollectedAnswer]:
 def _collect(exercise: Declaration, cells: list[Cell], names: Names, lesson: Lesson) -> CollectedAnswer:
     found = find_answer(exercise.name, cells, lesson.answer_ids.get(exercise.name))
     if found is None:
-        return CollectedAnswer(exercise, outcome=exercise.not_attempted(_say_missing(exercise.name, cells)))
+        is_assigned = any(exercise.name in each.binds for cell in cells for each in cell.statements)
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted(MISSING[is_assigned].format(exercise.name)))
     (number, answer), cell = found, cells[found[0]]
     if answer is None:
         return CollectedAnswer(exercise, outcome=_not_python(exercise, cell, cell.error))
     if is_blank_answer(exercise.name, answer):
         return CollectedAnswer(exercise, outcome=exercise.not_attempted("the answer cell is as it came."))
-    source, own = "", {exercise.name}
+    source, own = "", set()
     for each in cell.statements[cell.statements.index(answer) :]:
         if exercise.name in each.binds:  # the answer, and what is made of it
             source += "\n" * (each.line - 1 - source.count("\n")) + each.source + "\n"
@@ -54,12 +59,6 @@ def _collect(exercise: Declaration, cells: list[Cell], names: Names, lesson: Les
         return CollectedAnswer(exercise, outcome=_not_python(exercise, cell, error))
     support, left, _ = names.needed(used, number, but=own)
     return CollectedAnswer(exercise, source, support, left)
-
-
-def _say_missing(name: str, cells: list[Cell]) -> str:
-    if any(name in each.binds for cell in cells for each in cell.statements):
-        return f"`{name}` is assigned in the notebook; write the answer with `def`, so that it has its name."
-    return f"there is no function called `{name}` in the notebook."
 
 
 def _not_python(exercise: Declaration, cell: Cell, error: SyntaxError) -> Outcome:
