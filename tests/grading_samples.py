@@ -17,9 +17,12 @@ from course_utils.authoring import source
 from course_utils.exercises.engine import find
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import CollectedAnswer, collect_answers
-from course_utils.grading.definitions import definitions_in, read_cell, used_names
-from course_utils.grading.evidence import Key, seed_for
+from course_utils.grading.definitions import read_cell, read_names
+from course_utils.grading.evidence import Key, make_task, read_ran, seed_for
 from course_utils.grading.lessons import Lesson, read_lessons
+from course_utils.grading.sandbox import driver
+from course_utils.grading.sandbox.tasks import Ran
+from course_utils.grading.verdict import Verdict, judge_answer
 from course_utils.root import write_whole
 
 LESSONS = read_lessons()
@@ -57,6 +60,14 @@ def answer_to(name: str, source: str) -> CollectedAnswer:
     return CollectedAnswer(find(name), textwrap.dedent(source))
 
 
+def judged(*cells: str, answer: str) -> Verdict:
+    """The verdict on an answer to `largest` that returns 0 unless `answer` is true; it runs in this process."""
+    data = raw_notebook(*cells, f"def largest(tensor):\n    return tensor.max().item() if {answer} else 0.0")
+    found = only(collect_answers(read_cells(data), START), "largest")
+    record = driver.observe_answer(*vars(make_task(found, SEED)).values())
+    return judge_answer(read_ran(found, Ran(json.dumps(record))), key_of("largest", SEED))
+
+
 def put(folder: Path, *places: str, text: str) -> None:
     for place in places:
         write_whole(folder / place, text)
@@ -81,18 +92,19 @@ def helpers_of(function: Callable) -> str:
     What is public in the module that declares the answer is imported from there, as a lesson does.
     """
     module = inspect.getmodule(function)
-    definitions = definitions_in([read_cell(inspect.getsource(module))])
-    by_name = {name: each for each in definitions for name in each.names}
-    waiting, chosen, public = set(used_names(source_under_name(function, "answer"))), {}, set()
+    statements = read_cell(inspect.getsource(module)).statements
+    by_name = {name: number for number, each in enumerate(statements) for name in each.binds}
+    waiting, chosen, public = set(read_names(source_under_name(function, "answer"))[1]), {}, set()
     while waiting:
-        found = by_name.get(name := waiting.pop())
-        if found is None or found.place in chosen:
+        number = by_name.get(name := waiting.pop())
+        if number is None or number in chosen:
             continue
+        found = statements[number]
         if not found.source.startswith(("import", "from")) and not name.startswith("_"):
             public.add(name)
             continue
-        chosen[found.place] = _undeclared(found.source) if found.late else found.source
-        waiting |= used_names(chosen[found.place])
+        chosen[number] = _undeclared(found.source) if found.defines else found.source
+        waiting |= read_names(chosen[number])[1]
     imported = [f"from {module.__name__} import {', '.join(sorted(public))}"] if public else []
     return "\n".join([*imported, *(chosen[place] for place in sorted(chosen))])
 
@@ -128,6 +140,14 @@ def raw_notebook(*cells: str | dict) -> bytes:
     made = [cell if not isinstance(cell, str) else empty | {"source": cell} for cell in cells]
     return json.dumps({"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": made}).encode()
 
+
+# The notebooks in `honest.txt`, each with a right answer to `largest`: `## name`, then cells between `--`. Where the
+# last cell is no answer, it is what must be true while one runs.
+HABITS = {}
+for part in Path(__file__).with_name("honest.txt").read_text(encoding="utf-8").split("## ")[1:]:
+    *habit, last = part.partition("\n")[2].split("\n--\n")
+    asked = f"def largest(tensor):\n    assert {last.strip()}\n    return tensor.max().item()\n"
+    HABITS[part.partition("\n")[0]] = raw_notebook(*habit, last if "def largest" in last else asked)
 
 NOISE = """\
 %matplotlib inline | !ls | %%time\nx = 1 | %%bash\nls | display(1) | print('hello') | # only a comment | | 1 / 0 |

@@ -10,7 +10,7 @@ from exercise_keys import EXERCISES, key_of, outcome_of
 from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.engine import exercises_of, predictions_of, source_of
 from course_utils.exercises.outcome import Stage
-from course_utils.grading.definitions import Names, used_names
+from course_utils.grading.definitions import Names, read_names
 from course_utils.grading.lessons import read_lessons
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 20_261))]
@@ -97,7 +97,7 @@ def test_predictions_come_out_as_their_cells_do():
 def test_references_need_only_names_that_their_lesson_has(lesson):
     """`solution()` shows the reference; pasted into the answer cell, it has to run there."""
     for each in lesson.exercises:
-        _, missing = Names(lesson.cells).needed(used_names(each.source), len(lesson.cells), but=each.name)
+        *_, missing = Names(lesson.cells).needed(read_names(each.source)[1], len(lesson.cells), but={each.name})
         assert missing <= set(dir(builtins)), each.name
 
 

@@ -134,7 +134,7 @@ def grade_folder(folder, **options):
 def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_path, monkeypatch, no_processes):
     for student in ("ann", "bo"):
         hand_in(tmp_path, student, TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
-    give(tmp_path, cy=RIGHT, di="def largest(tensor):\n    return None\n")
+    give(tmp_path, cy=RIGHT, di="def largest(tensor):\n    return []\n")
     put(tmp_path, f"ed/{START.name}.ipynb", text="x")
     failing = MagicMock(wraps=batch.read_cells, side_effect=[OSError("the disk is full"), *[DEFAULT] * 4])
     monkeypatch.setattr(batch, "read_cells", failing)

@@ -10,13 +10,15 @@ from dataclasses import asdict
 import nbformat
 import psutil
 import pytest
-from grading_samples import EXERCISES, LESSONS, SEED, answer_to, key_of, submitted, variations
+from grading_samples import EXERCISES, HABITS, LESSONS, SEED, START, answer_to, key_of, submitted, variations
 from hostile.classroom import ATTACKS, EXERCISE, HONEST, LESSON, constants_for_the_visible_seed, write_class
 from hypothesis import HealthCheck, given, settings
 
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import find
+from course_utils.grading.answers import read_cells
 from course_utils.grading.batch import grade
+from course_utils.grading.collect import collect_answers
 from course_utils.grading.evidence import make_task, read_ran
 from course_utils.grading.report import Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory
@@ -164,6 +166,13 @@ def test_both_engines_give_the_same_score(fork_engine):
     loop = answer_to("largest", "def largest(tensor):\n    while True: pass\n")
     (cut,) = judge_with(fork_engine, loop, limits=Limits(submission=1))
     assert (cut.outcome, cut.by_hand) == (None, True), "who did not get the full time is not blamed"
+
+
+def test_honest_habits_keep_their_points_in_both_engines(fork_engine):
+    for engine, names in ((fork_engine, HABITS), (ProcessEngine(), list(HABITS)[-3:])):
+        for name in names:
+            (verdict,) = judge_with(engine, *collect_answers(read_cells(HABITS[name]), START))
+            assert getattr(verdict.outcome, "passed", False), (name, engine, verdict)
 
 
 def test_the_sandbox_says_what_check_says(fork_engine):

@@ -45,7 +45,8 @@ def test_the_driver_notes_what_an_answer_raises_and_goes_on_without_a_definition
     assert observe("", "def largest(tensor):\n    pass\n")["blank"]
     assert observe("", "class largest:\n    def __init__(self): ...\n")["blank"]
     monkeypatch.setattr(find("largest"), "limit", 0.2)
-    assert observe("while True: pass", "def largest(tensor): return 1")["raised"]["type"] == "TimeIsUp"
+    record = observe("while True: pass\na = 1", "def largest(tensor): return a")
+    assert (record["lost"], record["cases"][0]["returned"]["value"]) == (["`while True: pass` raised TimeIsUp: "], 1)
     assert observe("", "def largest(tensor):\n    while 1: pass")["cases"][0]["raised"]["type"] == "TimeIsUp"
 
 

@@ -1,10 +1,9 @@
 """Which cell of a notebook answers an exercise.
 
-A notebook is UTF-8 and JSON, of any version, with at most 500,000 characters of code. Whatever is wrong with it becomes
-a reason in words. The answer to an exercise is the function (or class) with the exercise's name at the top level of a
-code cell, looked for
+Whatever is wrong with a notebook becomes a reason in words. The answer to an exercise is the function (or class) with
+the exercise's name in a code cell, at its top level or in an `if`, `try` or `with` there, looked for
 
-1. in the cell with the lasting id of the lesson's answer cell (ids that occur twice say nothing and are ignored),
+1. in the cell with the lasting id of the lesson's answer cell (ids that occur twice are ignored),
 2. in the cells tagged `answer`, the last first,
 3. in all code cells, the last first, as in a notebook run from top to bottom.
 
@@ -14,11 +13,9 @@ The first that is more than the empty skeleton counts. Nothing of a notebook run
 import ast
 import json
 import re
-import types
 from collections import Counter
 
-from course_utils.exercises.declaration import is_blank
-from course_utils.grading.definitions import DEFINES, Cell, quiet_compiler, read_cell
+from course_utils.grading.definitions import DEFINES, Cell, Statement, inner_definitions, read_cell
 from course_utils.root import CourseError
 
 MAX_CODE = 500_000  # characters: Python needs a kilobyte and more to parse some of them
@@ -30,25 +27,20 @@ def read_cells(data: bytes) -> list[Cell]:
         raise CourseError("it is empty")
     try:
         notebook = json.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise CourseError("it is not text in UTF-8") from None
     except RecursionError:
         raise CourseError("it is nested too deeply for a notebook") from None
     except ValueError as error:
-        raise CourseError(f"it is not complete JSON, so it was cut off or is no notebook ({error})") from None
+        raise CourseError(f"it is not complete JSON in UTF-8, so it was cut off or is no notebook ({error})") from None
     version = notebook.get("nbformat") if isinstance(notebook, dict) else None
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise CourseError("it is JSON, but not a notebook: it has no nbformat")
-    if version > 4 or version < 1:
-        raise CourseError(f"it is a notebook of version {version}; only versions 1 to 4 are known")
+    if version not in (1, 2, 3, 4):
+        raise CourseError(f"it is JSON, but no notebook of version 1 to 4: its nbformat is {version}")
     if version < 4:
         import nbformat
 
         try:
             notebook = nbformat.convert(nbformat.from_dict(notebook), 4)
         except Exception as error:  # an old notebook may be broken in any way; none may stop the batch
-            problem = f"{type(error).__name__}: {error}"
-            raise CourseError(f"it is an old notebook that cannot be converted ({problem})") from None
+            raise CourseError(f"it is an old notebook that cannot be converted ({error!r})") from None
     cells = notebook.get("cells")
     if not isinstance(cells, list):
         raise CourseError("it is a notebook without a list of cells")
@@ -71,11 +63,11 @@ def code_cells(cells: list[dict]) -> list[Cell]:
     return found
 
 
-def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[int, DEFINES | None] | None:
+def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[int, Statement | None] | None:
     """The answer to the exercise `name` among the code `cells`; the lesson's own answer cell has `lasting_id`.
 
-    Returns the number of its cell and the definition in it, or None in its place where the cell does not parse; None
-    where nothing has the name. It is the empty skeleton only where there is nothing else.
+    Returns the number of its cell and the statement that defines it, or None in its place where the cell does not
+    parse; None where nothing has the name. It is the empty skeleton only where there is nothing else.
     """
     ids = Counter(cell.id for cell in cells)
     last_first = range(len(cells))[::-1]
@@ -85,28 +77,22 @@ def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[i
     for number in [*own, *tagged, *sorted(last_first, key=lambda number: cells[number].error is not None)]:
         cell = cells[number]
         if cell.error:
-            if re.search(rf"^(async\s+def|def|class)\s+{re.escape(name)}\b", cell.source, re.MULTILINE):
+            if re.search(rf"^[ \t]*(async\s+def|def|class)\s+{re.escape(name)}\b", cell.source, re.MULTILINE):
                 return number, None
             continue
-        for node in reversed(cell.tree.body):
-            if isinstance(node, DEFINES) and node.name == name:
-                if not is_blank_definition(node):
-                    return number, node
-                blank = blank or (number, node)
-                break
+        for statement in [each for each in cell.statements if name in each.defines][-1:]:
+            if not is_blank_answer(name, statement):
+                return number, statement
+            blank = blank or (number, statement)
     return blank
 
 
-def is_blank_definition(node: DEFINES) -> bool:
-    """Whether a function or a class is the empty skeleton, as far as its text can tell."""
-    if isinstance(node, ast.ClassDef):
-        texts = [one for one in node.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)]
-        parts = [one for one in node.body if one not in texts and not isinstance(one, ast.Pass)]
-        return all(isinstance(one, DEFINES) and is_blank_definition(one) for one in parts)
-    try:
-        with quiet_compiler():
-            module = compile(ast.Module([node], []), "<answer>", "exec")
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    codes = [code for code in module.co_consts if isinstance(code, types.CodeType) and code.co_name == node.name]
-    return len(codes) == 1 and is_blank(types.FunctionType(codes[0], {}))
+def is_blank_answer(name: str, statement: Statement) -> bool:
+    """Whether all that a statement defines under a name is the empty skeleton, as far as its text can tell."""
+    return all(_is_blank(node) for node in inner_definitions(ast.parse(statement.source)) if node.name == name)
+
+
+def _is_blank(node: DEFINES) -> bool:
+    said = [one for one in node.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)]
+    parts = [one for one in node.body if one not in said and not isinstance(one, ast.Pass)]
+    return all(isinstance(node, ast.ClassDef) and isinstance(one, DEFINES) and _is_blank(one) for one in parts)

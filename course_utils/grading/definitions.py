@@ -1,225 +1,255 @@
 """Which code an answer needs: the definitions of the names that it uses.
 
-A *definition* is a statement at the top level of a cell that only gives names a value: an import, a function, a class,
-an assignment to plain names, or an `if` or `try` made of these. What changes a thing that is already there (an
-attribute set, an item added, a call) is none, and stays behind.
+A *definition* is a statement at the top level of a cell that binds names: an import, a function, a class, an
+assignment, or any other in which one is bound (`for`, `with`, `if`, `try`, `match`, `:=`, `del`, the call of a function
+that sets a global). It travels whole, with what it uses. What only changes a thing that is there already (an attribute
+set, an item added, a call) stays behind; where that may matter, it is told.
 
-A name means what it would mean if the notebook were run from top to bottom as far as the answer's cell: its last
-definition up to there or, if there is none, the first one after. Names that a definition uses are looked up in the same
-way, from where it stands; what a function or class uses, from the answer's cell too, because its body runs only then.
+A name means what it would if the notebook were run from top to bottom as far as the answer's cell: its last definition
+up to there or else the first one after. Names that a definition uses are looked up in the same way, from where it
+stands; what its functions use, from the answer's cell too, because they run only then.
 """
 
 import ast
 import bisect
 import contextlib
+import dis
 import functools
+import inspect
 import re
-import symtable
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-Place = tuple[int, int]
-
+Texts = tuple[str, ...]
+Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
 DEFINES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+SOLID = DEFINES | ast.Import | ast.ImportFrom
+WHOLE = SOLID | ast.Assign | ast.AnnAssign | ast.AugAssign
+PYTHON_MAGICS = ("capture", "time", "timeit", "prun")  # cell magics whose body is Python that the notebook runs
+DYNAMIC = {"eval", "exec", "globals", "locals", "vars"}  # what uses them means names by texts
+SETTERS = re.compile(r"set_(?!print)|use_|register|enable|disable|append|update|clear")  # what changes even a module
+MOST_GLOBALS = 20  # that a function may set and be followed
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement at the top level of a cell (of an import one name), and what it does with names."""
+
+    source: str
+    line: int  # the first one in its cell, decorators included
+    binds: frozenset[str] = frozenset()  # see `read_names`
+    uses: frozenset[str] = frozenset()
+    sets: frozenset[str] = frozenset()
+    defines: frozenset[str] = frozenset()  # what it binds with `def` or `class`
+    changes: frozenset[str] = frozenset()  # things of which it changes a part
+    touches: frozenset[str] = frozenset()  # things of which it may, if they are not solid
+    whole: bool = True  # what it binds has a new value, whatever it was before
+    solid: bool = True  # what it binds is a function, a module or a constant
+    late: bool = False  # it has functions: what they use may be defined later
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell: its text, and either its syntax tree or the error that says why it has none."""
+    """A code cell: its text, and either its statements or the error that says why it has none."""
 
     id: str
     tags: tuple[str, ...]
     source: str
-    tree: ast.Module | None = field(default=None, compare=False)
+    statements: tuple[Statement, ...] = field(default=(), compare=False)
     error: SyntaxError | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A statement that gives names a value, and where it stands: cell and position in the cell."""
-
-    place: Place
-    names: frozenset[str]
-    source: str
-    late: bool = False  # a function or class: what it uses may be defined later
 
 
 def read_cell(source: str, cell_id: str = "", tags: Sequence[str] = ()) -> Cell:
     """Parse the text of a code cell. Lines for IPython (`%…`, `!…`, `…?`) count as empty, so that they do no harm."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     try:
-        return Cell(cell_id, tuple(tags), source, _parse(source))
+        return Cell(cell_id, tuple(tags), source, _read_statements(source))
     except SyntaxError as error:
         plain = _without_magics(source)
         try:
-            return Cell(cell_id, tuple(tags), plain, _parse(plain))
+            return Cell(cell_id, tuple(tags), plain, _read_statements(plain))
         except SyntaxError:
             return Cell(cell_id, tuple(tags), source, error=error)
 
 
 @contextlib.contextmanager
 def quiet_compiler() -> Iterator[None]:
-    """Keep Python's warnings about a student's code off the grader's screen."""
+    """Keep Python's warnings about a student's code off the grader's screen; what it cannot do is a `SyntaxError`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
-
-
-def _parse(source: str) -> ast.Module:
-    try:
-        source.encode()
-        with quiet_compiler():
-            return ast.parse(source)
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes, lone surrogates, endless nesting
-        raise SyntaxError(str(error) or "it is nested too deeply") from None
-
-
-PYTHON_MAGICS = ("capture", "time", "timeit", "prun")  # cell magics whose body is Python that the notebook runs
+        try:
+            yield
+        except (ValueError, RecursionError, MemoryError) as error:  # null bytes, lone surrogates, endless nesting
+            raise SyntaxError(f"{error}" if isinstance(error, ValueError) else "it is nested too deeply") from None
 
 
 def _without_magics(source: str) -> str:
     from IPython.core.inputtransformer2 import TransformerManager
 
-    blank_lines = re.match(r"(?:[ \t]*\n)*", source).group()
-    body = source[len(blank_lines) :]
-    if cell_magic := re.match(r"%%(\w+)[^\n]*", body):
-        if cell_magic.group(1) not in PYTHON_MAGICS:
-            return ""
-        body = "pass" + body[cell_magic.end() :]
-    try:
+    blank_lines, magic, body = re.match(r"((?:[ \t]*\n)*)(?:%%(\w+).*)?((?s:.*))", source).groups()
+    if magic and magic not in PYTHON_MAGICS:
+        return ""
+    body = re.sub(r"^([ \t]*)%time[ \t]+(?=\S)", r"\1", "pass" * bool(magic) + body, flags=re.MULTILINE)
+    with contextlib.suppress(SyntaxError):
         body = TransformerManager().transform_cell(body)
-    except SyntaxError:
-        return source
-    return blank_lines + re.sub(r"^([ \t]*)get_ipython\(\)\..*$", r"\1pass", body, flags=re.MULTILINE)
+    return blank_lines + body
 
 
-def text_of(node: ast.stmt, source: str) -> str:
-    """The text of a top-level statement of `source`, decorators included."""
-    if isinstance(node, DEFINES):
-        return "\n".join(_lines(source)[first_line(node) - 1 : node.end_lineno])
-    lines = _lines(source)[node.lineno - 1 : node.end_lineno]
-    lines[-1] = lines[-1].encode()[: node.end_col_offset].decode()
-    lines[0] = lines[0].encode()[node.col_offset :].decode()
-    return "\n".join(lines)
+@functools.lru_cache(maxsize=500)  # most cells of a class are the lesson's own
+def _read_statements(source: str) -> tuple[Statement, ...]:
+    with quiet_compiler():
+        source.encode()
+        body = ast.parse(source).body
+    lines, found = source.split("\n"), []
+    shared = Counter(line for node in body for line in {node.lineno, node.end_lineno})
+    for node in body:
+        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+        names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
+        is_part = names or shared[node.lineno] + shared[node.end_lineno] > 2
+        with contextlib.suppress(RecursionError):  # nested too deeply to be looked through: nobody's definition
+            for each in [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]:
+                text = ast.unparse(each) if is_part else "\n".join(lines[first - 1 : node.end_lineno])
+                found.append(_read_statement(each, text, first))
+    return tuple(found)
 
 
-@functools.lru_cache(maxsize=8)
-def _lines(source: str) -> list[str]:
-    return source.split("\n")
+def _read_statement(node: ast.stmt, text: str, line: int) -> Statement:
+    defines = frozenset(each.name for each in inner_definitions(node))
+    try:
+        binds, uses, sets = map(frozenset, read_names(text))
+    except SyntaxError:  # it parses, and cannot be compiled
+        return Statement(text, line, binds=defines, defines=defines)
+    parts = [part for top in getattr(node, "decorator_list", [node]) for part in ast.walk(top)]
+    calls = [part for part in parts if isinstance(part, ast.Call)]
+    is_harmless = isinstance(node, DEFINES) or not calls or getattr(calls[0].func, "id", "") in ("display", "print")
+    return Statement(
+        source=text,
+        line=line,
+        binds=binds,
+        uses=uses,
+        sets=sets,
+        defines=defines,
+        changes=frozenset(map(_changed, parts)),
+        touches=frozenset() if is_harmless else uses,
+        whole=isinstance(node, WHOLE) and not re.match(r"import \w+\.\S+$", text),
+        late=bool(defines) or any(isinstance(part, ast.Lambda) for part in parts),
+        solid=isinstance(node, SOLID) or isinstance(getattr(node, "value", None), ast.Constant | ast.Lambda),
+    )
 
 
-def first_line(node: DEFINES) -> int:
-    """The line on which a function or class begins, decorators included."""
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-
-
-def definitions_in(cells: Iterable[Cell]) -> list[Definition]:
-    """All definitions at the top level of `cells`, in order. Each name of an import is a definition of its own."""
-    found = []
-    for number, cell in enumerate(cells):
-        position = 0
-        for node in cell.tree.body if cell.tree else []:
-            try:
-                defined = list(_define(node, cell.source))
-            except RecursionError:  # nested too deeply to be looked through: nobody's definition
-                continue
-            for names, source in defined:
-                found.append(Definition((number, position), frozenset(names), source, isinstance(node, DEFINES)))
-                position += 1
+def inner_definitions(node: ast.AST) -> list[DEFINES]:
+    """The functions and classes that a statement or a module defines outside of other functions and classes."""
+    found, waiting = [], [node]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, DEFINES):
+            found.append(each)
+        elif isinstance(each, ast.mod | ast.stmt | ast.excepthandler | ast.match_case):
+            waiting += ast.iter_child_nodes(each)
     return found
 
 
-def _define(node: ast.stmt, source: str) -> Iterator[tuple[set[str], str]]:
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        for alias in node.names:
-            yield _imported(alias), ast.unparse(type(node)(**vars(node) | {"names": [alias]}))
-    elif names := _bound(node):
-        yield names, text_of(node, source)
+def _changed(part: ast.AST) -> str:
+    """The name of the thing that a part of a statement changes: it sets something in it, or calls what does so."""
+    is_place = isinstance(part, ast.Attribute | ast.Subscript)
+    if not is_place or (isinstance(part.ctx, ast.Load) and not SETTERS.match(getattr(part, "attr", ""))):
+        return ""
+    for _ in range(50):
+        part = getattr(part, "func", None) or getattr(part, "value", part)
+    return getattr(part, "id", "")
 
 
-def _imported(alias: ast.alias) -> set[str]:
-    return {alias.asname or alias.name.partition(".")[0]}
+def read_names(source: str) -> tuple[set[str], set[str], set[str]]:
+    """The names that `source` binds or deletes, those that it takes from outside, and globals that its functions bind.
 
-
-def _bound(node: ast.stmt) -> set[str]:
-    if isinstance(node, DEFINES):
-        return {node.name}
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return set().union(*map(_imported, node.names))
-    if isinstance(node, ast.Assign):
-        parts = [part for target in node.targets for part in ast.walk(target)]
-        names = {part.id for part in parts if isinstance(part, ast.Name)}
-        return set() if any(isinstance(part, ast.Attribute | ast.Subscript) for part in parts) else names
-    if isinstance(node, ast.AnnAssign) and node.value and isinstance(node.target, ast.Name):
-        return {node.target.id}
-    if isinstance(node, ast.If | ast.Try):
-        handled = [one for handler in getattr(node, "handlers", []) for one in handler.body]
-        inner = [*node.body, *node.orelse, *getattr(node, "finalbody", []), *handled]
-        found = [_bound(one) for one in inner if not isinstance(one, ast.Pass)]
-        return set().union(*found) if all(found) else set()
-    return set()
-
-
-def used_names(source: str) -> set[str]:
-    """The names that `source` takes from outside: not its functions' own variables; built-in names included.
-
-    Raises `SyntaxError` for what parses and cannot be compiled, such as two arguments of one name.
+    Its bytecode tells them. Functions' own variables are none of them; built-in names are. `*` stands for any name.
+    Raises `SyntaxError` for what cannot be compiled, such as two arguments of one name.
     """
-
-    def look(table: symtable.SymbolTable, outermost: bool) -> Iterator[str]:
-        for symbol in table.get_symbols():
-            if symbol.is_referenced() and (outermost or symbol.is_global()):
-                yield symbol.get_name()
-        for child in table.get_children():
-            yield from look(child, False)
-
-    try:
-        with quiet_compiler():
-            return set(look(symtable.symtable(source, "answer", "exec"), True))
-    except RecursionError:
-        raise SyntaxError("it is nested too deeply") from None
+    with quiet_compiler():
+        waiting = [(compile(source, "<answer>", "exec", dont_inherit=True), True, set())]
+    binds = {"*"} if re.search(r"^from __future__|import \*", source) else set()
+    uses, sets = set(), set()
+    has_branches = re.match(r"(if|try|match)\b", source)  # what one has bound, another may have to take from outside
+    while waiting:
+        code, runs_now, own = waiting.pop()
+        for step in dis.get_instructions(code):
+            kind, _, where = step.opname.partition("_")
+            if where not in ("NAME", "GLOBAL", "FROM_DICT_OR_GLOBALS"):
+                continue
+            if kind == "LOAD" and step.argval not in own:
+                uses.add(step.argval)
+            elif kind in ("STORE", "DELETE"):
+                if runs_now or where == "GLOBAL":
+                    (binds if runs_now else sets).add(step.argval)
+                if not (runs_now and has_branches):
+                    own.add(step.argval)
+        consts = [each for const in code.co_consts for each in (const if isinstance(const, tuple) else [const])]
+        if DYNAMIC.intersection(code.co_names):
+            words = re.findall(r"[^\W\d]\w*", " ".join(each for each in consts if isinstance(each, str)))
+            uses |= {*words} - {*code.co_varnames}
+            binds.update(words if runs_now else ())
+        for each in filter(inspect.iscode, consts):
+            is_comprehension = runs_now and each.co_name.endswith(("comp>", "expr>"))
+            waiting.append((each, is_comprehension, own if is_comprehension else set()))
+    return binds, uses, sets
 
 
 class Names:
-    """The names that the cells of one notebook define."""
+    """The names that the cells of one notebook define; what it has lost of the `lesson`'s cells comes before them."""
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self._by_name: dict[str, list[Definition]] = {}
-        for definition in definitions_in(cells):
-            for name in definition.names:
-                self._by_name.setdefault(name, []).append(definition)
+    def __init__(self, cells: Sequence[Cell], lesson: Sequence[Cell] = ()) -> None:
+        self._by_name: dict[str, list[tuple[Place, Statement]]] = {}
+        self._changes: dict[str, list[tuple[Place, Statement]]] = {}
+        theirs, known = ({each.source for cell in part for each in cell.statements} for part in (cells, lesson))
+        setters: dict[str, frozenset[str]] = {}
+        for number, cell in enumerate([*lesson, *cells], -len(lesson)):
+            for position, each in enumerate(cell.statements):
+                if number < 0 and each.source in theirs:
+                    continue
+                called = each.sets.union(*(setters[name] for name in each.uses & setters.keys()))
+                called = called if len(called) <= MOST_GLOBALS else frozenset()
+                setters |= dict.fromkeys(each.defines, called)
+                for name in each.binds if each.defines else each.binds | called:
+                    self._by_name.setdefault(name, []).append(((number, position), each))
+                for name in each.changes | each.touches if each.source not in known else ():
+                    self._changes.setdefault(name, []).append(((number, position), each))
 
-    def find(self, name: str, before: Place) -> Definition | None:
-        """The last definition of `name` before a place or, if there is none, the first one after it."""
-        found = self._by_name.get(name)
-        if not found:
-            return None
-        return found[max(0, bisect.bisect_left(found, before, key=lambda each: each.place) - 1)]
+    def needed(self, names: Iterable[str], cell: int, but: Collection[str]) -> tuple[Texts, Texts, set[str]]:
+        """What an answer in cell number `cell` needs for `names`. `but` are its own, which need no other definition.
 
-    def needed(self, names: Iterable[str], cell: int, but: str) -> tuple[list[str], set[str]]:
-        """What an answer in cell number `cell` needs for `names`: definitions in their order, and names without one.
-
-        `but` is the answer's own name, which needs no other definition.
+        Returns definitions in their order, statements that stay behind and may matter, and names without a definition.
         """
-        here = (cell + 1, 0)  # all of the answer's cell counts as before
-        chosen: dict[Place, Definition] = {}
-        missing: set[str] = set()
+        here = (cell + 1, -1)  # all of the answer's cell counts as before
+        chosen = {place: statement for place, statement in self._by_name.get("*", []) if place < here}
+        first: dict[str, Place] = {}
+        missing, seen = set(), set()
         waiting = [(name, here) for name in sorted(names)]
-        seen = set()
         while waiting:
             name, before = waiting.pop()
-            if name == but or (name, before) in seen:
+            if name in but or (name, before) in seen:
                 continue
             seen.add((name, before))
-            found = self.find(name, before)
-            if found is None:
+            found = self._by_name.get(name, [(before, None)])
+            place, statement = found[max(0, bisect.bisect_left(found, before, key=lambda each: each[0]) - 1)]
+            if place == before:
                 missing.add(name)
-            elif found.place not in chosen:
-                chosen[found.place] = found
-                places = [found.place, here] if found.late else [found.place]
-                with contextlib.suppress(SyntaxError):  # it will not run either, and the driver says so
-                    waiting += [(used, place) for used in used_names(found.source) for place in places]
-        if missing:  # any of them may come from a `from … import *`
-            chosen |= {each.place: each for each in self._by_name.get("*", []) if each.place < here}
-        return [chosen[place].source for place in sorted(chosen)], missing
+                continue
+            if not statement.whole or name not in statement.binds:  # it may be what it was before
+                waiting.append((name, place))
+            if name not in statement.binds and not statement.uses.isdisjoint(but):  # the answer is called
+                continue
+            first[name] = min(place, first.get(name, place))
+            if place not in chosen:
+                chosen[place] = statement
+                places = [place, here] if statement.late else [place]
+                waiting += [(used, each) for used in statement.uses for each in places]
+        left = {}
+        for name in {*missing, *first, *but}:
+            start = first.get(name, (-1, 0))
+            solid = name not in first or chosen[start].solid
+            for place, statement in self._changes.get(name, []):
+                if start < place < here and place not in chosen and (name in statement.changes or not solid):
+                    left[place] = statement
+        return *(tuple(each[place].source for place in sorted(each)) for each in (chosen, left)), missing

@@ -1,7 +1,7 @@
 """The lessons as the grader knows them: their exercises, and what their own cells define.
 
-The grader needs of an exercise only what its declaration says (`exercises.declaration`), so the process that grades
-need not import torch, which takes longer than grading ten notebooks.
+What their declarations say is enough, so the process that grades need not import torch, which takes longer than ten
+notebooks.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,9 @@ from pathlib import Path
 from course_utils.authoring.source import FOLDER, answer_cells, learner, sources
 from course_utils.exercises.declaration import Declaration
 from course_utils.grading.answers import code_cells
-from course_utils.grading.definitions import Cell, Names
+from course_utils.grading.definitions import Cell
+
+Reader = Callable[[int], Sequence[Declaration]]
 
 
 @dataclass(frozen=True)
@@ -42,24 +44,11 @@ class Lesson:
         """The lasting id of each exercise's answer cell."""
         return {name: cell.id for name, cell in answer_cells(learner(self.path), self.name).items()}
 
-    def needed(self, names: set[str], exercise: str) -> list[str]:
-        """The lesson's own definitions that give `names` their value where the exercise stands."""
-        ids = [cell.id for cell in self.cells]
-        wanted = self.answer_ids.get(exercise)
-        return self._names.needed(names, ids.index(wanted) if wanted in ids else len(ids), but=exercise)[0]
 
-    @cached_property
-    def _names(self) -> Names:
-        return Names(self.cells)
-
-
-def read_lessons(
-    folder: Path = FOLDER, read: Callable[[int], Sequence[Declaration]] | None = None
-) -> dict[str, Lesson]:
+def read_lessons(folder: Path = FOLDER, read: Reader | None = None) -> dict[str, Lesson]:
     """The lessons that have a text source in `folder`, by name. Raises `CourseError` if there is no such.
 
-    `read` gives the exercises of a lesson: `read_declarations` or, without one, those that can be run, for which torch
-    is imported.
+    `read` gives a lesson's exercises: `read_declarations` or, without one, exercises that run, which imports torch.
     """
     if read is None:
         from course_utils.exercises.engine import exercises_of as read

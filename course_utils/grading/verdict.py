@@ -64,7 +64,22 @@ class Item(NamedTuple):
 
 
 def judge_answer(observed: Observed, key: Key) -> Verdict:
-    """Judge one answer in words, and write its evidence and the key as nbval will compare them."""
+    """Judge one answer in words, and write its evidence and the key as nbval will compare them.
+
+    An answer that may have needed what did not travel with it, or did not work there, passes or a person looks.
+    """
+    verdict, left = _judge(observed, key), observed.answer.left
+    if verdict.outcome is None or verdict.outcome.stage in ("passed", "not attempted") or not (verdict.reason or left):
+        return verdict
+    texts = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in left[:3])
+    told = (
+        f"It was run without {texts}, which changes something that it uses." if left else "Not all that it uses worked."
+    )
+    outcome = replace(verdict.outcome, sentence=f"{verdict.outcome.sentence} {told}")
+    return replace(verdict, outcome=outcome, by_hand=True, reason=verdict.reason or told)
+
+
+def _judge(observed: Observed, key: Key) -> Verdict:
     from course_utils.exercises.judging import judge
     from course_utils.grading.evidence import fits
 

@@ -5,60 +5,82 @@ answer's results; whatever goes wrong becomes part of the evidence.
 """
 
 import ast
+import codeop
 import contextlib
 import json
 import linecache
 import os
+import sys
+import types
 from typing import Any
 
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import find
-from course_utils.exercises.evidence import describe_error, time_limit
+from course_utils.exercises.evidence import TimeIsUp, describe_error, time_limit
+from course_utils.grading.old_imports import open_old_places
 
 write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module
 
 
+class Shell:
+    """Stands for what only a notebook has, such as `get_ipython()`: takes every call, and does nothing."""
+
+    config = ()
+
+    def __call__(self, *_: Any, **__: Any) -> "Shell":
+        return self
+
+    def __getattr__(self, name: str) -> "Shell":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+
 def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str, Any]:
-    """Define an answer from its text in a namespace of its own, and observe it in every case of `seed`.
+    """Define an answer from its text in a module of its own, and observe it in every case of `seed`.
 
     Returns `exercise`, `blank` (it is the empty skeleton), `raised` (what defining it raised, or None), `lost` (what
     definitions that it uses raised) and `cases` (the evidence of each case). Raises nothing of the answer's.
     """
     found: dict[str, Any] = {"exercise": name, "blank": False, "raised": None, "lost": [], "cases": []}
     exercise = find(name)
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    open_old_places()
+    shell, notebook, before = Shell(), types.ModuleType("__main__"), sys.modules["__main__"]
+    names = vars(notebook)
+    names |= {"get_ipython": shell, "display": lambda *_, display_id=None, **__: shell if display_id else None}
+    sys.modules.setdefault("IPython.core.getipython", shell)  # where IPython takes `get_ipython` from, when imported
+    sys.modules["__main__"] = notebook  # pickle and others look there
     try:
-        with (
-            open(os.devnull, "w") as nowhere,
-            contextlib.redirect_stdout(nowhere),
-            contextlib.redirect_stderr(nowhere),
-            time_limit(exercise.limit),
-        ):
-            found["lost"] = define_support(support, namespace)
-            exec(_compile(answer, f"<answer {name}>"), namespace)
-        function = namespace[name]
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            compiler = codeop.Compile()  # remembers what is imported from `__future__`, as a notebook does
+            with time_limit(exercise.limit):
+                found["lost"] = define_support(support, names, compiler)
+            with time_limit(exercise.limit):
+                _run(answer, f"<answer {name}>", names, compiler)
+        function = names[name]
         found["blank"] = is_blank(function)
         if not found["blank"]:
             found["cases"] = exercise.observe(function, seed)
     except BaseException as error:  # whatever an answer can throw, KeyboardInterrupt and SystemExit too, is evidence
         found["raised"] = describe_error(error, "call")
+    finally:
+        sys.modules["__main__"] = before
     return found
 
 
-def define_support(source: str, namespace: dict[str, Any]) -> list[str]:
+def define_support(source: str, namespace: dict[str, Any], compiler: codeop.Compile) -> list[str]:
     """Run the definitions one by one; one that raises is left out, and what it raised is returned in words."""
-    lost = []
-    lines = source.split("\n")
+    lost, lines = [], source.split("\n")
     for number, node in enumerate(ast.parse(source).body):
         first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
         text = "\n".join(lines[first - 1 : node.end_lineno])
         try:
-            exec(_compile(text, f"<support {number}>"), namespace)
-        except Exception as error:
+            _run(text, f"<support {number}>", namespace, compiler)
+        except (Exception, TimeIsUp) as error:
             lost.append(f"`{text.splitlines()[0][:80]}` raised {type(error).__name__}: {str(error)[:200]}")
     return lost
 
 
-def _compile(source: str, filename: str) -> Any:
+def _run(source: str, filename: str, namespace: dict[str, Any], compiler: codeop.Compile) -> None:
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    return compile(source, filename, "exec", dont_inherit=True)
+    exec(compiler(source, filename, "exec"), namespace)
