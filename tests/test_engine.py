@@ -16,7 +16,7 @@ from course_utils.exercises import check, classroom, engine, evidence, saved_pro
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, exercise, find
-from course_utils.exercises.judging import CHANGES, behaves_alike, first_difference
+from course_utils.exercises.judging import CHANGES
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
 from course_utils.root import CourseError
@@ -103,75 +103,6 @@ def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_p
     assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float32, "cpu")
     assert (torch.is_grad_enabled(), tmp_path.samefile(".")) == (True, True)
     assert not torch.nn.modules.module._global_forward_hooks
-
-
-def case_of(returned, **more):
-    base = {"given": "", "raised": None, "seen": {}, "inputs": {}, "changed": {}, "world": [], "alive": False}
-    return base | {"returned": plain(returned)} | more
-
-
-ERROR = {"type": "KeyError", "message": "1", "during": "afterwards", "line": None, "text": ""}
-RAISED = case_of(1, raised=ERROR)
-
-
-@pytest.mark.parametrize(
-    ("got", "expected", "words"),
-    [
-        ((1, 2), [1, 2], None),
-        (3, 3.0, None),
-        (True, 1, "a bool; expected a whole number (int)"),
-        ([1, 2], [1, 2, 3], "[1, 2]; expected [1, 2, 3]"),
-        ([], (), None),
-        ([1], [], "your function returned [1]; expected []"),
-        ([[1], None], [[1], 2], "your function returned None (at [1]); expected 2"),
-        ({"b": 2, "a": 1.0}, {"a": 1, "b": 2}, None),
-        ({"a": 1}, {"b": 1}, "{'a': 1}; expected {'b': 1}"),
-        ({"a": [1, 3]}, {"a": [1, 2]}, "3; expected 2 (at ['a'][1])"),
-        (torch.tensor(2.0), 2.0, "a tensor of shape (); expected a number (float)"),
-        (7 * torch.eye(25)[17].reshape(5, 5), torch.zeros(5, 5), "7. at [3, 2]; expected 0. there"),
-        (math.nan, math.nan, None),
-        (math.nan, 1.0, "nan; expected 1."),
-        ({1, 2}, {2, 1}, None),
-        (nn.ReLU(), nn.Linear(1, 1), "a module (ReLU)"),
-        (1 / 3, 0.333333, None),
-        (1 / 3, 0.3333, "0.33333; expected 0.3333"),
-        (RAISED, case_of(1), "what came after your answer raised KeyError: 1"),
-        (case_of(None, raised=ERROR), case_of(None), "raised KeyError: 1"),
-        (case_of([1], raised=ERROR), case_of((1,)), "what your function returned could not be used"),
-        (case_of(2, raised=ERROR), case_of("a"), "your function returned a whole number (int); expected a string"),
-        (case_of(1), RAISED, "expected KeyError to be raised; got: nothing was raised"),
-        (RAISED, RAISED, None),
-        (case_of(1, raised=ERROR | {"message": ""}), case_of(1, raised=ERROR | {"type": "A"}), "got: KeyError: "),
-        (case_of(1, seen={"y": plain(None)}), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
-        (case_of(1), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
-    ],
-)
-def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, words):
-    cases = (each if isinstance(each, dict) and "raised" in each else case_of(each) for each in (got, expected))
-    found = first_difference(*([case] for case in cases), "f")
-    assert (found is None) is (words is None), found
-    assert found is None or words in found.sentence
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ([case_of(1)], [case_of(1.0)], True),
-        ([case_of(1)], [case_of(2)], False),
-        ([case_of(1)], [case_of(1)] * 2, False),
-        ([RAISED], [case_of(2, raised=ERROR | {"message": "7", "line": 3})], True),
-        ([RAISED], [case_of(1)], False),
-        ([RAISED], [case_of(1, raised=ERROR | {"during": "call"})], False),
-        ([case_of(1)], [case_of(1, seen={"y": plain(2)})], False),
-        ([case_of(1, seen={"y": plain(2)})], [case_of(1)], False),
-    ],
-)
-def test_who_behaves_like_a_mistake(one, other, expected):
-    assert behaves_alike(one, other) is expected
-
-
-def test_an_answer_that_stopped_early_is_told():
-    assert first_difference([case_of(1)], [case_of(1)] * 2, "f").sentence == "the run stopped before the last case"
 
 
 BAD_HOOK = "tensor, factor):\n def hook(grad):\n  return grad * facto\n return tensor.register_hook(hook)"

@@ -22,7 +22,7 @@ from course_utils.grading.report import Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import LocalCrew
 from course_utils.grading.sandbox.fork import ForkEngine
-from course_utils.grading.sandbox.kernel import KernelEngine
+from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits
 from course_utils.grading.sandbox.walls import FIRST_USER, USERS
 from course_utils.grading.submissions import find_submissions
@@ -139,13 +139,11 @@ def largest(tensor):
 """
 FORGED = """
 import os
-from IPython.display import display
 def largest(tensor):
-    display({"application/vnd.course-utils.evidence": "{}"}, raw=True)
     os.write(3, b"{}")
     return 0.0
 """
-BOTH = {  # of each kind of attack that a kernel can meet, one
+BOTH = {  # of each kind of attack, one
     *("endless loop that swallows interrupts", "kills itself", "8 GB", "patches check and judge"),
     *("imports the reference answer anew", "raises what cannot be said"),
 }
@@ -153,10 +151,10 @@ BOTH = {  # of each kind of attack that a kernel can meet, one
 
 def test_both_engines_give_the_same_score(fork_engine):
     for attack in [each for each in ATTACKS if each.name in BOTH]:
-        for engine in (fork_engine, KernelEngine()):
+        for engine in (fork_engine, ProcessEngine()):
             (verdict,) = judge_with(engine, answer_to(EXERCISE, attack.source), limits=LIMITS)
             assert bool(verdict.outcome and verdict.outcome.passed) == attack.passes, (attack.name, engine)
-    for engine in (fork_engine, KernelEngine()):
+    for engine in (fork_engine, ProcessEngine()):
         answers = (("largest", BOMB), (EXERCISE, HONEST[EXERCISE]), ("largest", FORGED))
         bomb, right, forged = judge_with(engine, *(answer_to(*each) for each in answers))
         assert (bomb.outcome.passed, right.outcome.passed) == (True, True), "what one left does not reach the next"

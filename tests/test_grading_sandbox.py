@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +18,9 @@ import pytest
 
 from course_utils.exercises.bare import bare_lessons
 from course_utils.exercises.engine import exercises_of
-from course_utils.grading.sandbox import linux, walls
+from course_utils.grading.sandbox import cgroup, linux, walls
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
-from course_utils.grading.sandbox.kernel import KernelEngine
+from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits, Task
 from course_utils.grading.sandbox.walls import Isolation
 
@@ -203,7 +204,7 @@ def test_what_is_missing_is_said():
     less = replace(whole, namespaces=False, root=False, lacking=["namespaces (Operation not permitted)"])
     assert less.words.endswith("MISSING: namespaces (Operation not permitted)")
     assert "network" not in less.words
-    assert "MISSING" in KernelEngine().isolation
+    assert "MISSING" in ProcessEngine().isolation
 
 
 def test_a_course_in_the_folder_for_temporary_files_is_seen_from_inside(monkeypatch):
@@ -254,3 +255,33 @@ def test_a_scratch_folder_goes_with_all_that_is_in_it_and_no_link_is_followed(tm
         Path(scratch, "closed").chmod(0)
     assert not Path(scratch).exists()
     assert kept.stat().st_mode & 0o777 == 0o500
+
+
+def test_a_group_ends_all_that_is_in_it_and_goes_with_its_owner(monkeypatch):
+    """Where none is delegated that counts memory, in a hierarchy that counts nothing."""
+    hybrid = Path("/sys/fs/cgroup/unified")
+    if hybrid.exists():
+        monkeypatch.setattr(cgroup, "MOUNTED", hybrid)
+        monkeypatch.setattr(cgroup, "NEEDED", "cgroup.kill")
+    owner = subprocess.Popen(["sleep", "0"])
+    try:
+        group = cgroup.Group(owner.pid, 0)
+    except OSError:
+        pytest.skip("no group of cgroup v2 can be made here")
+    group.limit(1 << 30, 100)
+    inside = subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60"], preexec_fn=group.join)
+    assert "course-" in Path("/proc", str(inside.pid), "cgroup").read_text()
+    assert group.kill() is False
+    assert inside.wait(10) == -signal.SIGKILL
+    owner.wait()
+    place = next(cgroup.MOUNTED.rglob(f"course-{owner.pid}-0"))
+    for _ in range(100):
+        cgroup.remove_groups()
+        time.sleep(0.05)
+        if not place.exists():
+            break
+    assert not place.exists()
+    monkeypatch.setattr(cgroup, "NEEDED", "no such file")
+    with pytest.raises(OSError, match="none is delegated"):
+        cgroup.Group(os.getpid(), 0)
+    assert not list(cgroup.MOUNTED.rglob(f"course-{os.getpid()}-*"))

@@ -83,7 +83,7 @@ def test_what_no_mistake_explains_may_be_the_slip_of_a_mutant():
     for mutant, *_ in try_mutants(exercise, made_of("largest")).refused:
         assert exercise.check(mutant.function, 0).cause, mutant.edit
     causes = {exercise.check(mutant.function, 0).cause for mutant in made_of("largest")}
-    assert any(cause.startswith("A right answer does the same where") for cause in causes)
+    assert any(cause.startswith("Your answer does what a right one would do if") for cause in causes)
     assert not exercise.check(lambda tensor: 7.25, 0).cause
 
 

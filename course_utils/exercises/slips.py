@@ -41,7 +41,7 @@ def _round(value: Any) -> Any:
 def slip_of(exercise: str, got: Sequence[Evidence]) -> str:
     """What a right answer that behaves so has wrong, as a sentence; empty where none does."""
     number = _read()["exercises"].get(exercise, {}).get(fingerprint(got))
-    return "" if number is None else f"A right answer does the same where {_read()['slips'][number]}."
+    return "" if number is None else f"Your answer does what a right one would do if {_read()['slips'][number]}."
 
 
 @functools.cache

@@ -40,9 +40,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lesson", metavar="NN", help="grade this lesson only, such as 01")
     parser.add_argument(
         "--engine",
-        choices=("auto", "fork", "kernel"),
+        choices=("auto", "fork", "process"),
         default="auto",
-        help="fork: sandboxed children, on Linux; kernel: a kernel for each exercise, slow (default: auto)",
+        help="fork: sandboxed children, on Linux; process: a new process for each exercise, slow (default: auto)",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="answers that run at a time (default: one for each core)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
@@ -98,7 +98,7 @@ def run(
     """Grade `submissions` (a folder, a zip or a notebook), write the `report` folder, and print a table.
 
     `roster` is a CSV file of names, each of which gets a row; `lesson` (such as 01) limits what is graded; `engine` is
-    auto, fork or kernel; `jobs` says how many answers run at a time; `scheduler` is the address of a Dask cluster.
+    auto, fork or process; `jobs` says how many answers run at a time; `scheduler` is the address of a Dask cluster.
     Returns the exit status: 0 graded, 1 some need a look by hand, 2 nothing could be run (a sentence says why).
     """
     if not submissions.exists():

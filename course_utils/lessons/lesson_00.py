@@ -73,6 +73,31 @@ def _(tensor):
     return tensor.abs().max().item()
 
 
-@largest.mistake("Printing shows the number to you; `return` gives it to whoever called the function.")
+@largest.mistake("`return` gives the number to whoever called the function; printing only shows it to you.")
 def _(tensor):
     print(tensor.max().item())
+
+
+@largest.mistake(
+    "Python's `max` gives a tensor again, and it cannot compare the rows of one with two dimensions. Use "
+    "`tensor.max().item()`."
+)
+def _(tensor):
+    return max(tensor)
+
+
+@largest.mistake(
+    "Python's `max` cannot compare the rows of a tensor with two dimensions. `tensor.max()` looks at every number."
+)
+def _(tensor):
+    return max(tensor).item()
+
+
+@largest.mistake("You return 0 where all numbers are negative. The largest of them is negative, too.")
+def _(tensor):
+    return max([0.0, *tensor.flatten().tolist()])
+
+
+@largest.mistake("You cut the decimals off. `.item()` gives the number as it is.")
+def _(tensor):
+    return int(tensor.max())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import nn
 
@@ -108,15 +110,17 @@ def _(rng):
         return {"your list before backward": before, "w.grad": w.grad, "x.grad": x.grad}
 
     yield Case({"tensor": a}, one_pass, shown="a in y = a·b")
-    leaf, slope = rng.leaf(2, 1), rng.quarters(2, 1)
+    leaf, slope = rng.whole(2, 1).double().requires_grad_(), rng.quarters(2, 1)
     earlier = []
 
-    def two_passes(seen):
+    def three_passes(seen):
         (slope * leaf).sum().backward()
+        (0 * leaf).sum().backward()
         (leaf * leaf).sum().backward()
         earlier.append(seen)
 
-    yield Case({"tensor": leaf}, two_passes, shown="a leaf and two backward passes")
+    shown = "a leaf of dtype float64 and three backward passes, of which the second brings zeros"
+    yield Case({"tensor": leaf}, three_passes, shown=shown)
     x, slope = rng.leaf(2), rng.quarters(2)
     d = 3 * rng.leaf(2)
     h = 2 * x
@@ -178,11 +182,51 @@ def _(tensor):
 
 
 @record_gradient.mistake(
+    "What you stored shares its memory with the gradient, as a detached tensor does. Whoever changes the gradient in "
+    "place later changes your record too: store `grad.clone()`."
+)
+def _(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(grad.detach()))
+    return seen
+
+
+@record_gradient.mistake(
     "You read `.grad` at once, but backward has not run yet. Register a hook; it is called when the gradient arrives."
 )
 def _(tensor):
     tensor.retain_grad()
     return [tensor.grad]
+
+
+@record_gradient.mistake(
+    "You store what `.grad` holds, and this gradient is not in it yet. Store a copy of what the hook is given."
+)
+def _(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(tensor.grad))
+    return seen
+
+
+@record_gradient.mistake(
+    "Your hook changes the gradients that go on. A hook that only looks returns nothing and does not write into `grad`."
+)
+def _(tensor):
+    seen = []
+
+    def hook(grad):
+        seen.append(grad.clone())
+        return torch.zeros_like(grad)
+
+    tensor.register_hook(hook)
+    return seen
+
+
+@record_gradient.mistake("You stored the values of the tensor. The hook's argument is the gradient.")
+def _(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(tensor.detach().clone()))
+    return seen
 
 
 @record_gradient.mistake("You returned the handle. Return the list that your hook fills.")
@@ -217,7 +261,7 @@ def scale_gradient(tensor, factor):
 
 @scale_gradient.cases
 def _(rng):
-    for factor in (3, -0.5):
+    for factor in (3, -0.5, 0):
         x, slope = rng.leaf(2, 2), rng.quarters(2, 2)
         h = x * rng.whole(2, 2)
 
@@ -269,7 +313,9 @@ scale_gradient.equivalent(
 )
 
 
-@scale_gradient.mistake("Your hook returns nothing, so the gradient goes on unchanged: return the new one.")
+@scale_gradient.mistake(
+    "The gradient goes on unchanged. Does your hook return the new one, and is it still on `tensor` when backward runs?"
+)
 def _(tensor, factor):
     def hook(grad):
         grad * factor
@@ -298,15 +344,33 @@ def _(tensor, factor):
     return tensor.register_hook(lambda grad: tensor.detach() * factor)
 
 
+@scale_gradient.mistake("A `factor` of 0 is a factor too: the gradient becomes 0.")
+def _(tensor, factor):
+    return tensor.register_hook(lambda grad: grad * factor if factor else None)
+
+
 @scale_gradient.mistake("You scaled the values of `tensor`. Leave them alone and register a hook that scales `grad`.")
 def _(tensor, factor):
     tensor.data *= factor
     return tensor.register_hook(lambda grad: None)
 
 
-@scale_gradient.mistake("Returning a plain number from a hook does not work: return a tensor of the gradient's shape.")
+@scale_gradient.mistake("What a hook returns must be a tensor of the gradient's shape: no plain number, and no tuple.")
 def _(tensor, factor):
     return tensor.register_hook(lambda grad: factor)
+
+
+@scale_gradient.mistake("The hook of a tensor is given one thing, the gradient: `def hook(grad)`.")
+def _(tensor, factor):
+    def hook(tensor, grad):
+        return grad * factor
+
+    return tensor.register_hook(hook)
+
+
+@scale_gradient.mistake("What you registered is no function. Give `register_hook` the hook itself, without calling it.")
+def _(tensor, factor):
+    return tensor.register_hook(tensor.detach() * factor)
 
 
 @exercise(
@@ -405,11 +469,43 @@ def _(tensor):
 
 
 @keep_positive.mistake(
+    "`if`, `and` and Python's `max` ask for one number, and a gradient has many: use an operation of tensors."
+)
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad if grad > 0 else torch.zeros_like(grad))
+
+
+@keep_positive.mistake(
     "Your hook returns a tensor of another dtype than the gradient's. If it is a mask, which is of dtype bool, "
     "multiply the gradient by it."
 )
 def _(tensor):
     return tensor.register_hook(lambda grad: grad > 0)
+
+
+@keep_positive.mistake(
+    "Your hook returns a tensor of another shape than the gradient's. If it is `grad[mask]`, the numbers that the mask "
+    "leaves out have to become 0."
+)
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad[grad > 0])
+
+
+@keep_positive.mistake("Each positive number became 1, as in a mask: multiply the gradient by the mask.")
+def _(tensor):
+    return tensor.register_hook(lambda grad: (grad > 0).to(grad.dtype))
+
+
+@keep_positive.mistake("Positive numbers must stay as they are: yours end at 1. `clamp(min=0)` has no upper end.")
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad.clamp(0, 1))
+
+
+@keep_positive.mistake(
+    "The gradient goes on unchanged. Does your hook return a new one, and is it still on `tensor` when backward runs?"
+)
+def _(tensor):
+    return tensor.register_hook(lambda grad: None)
 
 
 @exercise(
@@ -540,6 +636,78 @@ def _(model):
     ]
 
 
+@freeze_biases.mistake(
+    "Only the model's own `bias` is frozen. That of a layer has more in front of its name, such as `0.bias`: look at "
+    "the end of the name."
+)
+def _(model):
+    return [parameter.register_hook(torch.zeros_like) for name, parameter in model.named_parameters() if name == "bias"]
+
+
+@freeze_biases.mistake(
+    "Biases of the model itself, such as `bias` and `in_proj_bias`, are missed: ask of every parameter whether its "
+    "name ends in bias, with or without a dot before it."
+)
+def _(model):
+    return [p.register_hook(torch.zeros_like) for name, p in model.named_parameters() if name.endswith(".bias")]
+
+
+@freeze_biases.mistake(
+    "A bias with another name than `bias`, such as `in_proj_bias`, is missed: look at the names' ends."
+)
+def _(model):
+    found = [p for name, p in model.named_parameters() if name.split(".")[-1] == "bias"]
+    return [parameter.register_hook(torch.zeros_like) for parameter in found]
+
+
+@freeze_biases.mistake("A parameter such as `bias_scale` is frozen too, and it is no bias: look at the names' ends.")
+def _(model):
+    return [p.register_hook(torch.zeros_like) for name, p in model.named_parameters() if "bias" in name]
+
+
+@freeze_biases.mistake(
+    "Your hook writes into the gradient, which the parameters of a sum share: return a new tensor of zeros."
+)
+def _(model):
+    return [p.register_hook(lambda grad: grad.zero_()) for name, p in model.named_parameters() if name.endswith("bias")]
+
+
+@freeze_biases.mistake("A hook must return a tensor of the gradient's shape: a plain 0 will not do.")
+def _(model):
+    return [p.register_hook(lambda grad: 0) for name, p in model.named_parameters() if name.endswith("bias")]
+
+
+@freeze_biases.mistake(
+    "Your hook returns a tensor of another shape than the gradient's: `torch.zeros_like(grad)` has the same."
+)
+def _(model):
+    found = [p for name, p in model.named_parameters() if name.endswith("bias")]
+    return [parameter.register_hook(lambda grad: torch.tensor(0.0)) for parameter in found]
+
+
+@freeze_biases.mistake(
+    "The gradients stay as they are. Does your hook return zeros, and is it still on the parameter when backward runs?"
+)
+def _(model):
+    return [p.register_hook(lambda grad: None) for name, p in model.named_parameters() if name.endswith("bias")]
+
+
+@freeze_biases.mistake(
+    "What you registered the hook on requires no gradient, as the tensors of `state_dict()` and `.data` do not. Take "
+    "the parameters themselves, from `named_parameters()`."
+)
+def _(model):
+    return [p.register_hook(torch.zeros_like) for name, p in model.state_dict().items() if name.endswith("bias")]
+
+
+@freeze_biases.mistake("Return a list of what `register_hook` returns: no dict, and not the parameters.")
+def _(model):
+    found = [p for name, p in model.named_parameters() if name.endswith("bias")]
+    for parameter in found:
+        parameter.register_hook(torch.zeros_like)
+    return found
+
+
 @freeze_biases.mistake("The hooks work; their handles are lost. Collect them in a list and return it.")
 def _(model):
     for name, parameter in model.named_parameters():
@@ -560,7 +728,7 @@ def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
     What `hook` returns counts, as with `register_hook`. After the first backward no
-    hook is left on `tensor`. Return nothing.
+    hook is left on `tensor`, not even if `hook` raised. Return nothing.
     """
 
     def once(grad):
@@ -581,15 +749,25 @@ def _(rng):
     def look(grad):
         calls.append(grad.clone())
 
+    def stop(grad):
+        calls.append(grad.clone())
+        return torch.zeros_like(grad)
+
+    def fail(grad):
+        calls.append(grad.clone())
+        raise ValueError
+
     waiting = rng.leaf(2)
-    for hook, does in ((multiply, "multiplies by -1.5"), (look, "returns nothing"), (multiply, "multiplies by -1.5")):
+    hooks = (multiply, "multiplies by -1.5"), (look, "returns nothing"), (stop, "returns zeros")
+    for hook, does in (*hooks, (multiply, "multiplies by -1.5"), (fail, "raises")):
         x, slope = rng.leaf(2), rng.quarters(2)
         tensor = x if does == "returns nothing" else x * 2
 
         def three_passes(_, x=x, tensor=tensor, slope=slope):
             found = {}
             for number in ("first", "second", "third"):
-                (tensor * slope).sum().backward(retain_graph=True)
+                with contextlib.suppress(ValueError):
+                    (tensor * slope).sum().backward(retain_graph=True)
                 found[f"x.grad in the {number} backward"], x.grad = x.grad, None
                 found[f"the number of hooks on the tensor after the {number} backward"] = len(list_hooks(tensor))
             found["what `hook` was called with"] = list(calls)
@@ -646,7 +824,7 @@ def _(tensor, hook):
     handle.remove()
 
 
-@hook_once.mistake("Your hook calls `hook` but returns nothing, so what `hook` returned is lost: `return hook(grad)`.")
+@hook_once.mistake("Your hook calls `hook`, but what `hook` returned is lost: `return hook(grad)`.")
 def _(tensor, hook):
     def once(grad):
         handle.remove()
@@ -665,6 +843,53 @@ def _(tensor, hook):
             return hook(grad)
 
     tensor.register_hook(once)
+
+
+@hook_once.mistake(
+    "If `hook` raises, your hook is left on the tensor. Call `handle.remove()` before you call `hook`, or in a "
+    "`finally`."
+)
+def _(tensor, hook):
+    def once(grad):
+        new = hook(grad)
+        handle.remove()
+        return new
+
+    handle = tensor.register_hook(once)
+
+
+@hook_once.mistake(
+    "After the first backward your hook is still on the tensor: remove its handle in its first run, not in a later one."
+)
+def _(tensor, hook):
+    done = []
+
+    def once(grad):
+        if done:
+            handle.remove()
+            return None
+        done.append(True)
+        return hook(grad)
+
+    handle = tensor.register_hook(once)
+
+
+@hook_once.mistake("`hook` runs twice in the first backward. Keep what it returned in a variable.")
+def _(tensor, hook):
+    def once(grad):
+        handle.remove()
+        if hook(grad) is not None:
+            return hook(grad)
+
+    handle = tensor.register_hook(once)
+
+
+@hook_once.mistake(
+    "A second hook of yours is left on the tensor. One can do both: remove its own handle, then call `hook`."
+)
+def _(tensor, hook):
+    handle = tensor.register_hook(hook)
+    tensor.register_hook(lambda grad: handle.remove())
 
 
 @hook_once.mistake("You called `hook` yourself, on the values. Register it; backward calls it with the gradient.")
@@ -688,7 +913,7 @@ def record_by_name(tensors):
 
     The dict is empty when you return it; backward fills it, in the order in which
     the gradients arrive. A later backward puts its gradients in place of the
-    earlier ones.
+    earlier ones; a name that gets none keeps the one it has.
     """
     seen = {}
 
@@ -736,10 +961,9 @@ def _(rng):
         first = dict(seen)
         (e * slope).sum().backward()
         (w + 3 * x).backward()
-        before = earlier.pop()
         return {
             "what the first backward recorded": first,
-            "the dict of the call before, after a backward of w + 3x,": {name: before.get(name) for name in ("w", "x")},
+            "the dict of the call before, after a backward of w + 3x,": earlier.pop(),
         }
 
     given = {"input": leaf, "hidden": h, "input again": leaf}
@@ -794,9 +1018,80 @@ def _(tensors):
     return seen
 
 
+@record_by_name.mistake(
+    "You stored the gradients themselves. Whoever changes one in place later changes your record too: store "
+    "`grad.clone()`."
+)
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name: seen.update({name: grad}))
+    return seen
+
+
+@record_by_name.mistake(
+    "What you stored shares its memory with the gradient, as a detached tensor does. Whoever changes the gradient in "
+    "place later changes your record too: store `grad.clone()`."
+)
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name: seen.update({name: grad.detach()}))
+    return seen
+
+
+@record_by_name.mistake(
+    "You store what `.grad` holds, and these gradients are not in it yet. Store a copy of what the hook is given."
+)
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name, tensor=tensor: seen.update({name: tensor.grad}))
+    return seen
+
+
+@record_by_name.mistake("The gradients of the first backward stay. Those of a later backward have to take their place.")
+def _(tensors):
+    seen = {}
+
+    def recorder(name):
+        def record(grad):
+            if name not in seen:
+                seen[name] = grad.clone()
+
+        return record
+
+    for name, tensor in tensors.items():
+        tensor.register_hook(recorder(name))
+    return seen
+
+
+@record_by_name.mistake("Only the first name is recorded. Does a `return` stand inside the loop?")
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad: seen.update({name: grad.clone()}))  # noqa: B023 - it ends at once
+        return seen
+
+
+@record_by_name.mistake("A name is a string and has no hooks: the tensors are the values of the dict.")
+def _(tensors):
+    seen = {}
+    for name in tensors:
+        name.register_hook(lambda grad, name=name: seen.update({name: grad.clone()}))
+    return seen
+
+
 @record_by_name.mistake("You filled the dict at once from `.grad`, which is None until backward has run.")
 def _(tensors):
     return {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf}
+
+
+@record_by_name.mistake(
+    "Your dict stays empty: is a hook registered on each of the tensors, and does it fill this very dict?"
+)
+def _(tensors):
+    return {}
 
 
 @record_by_name.mistake("You stored the values of the tensors. The hook's argument is the gradient.")
@@ -963,6 +1258,24 @@ def _(tensors):
     return norms
 
 
+@record_total_norm.mistake("Your list stays empty: is a hook registered on the tensors, and does it fill this list?")
+def _(tensors):
+    return []
+
+
+@record_total_norm.mistake(
+    "You read `.grad`, and some gradients are not in it yet when your hook runs. Use those that the hook is given."
+)
+def _(tensors):
+    norms = []
+
+    def record(grads):
+        norms.append(sum(each.grad.pow(2).sum().item() for each in tensors if each.grad is not None) ** 0.5)
+
+    torch.autograd.graph.register_multi_grad_hook(tensors, record)
+    return norms
+
+
 @exercise(
     lesson=1,
     points=3,
@@ -1084,6 +1397,100 @@ def _(parameters, rate):
     def step(parameter):
         with torch.no_grad():
             parameter -= rate * parameter.grad
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("`.grad` is full of zeros afterwards, and still in memory: set it to None.")
+def _(parameters, rate):
+    def step(parameter):
+        with torch.no_grad():
+            parameter -= rate * parameter.grad
+        parameter.grad.zero_()
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("Where your hook reads `.grad`, it is None. Set the parameter's to None only after the step.")
+def _(parameters, rate):
+    def step(parameter):
+        parameter.grad = None
+        parameter.data -= rate * parameter.grad
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake(
+    "Only the last parameter takes its steps. A hook made in a loop looks names up when it runs, and by then the loop "
+    "has ended: use the parameter that the hook is given."
+)
+def _(parameters, rate):
+    handles = []
+    for parameter in parameters:
+
+        def step(_):
+            if parameter.grad is not None:  # noqa: B023 - this is the mistake
+                parameter.data -= rate * parameter.grad  # noqa: B023
+                parameter.grad = None  # noqa: B023
+
+        handles.append(parameter.register_post_accumulate_grad_hook(step))
+    return handles
+
+
+@step_in_backward.mistake(
+    "After backward each parameter has its old values and its gradient. Change the values in place: `parameter = "
+    "parameter - ...` only gives the name inside your function to a new tensor."
+)
+def _(parameters, rate):
+    def step(parameter):
+        parameter = parameter - rate * parameter.grad
+        parameter.grad = None
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake(
+    "A hook of `register_hook` runs before the gradient is in `.grad`, so that it is still there afterwards. Use "
+    "`register_post_accumulate_grad_hook`."
+)
+def _(parameters, rate):
+    handles = []
+    for parameter in parameters:
+
+        def step(grad, parameter=parameter):
+            parameter.data -= rate * grad
+            parameter.grad = None
+
+        handles.append(parameter.register_hook(step))
+    return handles
+
+
+@step_in_backward.mistake(
+    "The parameter gets new memory, as with `parameter.data = ...`; whoever shares the old memory keeps the old "
+    "values. Change the values in place, as `-=` does."
+)
+def _(parameters, rate):
+    def step(parameter):
+        parameter.data = parameter.data - rate * parameter.grad
+        parameter.grad = None
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("Your hook subtracts the values themselves: it is given the parameter, not the gradient.")
+def _(parameters, rate):
+    def step(parameter):
+        parameter.data -= rate * parameter.data
+        parameter.grad = None
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("This hook is given the parameter and nothing else. The gradient is the parameter's `.grad`.")
+def _(parameters, rate):
+    def step(parameter, grad):
+        parameter.data -= rate * grad
+        parameter.grad = None
 
     return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
 

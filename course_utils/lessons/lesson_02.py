@@ -142,7 +142,7 @@ def _watch_passes(result):
             result.grad_fn._saved_self  # noqa: B018 - reading it raises when backward has freed it
         except RuntimeError:
             freed = True
-        return {"the number of backward passes": len(passes), "`the graph is freed`": freed}
+        return {"`backward ran exactly once`": len(passes) == 1, "`the graph is freed`": freed}
 
     return look
 
@@ -231,7 +231,8 @@ def _(tensors):
 
 
 @gradients_of_all.mistake(
-    "The gradients are right, and the graph is still there: without `retain_graph=True` backward frees it."
+    "The gradients are right, and the graph is still there. Backward frees it unless it is told to keep it, by "
+    "`retain_graph=True` or `create_graph=True`."
 )
 def _(tensors):
     *_, last = tensors.values()
@@ -298,20 +299,24 @@ def _(rng):
     yield Case({"activations": chain}, backward, shown="a chain of three activations")
     leaf, slope_of_other = rng.leaf(2), rng.mixed(2)
     used, other, unused = 2 * leaf, 3 * leaf, 5 * leaf
+    given = [leaf, unused, used, other]
 
-    def twice(norms):
+    def thrice(norms):
         gradients = []
         used.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
         (other * slope_of_other + used * slope_of_other * 3).sum().backward(retain_graph=True)
         first = list(norms)
-        (used * 0).sum().backward()
+        (used * 0).sum().backward(retain_graph=True)
+        second = list(norms)
+        (used * 2).sum().backward()
         freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
-        return (
-            {"the list after the first backward": first, "leaf.grad": leaf.grad} | freed | kept([unused, used, other])
-        )
+        lists = {"the list after the first backward": first, "the list after the second backward": second}
+        return lists | {"leaf.grad": leaf.grad} | freed | kept(given)
 
-    shown = "[unused, used, other] and two backwards, the second through `used` alone and with gradient 0,"
-    yield Case({"activations": [unused, used, other]}, twice, shown=shown)
+    shown = (
+        "[leaf, unused, used, other] and three backwards, the last two from `used` alone, with the gradients 0 and 2,"
+    )
+    yield Case({"activations": given}, thrice, shown=shown)
 
 
 @record_norms.accept
@@ -363,8 +368,8 @@ def _(activations):
 
 
 @record_norms.mistake(
-    "All norms land in one place: a hook made in a loop looks `place` up when it runs, and by then the loop has ended. "
-    "Bind it now: `lambda grad, place=place: ...`."
+    "All norms land in the last place. A hook made in a loop looks the loop's variables up when it runs, and by then "
+    "the loop has ended. Bind the place when you make the hook: `lambda grad, place=place: ...`."
 )
 def _(activations):
     norms = [None] * len(activations)
@@ -418,6 +423,17 @@ def _(activations):
 
     for place, activation in enumerate(activations):
         activation.register_hook(recorder(place))
+    return norms
+
+
+@record_norms.mistake(
+    "You run a backward yourself, and it frees the graph that your caller needs. Return the list: backward comes later."
+)
+def _(activations):
+    norms = [None] * len(activations)
+    for place, activation in enumerate(activations):
+        activation.register_hook(lambda grad, place=place: norms.__setitem__(place, grad.norm().item()))
+    activations[-1].sum().backward()
     return norms
 
 
@@ -480,6 +496,7 @@ def _(rng):
         ([double, add_one], "two hooks: ·2, then +1"),
         ([add_one, None, double], "three hooks: +1, then one that returns nothing, then ·2"),
         ([negate_in_place, double], "two hooks, of which the first changes the gradient in place"),
+        ([], "no hooks at all"),
     ):
         seen = []
         x, slope = rng.leaf(2), rng.quarters(2)
@@ -529,7 +546,7 @@ arrived_and_passed_on.equivalent(
 
 
 @arrived_and_passed_on.mistake(
-    "Your own hook is registered last, so it sees what the others have made of the gradient. Register it first."
+    "What you stored is what the others have made of the gradient. Register your own hook on `tensor`, before them."
 )
 def _(tensor, hooks):
     arrived = []
@@ -550,7 +567,8 @@ def _(tensor, hooks):
 
 
 @arrived_and_passed_on.mistake(
-    "You stored the gradient itself, and one of the hooks changes it in place afterwards: store `grad.clone()`."
+    "What you stored shares its memory with the gradient, and one of the hooks changes that in place afterwards: store "
+    "`grad.clone()`."
 )
 def _(tensor, hooks):
     arrived = []
@@ -659,7 +677,8 @@ multiply_in_place.equivalent(
 
 
 @multiply_in_place.mistake(
-    "Both hooks were registered before the change, so both belong to the old values. Register the second one after it."
+    "Both gradients are those of the old values: a hook that is registered before the change belongs to them. Register "
+    "another one after it."
 )
 def _(tensor, factor):
     grads = {}
@@ -670,7 +689,8 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
-    "Both hooks were registered after the change, so both belong to the new values. Register the first one before it."
+    "Both gradients are those of the new values: a hook that is registered after the change belongs to them. Register "
+    "another one before it."
 )
 def _(tensor, factor):
     grads = {}
@@ -681,7 +701,7 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
-    "`tensor = tensor * factor` makes a new tensor under the old name; your caller's keeps its values. Use `mul_`."
+    "The product is a new tensor, and your caller's keeps its values. Change `tensor` itself, with `mul_`."
 )
 def _(tensor, factor):
     grads = {}
@@ -692,8 +712,8 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
-    "You changed the values behind autograd's back (`.data`, `torch.no_grad()`), so the factor is missing in every "
-    "gradient behind it. Use `tensor.mul_(factor)`."
+    "You changed the values behind autograd's back (.data, .detach(), torch.no_grad()), so the factor is missing in "
+    "every gradient behind it. Multiply `tensor` itself, where autograd can see it."
 )
 def _(tensor, factor):
     grads = {}
@@ -735,6 +755,62 @@ def _(tensor, factor):
     before = tensor.grad
     tensor.mul_(factor)
     return {"before": before, "after": tensor.grad}
+
+
+@multiply_in_place.mistake(
+    'Nothing arrives under "before". Register its hook on `tensor` itself, before the change, and leave it there: a '
+    "copy of it takes no part in backward."
+)
+def _(tensor, factor):
+    grads, old = {}, tensor.clone()
+    old.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    return grads
+
+
+@multiply_in_place.mistake(
+    "Both gradients stay None: the hooks have to write into the dict that you return, and they run only in backward."
+)
+def _(tensor, factor):
+    before = after = None
+
+    def keep_before(gradient):
+        nonlocal before
+        before = gradient.clone()
+
+    def keep_after(gradient):
+        nonlocal after
+        after = gradient.clone()
+
+    tensor.register_hook(keep_before)
+    tensor.mul_(factor)
+    tensor.register_hook(keep_after)
+    return {"before": before, "after": after}
+
+
+@multiply_in_place.mistake(
+    "You run a backward yourself, and it frees the graph that your caller needs. Return the dict: backward comes later."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    tensor.sum().backward()
+    return grads
+
+
+@multiply_in_place.mistake(
+    'Under "after" stands what `tensor.grad` is now, which is None: backward has not run yet. A hook can put it there.'
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.retain_grad()
+    grads["after"] = tensor.grad
+    return grads
 
 
 @exercise(
@@ -848,6 +924,39 @@ def _(tensor):
     return rows
 
 
+@keep_first_row.mistake(
+    "Nothing reaches your list. Put the hook on `tensor` itself, with `register_hook`, and leave it there: `tensor[0]` "
+    "is a new tensor, which takes no part in backward."
+)
+def _(tensor):
+    rows = []
+    tensor[0].register_hook(lambda grad: rows.append(grad.clone()))
+    return rows
+
+
+@keep_first_row.mistake("You also called `retain_grad()`, which keeps every gradient whole.")
+def _(tensor):
+    rows = []
+    tensor.retain_grad()
+    tensor.register_hook(lambda grad: rows.append(grad[0].clone()))
+    return rows
+
+
+@keep_first_row.mistake(
+    "Your hook returns the row, and what a hook returns replaces the gradient. Store it and return nothing."
+)
+def _(tensor):
+    rows = []
+
+    def keep(grad):
+        row = grad[0].clone()
+        rows.append(row)
+        return row
+
+    tensor.register_hook(keep)
+    return rows
+
+
 @keep_first_row.mistake("You kept a list of numbers. The task asks for a tensor: `grad[0].clone()`.")
 def _(tensor):
     rows = []
@@ -881,12 +990,12 @@ def _(tensor):
     ],
 )
 def count_saved_bytes(function, x):
-    """Run `function(x)` and return how many bytes of memory it keeps for backward,
-    as an int.
+    """Run `function(x)`, once, and return how many bytes of memory it keeps for
+    backward, as an int.
 
     Each storage counts once and whole, however many saved tensors lie in it.
     `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
-    must find it unchanged.
+    must find it unchanged. No hook stays on, not even if `function` raises an error.
     """
     sizes = {}
 
@@ -931,16 +1040,25 @@ def _(rng):
             results.append(function(x))
             return results[-1]
 
-        def backward(_, results=results):
+        def backward(count, results=results):
             for result in results[-1:]:
                 result.sum().backward()
             left = 0
             while torch._C._autograd._top_saved_tensors_default_hooks(True):
                 torch._C._autograd._pop_saved_tensors_default_hooks()
                 left += 1
-            return {"the number of saved_tensors_hooks that are still on": left}
+            return {
+                "the number of saved_tensors_hooks that are still on": left,
+                "`function(x) ran exactly once`": len(results) == 1,
+                "the type of what you returned": type(count).__name__,
+            }
 
         yield Case({"function": function_kept, "x": x}, backward, shown=f"{shown}, and a backward afterwards")
+
+    def refuse(x):
+        raise ValueError("this function has had enough")
+
+    yield Case({"function": refuse, "x": rng.leaf(2)}, shown="a function that raises a ValueError")
 
 
 @count_saved_bytes.accept
@@ -1027,8 +1145,8 @@ def _(function, x):
 
 
 @count_saved_bytes.mistake(
-    "Two views of one storage count as two. Know the storage again, not the tensor: "
-    "`tensor.untyped_storage().data_ptr()`."
+    "Two views of one storage count as two. Know the storage again, not the tensor: by the address at which "
+    "`untyped_storage()` begins."
 )
 def _(function, x):
     sizes = {}
@@ -1054,6 +1172,23 @@ def _(function, x):
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         result = function(x)  # noqa: F841 - keeps the addresses in use
     return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "You add up the numbers in all tensors that are saved. A float32 has 4 bytes, a float64 has 8; and each storage "
+    "counts once and whole, with `untyped_storage().nbytes()`."
+)
+def _(function, x):
+    total = 0
+
+    def pack(tensor):
+        nonlocal total
+        total += tensor.numel()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x)
+    return total
 
 
 @count_saved_bytes.mistake("You count numbers, not bytes: a float32 has 4 bytes, a float64 has 8.")
@@ -1086,7 +1221,8 @@ def _(function, x):
 
 
 @count_saved_bytes.mistake(
-    "Nothing is counted: `function(x)` must run inside the `with saved_tensors_hooks(...)` block."
+    "Nothing is counted. `function(x)` must run inside the block of `with saved_tensors_hooks(...)`, and `pack` must "
+    "add to what you return."
 )
 def _(function, x):
     sizes = {}
@@ -1098,6 +1234,38 @@ def _(function, x):
     result = function(x)  # noqa: F841 - too early
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         pass
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "You run a backward yourself, and it frees the graph that your caller needs. Count in `pack`, "
+    "while `function` runs."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x).sum().backward()
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "You leave the leaves out. They are in memory anyway, but backward needs them too: count whatever is saved."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        if not tensor.is_leaf:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
     return sum(sizes.values())
 
 
@@ -1122,9 +1290,9 @@ def save_as_half():
     keep floating-point tensors as float16.
 
     `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
-    as such, with the precision of float16. The original numbers are not kept; only
-    those of a leaf, which is there anyway, may be. Tensors of whole numbers or bools
-    stay exactly as they are.
+    as such, with the precision of float16. The original numbers are not kept, but a
+    leaf, which is in memory anyway, may stay as it is. Tensors of whole numbers or
+    bools stay exactly as they are.
     """
 
     def pack(tensor):
@@ -1153,12 +1321,15 @@ def _(rng):
             with torch.no_grad(), measure_memory() as memory:  # autograd calls `pack` without a graph, too
                 packed = pack(tensor)
             new_bytes, same = memory.live, torch.equal(tensor, leaf)
+            with torch.no_grad():
+                again = pack(tensor)  # x * x saves x twice
             del tensor
             return {
                 "unpack(pack(tensor))": unpack(packed),
                 "the number of new bytes that pack(tensor) holds": new_bytes,
                 "`tensor itself is unchanged`": same,
                 "`the original can be freed`": original.expired(),
+                "the second unpack(pack(tensor))": unpack(again),
             }
 
         name = str(dtype).removeprefix("torch.")
@@ -1286,6 +1457,58 @@ def _():
         return half.to(original.dtype)
 
     return lambda tensor: (tensor.half() if tensor.is_floating_point() else tensor, tensor), unpack
+
+
+@save_as_half.mistake(
+    "What `pack` returns has the old dtype again, rounded, and is as large as before. Keep the float16 numbers, and "
+    "let `unpack` go back to the dtype."
+)
+def _():
+    def pack(tensor):
+        return tensor.half().to(tensor.dtype) if tensor.is_floating_point() else tensor
+
+    return pack, lambda packed: packed
+
+
+@save_as_half.mistake(
+    "Only float32 is packed as float16. float64 and bfloat16 are floating-point numbers, too: ask "
+    "`is_floating_point()`, and keep the dtype."
+)
+def _():
+    def unpack(packed):
+        return packed[0].to(packed[1])
+
+    return lambda tensor: (tensor.half() if tensor.dtype == torch.float32 else tensor, tensor.dtype), unpack
+
+
+@save_as_half.mistake(
+    "`unpack` goes back to the dtype of a tensor that was packed later. Many are packed before the first is unpacked: "
+    "`pack` must return each dtype together with its numbers."
+)
+def _():
+    last = []
+
+    def pack(tensor):
+        if not tensor.is_floating_point():
+            return tensor
+        last[:] = [tensor.dtype]
+        return tensor.half()
+
+    return pack, lambda packed: packed.to(last[0]) if packed.is_floating_point() else packed
+
+
+@save_as_half.mistake(
+    "The dtypes do not come back in the order in which you stored them: autograd unpacks when it needs a tensor, and "
+    "perhaps twice. Let `pack` return each dtype together with its numbers."
+)
+def _():
+    dtypes = []
+
+    def pack(tensor):
+        dtypes.append(tensor.dtype)
+        return tensor.half() if tensor.is_floating_point() else tensor
+
+    return pack, lambda packed: packed.to(dtypes.pop())
 
 
 @save_as_half.mistake("The two functions are the wrong way round: `pack` comes first.")

@@ -121,6 +121,18 @@ class Times(nn.Module):
         return x * factor
 
 
+class GiveBack(nn.Module):
+    """Takes whatever it is given, and gives it back; counts how often its forward ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, *args, **kwargs):
+        self.runs += 1
+        return args, kwargs
+
+
 class OutOfOrder(nn.Module):
     """Its leaves are called in another order than they are made in: one of them twice, one not at all."""
 
@@ -193,7 +205,11 @@ def _(rng):
     model = OutOfOrder()
 
     def order_and_calls(shapes):
-        return {"the order of the names": list(shapes), "the number of calls of the model": model.calls}
+        return {
+            "the order of the names": list(shapes),
+            "the number of calls of the model": model.calls,
+            "whether every shape is a tuple": all(isinstance(shape, tuple) for shape in shapes.values()),
+        }
 
     yield Case(
         {"model": model, "x": rng.whole(rows, 3)},
@@ -342,6 +358,88 @@ def _(model, x):
     return shapes
 
 
+@output_shapes.mistake(
+    "These are the shapes of the inputs. A forward hook gets `(module, args, output)`: take the shape of `output`."
+)
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, args, o, name=name: shapes.update({name: tuple(args[0].shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "If a leaf is called twice, you keep its first output. The task asks for the last: let it overwrite the entry."
+)
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, a, o, name=name: shapes.update({name: shapes.get(name, tuple(o.shape))})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "A leaf that was never called is in your dict, with no shape: make an entry only when a hook runs."
+)
+def _(model, x):
+    shapes = {name: None for name, module in model.named_modules() if not list(module.children())}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "Leaves without parameters, such as ReLU and Flatten, are missing. A leaf is a module without children."
+)
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()) and list(module.parameters()):
+                note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "A Sequential is not the only container: you list blocks of other classes too. A leaf has no children."
+)
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not isinstance(module, nn.Sequential):
+                note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake("The shapes are not tuples: make one of each, `tuple(output.shape)`.")
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, a, o, name=name: shapes.update({name: list(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
 @exercise(
     lesson=3,
     points=2,
@@ -374,11 +472,13 @@ def _(rng):
         x, weights = rng.quarters(2, 2).requires_grad_(), rng.whole(2, 3)
 
         def silent_then_not(handle, layer=layer, x=x, weights=weights):
-            found = {"the layer's output": layer(x), "the layer's output in a second call": layer(x * 2)}
-            (found["the layer's output"] * weights).sum().backward()
-            found["layer.weight.grad"] = layer.weight.grad.clone()
-            found["x.grad"] = x.grad.clone()
-            handle.remove()
+            with contextlib.ExitStack() as stack:
+                stack.callback(handle.remove)
+                twice = torch.cat((x, x * 2))
+                found = {"the layer's output": layer(x), "the layer's output in a second call": layer(twice)}
+                (found["the layer's output"] * weights).sum().backward()
+                found["layer.weight.grad"] = layer.weight.grad.clone()
+                found["x.grad"] = x.grad.clone()
             return found | {"the layer's output after handle.remove()": layer(x)}
 
         yield Case({"layer": layer, "channel": channel}, silent_then_not, shown=f"a Linear layer, channel = {channel}")
@@ -431,7 +531,10 @@ silence_channel.equivalent(
 )
 
 
-@silence_channel.mistake("Your hook returns nothing, so the layer's own output goes on. Return the new tensor.")
+@silence_channel.mistake(
+    "The layer's own output goes on: the hook returns nothing, or it is not on the layer any more. Return the new "
+    "tensor from the hook, and the handle as it is."
+)
 def _(layer, channel):
     def hook(module, args, output):
         output = output.clone()
@@ -454,12 +557,24 @@ def _(layer, channel):
 
 
 @silence_channel.mistake(
+    "Your hook writes into the output of the layer. Where that is the input itself, as with nn.Identity, the input is "
+    "spoilt. Clone the output first."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output[:, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
     "You silenced an item of the batch, dimension 0. Channels are dimension 1: `output[:, channel]`."
 )
 def _(layer, channel):
     def hook(module, args, output):
         output = output.clone()
-        output[channel % len(output)] = 0
+        output[channel] = 0
         return output
 
     return layer.register_forward_hook(hook)
@@ -511,6 +626,59 @@ def _(layer, channel):
 
 
 @silence_channel.mistake(
+    "Your new output has no graph, because it is made from a detached tensor or under `no_grad`: no gradient can flow. "
+    "Clone and write where autograd sees it."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.detach().clone()
+        output[:, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "You silenced the channel before the one that was asked for. Channels count from 0, as indices do."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[:, channel - 1] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("You silenced all channels. Only number `channel` is to be zero.")
+def _(layer, channel):
+    def hook(module, args, output):
+        return output * 0
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("It is the other way round: you silenced the other channels and kept this one.")
+def _(layer, channel):
+    def hook(module, args, output):
+        keep = torch.zeros_like(output)
+        keep[:, channel] = 1
+        return output * keep
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("Your function hands nothing back. Return what `register_forward_hook` gives: the handle.")
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[:, channel] = 0
+        return output
+
+    layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
     "You changed the layer's weights. They are not yours: return a new output from a hook instead."
 )
 def _(layer, channel):
@@ -555,12 +723,13 @@ def _(rng):
         x, y = rng.leaf(1, 2), rng.leaf(1, 2)
 
         def fixed_then_not(handle, module=module, x=x, y=y, given=given):
-            found = {"the output": module(x, y, **given), "the output of module(x * 2)": module(x * 2)}
-            if not module.training:
-                found["the output of module(x=x * 3)"] = module(x=x * 3)
-            found["the output"].sum().backward()
-            found |= {"x.grad": x.grad, "y.grad": y.grad}
-            handle.remove()
+            with contextlib.ExitStack() as stack:
+                stack.callback(handle.remove)
+                found = {"the output": module(x, y, **given), "the output of module(x * 2)": module(x * 2)}
+                if not module.training:
+                    found["the output of module(x=x * 3)"] = module(x=x * 3)
+                found["the output"].sum().backward()
+                found |= {"x.grad": x.grad, "y.grad": y.grad}
             return found | {"the output after handle.remove()": module(x, y, **given)}
 
         call = ", ".join(["x", "y", *(f"{key}={number:g}" for key, number in given.items())])
@@ -569,6 +738,23 @@ def _(rng):
             fixed_then_not,
             shown=f"{name} = {value:g} and module({call})" + ", in eval mode" * (name != "scale"),
         )
+    give_back, number = GiveBack(), rng.integer(2, 9)
+
+    def arguments(handle):
+        with contextlib.ExitStack() as stack:
+            stack.callback(handle.remove)
+            found = {
+                "what module(number, None, mask=1, flag=True) got": give_back(number, None, mask=1, flag=True),
+                "the number of times that its forward ran": give_back.runs,
+                "what module() got": give_back(),
+            }
+        return found | {"what module(mask=1) got after handle.remove()": give_back(mask=1)}
+
+    yield Case(
+        {"module": give_back, "name": "mask", "value": None},
+        arguments,
+        shown=f"a module that gives back what it gets, name = 'mask', value = None and number = {number}",
+    )
 
 
 @fix_argument.accept
@@ -595,7 +781,10 @@ fix_argument.equivalent(
 )
 
 
-@fix_argument.mistake("Without `with_kwargs=True` a pre-hook is called with `(module, args)` and sees no keywords.")
+@fix_argument.mistake(
+    "Compare what your hook takes and returns: without `with_kwargs=True` a pre-hook gets `(module, args)`; with it "
+    "`(module, args, kwargs)`, and it returns the pair `(args, kwargs)`, a tuple and a dict."
+)
 def _(module, name, value):
     def hook(module, args, kwargs):
         return args, {**kwargs, name: value}
@@ -604,13 +793,16 @@ def _(module, name, value):
 
 
 @fix_argument.mistake(
-    "A pre-hook with `with_kwargs=True` must return a pair, `(args, kwargs)`, not the keywords alone."
+    "A pre-hook with `with_kwargs=True` must return a pair, `(args, kwargs)`: two things, neither fewer nor more."
 )
 def _(module, name, value):
     return module.register_forward_pre_hook(lambda module, args, kwargs: {**kwargs, name: value}, with_kwargs=True)
 
 
-@fix_argument.mistake("Your hook builds the new keywords and returns nothing, so the old ones are used.")
+@fix_argument.mistake(
+    "The call goes on with the caller's keywords. What replaces them is what a forward pre-hook returns before the "
+    "call: `(args, {**kwargs, name: value})`."
+)
 def _(module, name, value):
     def hook(module, args, kwargs):
         kwargs = {**kwargs, name: value}
@@ -633,6 +825,101 @@ def _(module, name, value):
         return args, kwargs
 
     return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "Only a call that gives the argument is changed. If the caller leaves it out, `value` has to be used as well."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        if name in kwargs:
+            kwargs[name] = value
+        return args, kwargs
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("A value such as 0 or None changes nothing in your answer. Use `value` whatever it is.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        if value:
+            kwargs[name] = value
+        return args, kwargs
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("`dict.update` changes the dict and returns None, so the hook returns `(args, None)`.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return args, kwargs.update({name: value})
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "The two are in the wrong order. The hook returns `(args, kwargs)`: the tuple first, then the dict."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return {**kwargs, name: value}, args
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "You set an argument that is called 'name'. The name is what the variable `name` holds: `{**kwargs, name: value}`."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return args, dict(kwargs, name=value)
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("The value goes in by position. It is a keyword argument: `{**kwargs, name: value}`.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return (*args, value), kwargs
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("Your hook hands on the first positional argument only: return `args`, the whole tuple.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return (args[0],), {**kwargs, name: value}
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "Your hook returns a single argument where the tuple of all belongs; of a tensor, each row then goes in as an "
+    "argument. Return `args` as they came."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return args[0], {**kwargs, name: value}
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "`forward` runs with the caller's argument first, and then again: a forward hook comes too late. Use a pre-hook."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs, output):
+        return module.forward(*args, **{**kwargs, name: value})
+
+    return module.register_forward_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("Your function hands nothing back. Return what `register_forward_pre_hook` gives: the handle.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return args, {**kwargs, name: value}
+
+    module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
 @exercise(
@@ -666,17 +953,22 @@ def _(rng):
         (nn.Identity(), "an nn.Identity"),
     ):
         whole_weights(layer, rng)
-        x, weights = rng.leaf(2, 2), rng.whole(2, 2)
+        x, weights = rng.whole(2, 2), rng.whole(2, 2)
 
         def backward(handle, layer=layer, x=x, weights=weights):
-            found = {"the layer's output": layer(x)}
-            (found["the layer's output"] * weights).sum().backward()
-            found["x.grad"], x.grad = x.grad, None
-            ((layer(x) + x) * weights).sum().backward()
-            found["x.grad of a second pass, in which x is also added to the layer's output,"], x.grad = x.grad, None
-            handle.remove()
-            layer(x).sum().backward()
-            return found | {"x.grad after handle.remove()": x.grad}
+            first, second, last = (x.clone().requires_grad_() for _ in range(3))
+            with contextlib.ExitStack() as stack:
+                stack.callback(handle.remove)
+                output = layer(first)
+                (output * weights).sum().backward()
+                ((layer(second) + second) * weights).sum().backward()
+            layer(last).sum().backward()
+            return {
+                "the layer's output": output,
+                "x.grad": first.grad,
+                "x.grad of a second pass, in which x is also added to the layer's output,": second.grad,
+                "x.grad after handle.remove()": last.grad,
+            }
 
         yield Case({"layer": layer}, backward, shown=shown)
     times, y, factor = Times(), rng.leaf(1, 2), rng.leaf(1, 2)
@@ -797,6 +1089,83 @@ def _(layer):
     )
 
 
+@reverse_gradient.mistake(
+    "A gradient that is None must stay None, and the entries come back in a tuple: neither a list nor zeros."
+)
+def _(layer):
+    return layer.register_full_backward_hook(
+        lambda module, grad_input, grad_output: [None if grad is None else -grad for grad in grad_input]
+    )
+
+
+@reverse_gradient.mistake(
+    "A tensor hook on the output acts before the layer's own backward, so the gradients of the parameters are reversed "
+    "as well. Replace what the layer passes on."
+)
+def _(layer):
+    def hook(module, args, output):
+        output.register_hook(lambda grad: -grad)
+
+    return layer.register_forward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "The whole gradient of the tensor that goes in is reversed, also what reaches it past the layer. Reverse only what "
+    "the layer passes on."
+)
+def _(layer):
+    def hook(module, args):
+        for each in args:
+            if isinstance(each, torch.Tensor) and each.requires_grad:
+                each.register_hook(lambda grad: -grad)
+
+    return layer.register_forward_pre_hook(hook)
+
+
+@reverse_gradient.mistake("Your hook must return one entry for each entry of `grad_input`: leave none of them out.")
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return tuple(-grad for grad in grad_input if grad is not None)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "A layer may have several inputs, and then `grad_input` has several entries. Your hook returns one entry: it "
+    "has to return one for each."
+)
+def _(layer):
+    return layer.register_full_backward_hook(lambda module, grad_input, grad_output: (-grad_input[0],))
+
+
+@reverse_gradient.mistake(
+    "Your hook returns a tensor, and its rows are taken for the entries. Return a tuple, with one entry for each in "
+    "`grad_input`."
+)
+def _(layer):
+    return layer.register_full_backward_hook(lambda module, grad_input, grad_output: -grad_input[0])
+
+
+@reverse_gradient.mistake(
+    "If the layer has an input without a gradient, the others are not turned either. Decide for each entry of "
+    "`grad_input`."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return None if any(grad is None for grad in grad_input) else tuple(-grad for grad in grad_input)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "Your function hands nothing back. Return what `register_full_backward_hook` gives: the handle."
+)
+def _(layer):
+    layer.register_full_backward_hook(
+        lambda module, grad_input, grad_output: tuple(None if grad is None else -grad for grad in grad_input)
+    )
+
+
 @exercise(
     lesson=3,
     points=2,
@@ -838,6 +1207,7 @@ def _(rng):
         result = model[0](model(x))
         found = {
             "the number of outputs": len(saver.outputs),
+            "whether `outputs` is a list": isinstance(saver.outputs, list),
             "the outputs": list(saver.outputs),
             "requires_grad of the outputs": [output.requires_grad for output in saver.outputs],
             "is_leaf of the outputs": [output.is_leaf for output in saver.outputs],
@@ -866,19 +1236,22 @@ def _(rng):
         return found
 
     yield Case({}, two_objects, shown="two objects, one of which sits on a layer")
-    x2 = rng.whole(1, 2)
+    x2 = rng.whole(1, 2).double()
 
     def on_identity(saver):
-        identity = nn.Identity().eval()
+        identity = nn.Identity()
         handle = identity.register_forward_hook(saver)
-        found = {"whether the layer still returned the very tensor that came in": identity(x2) is x2}
+        once = identity(x2)
+        found = {"whether the layer still returned the very tensor that came in": identity.eval()(once) is x2}
         x2.mul_(10)
         handle.remove()
-        found["the output, after its memory was overwritten,"] = list(saver.outputs)
+        found["the outputs of two calls, after their memory was overwritten,"] = list(saver.outputs)
         saver.clear()
         return found
 
-    yield Case({}, on_identity, shown="an nn.Identity in eval mode")
+    yield Case(
+        {}, on_identity, shown="an nn.Identity in training mode, then in eval mode, and a tensor of dtype float64"
+    )
 
 
 @SaveOutput.accept
@@ -910,7 +1283,7 @@ class _SaveItself:
 
 
 @SaveOutput.mistake(
-    "`detach()` shares its memory with the output; what overwrites that changes your copy. Add `clone()`."
+    "What you stored shares its memory with the output, and what overwrites that changes it too. Add `clone()`."
 )
 class _SaveDetached:
     def __init__(self):
@@ -935,7 +1308,7 @@ class _SaveClone:
         self.outputs.clear()
 
 
-@SaveOutput.mistake("The list belongs to the class, so all objects share it: make it in `__init__`.")
+@SaveOutput.mistake("All objects share one list. Make a new one for each, in `__init__`: `self.outputs = []`.")
 class _SaveShared:
     outputs: list = []  # noqa: RUF012 - this is the mistake
 
@@ -957,6 +1330,72 @@ class _SaveAndReturn:
 
     def clear(self):
         self.outputs.clear()
+
+
+@SaveOutput.mistake("Each call throws away what was stored before. Add to the list instead: `append`.")
+class _SaveLast:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs = [output.detach().clone()]
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake("You stored what goes in. A forward hook gets `(module, args, output)`: store the last of them.")
+class _SaveInput:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(args[0].detach().clone())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake(
+    "`detach_()` cuts the output itself out of the graph. `detach()`, without the underscore, gives another tensor."
+)
+class _SaveCutting:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.detach_().clone())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake(
+    "After `clear()` the outputs are still there: it does not touch the list of the object. Empty that list."
+)
+class _SaveForever:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.detach().clone())
+
+    def clear(self):
+        outputs = []  # noqa: F841 - this is the mistake
+
+
+@SaveOutput.mistake(
+    "The copies are not in the attribute `outputs`: the object has none of that name. Make it in `__init__`."
+)
+class _SaveElsewhere:
+    def __init__(self):
+        self.kept = []
+
+    def __call__(self, module, args, output):
+        self.kept.append(output.detach().clone())
+
+    def clear(self):
+        self.kept.clear()
 
 
 @exercise(
@@ -995,7 +1434,7 @@ def hooked(modules, hook):
 @hooked.cases
 def _(rng):
     x = rng.quarters(1, 2)
-    modules = [whole_weights(nn.Linear(2, 2), rng), nn.Sequential(nn.Tanh(), nn.ReLU()), nn.Flatten()]
+    modules = [whole_weights(nn.Linear(2, 2), rng), nn.Sequential(nn.Tanh(), nn.Softplus()), nn.Flatten()]
     model = nn.Sequential(*modules)
     calls = []
 
@@ -1012,11 +1451,16 @@ def _(rng):
             found["the model's output inside the block"] = output = model(x)
             found["requires_grad of that output"] = output.requires_grad
             found["the number of hooks on each module inside the block"] = count_hooks()
-            is_list = isinstance(handles, list | tuple)
-            found["what `with` gave"] = list(handles) if is_list else handles
-            if is_list and handles:
+            found["what `with` gave"] = list(handles) if isinstance(handles, list | tuple) else handles
+            found["whether that is a list"] = isinstance(handles, list)
+            if isinstance(handles, list | tuple) and handles:
                 handles[0].remove()
             found["the number of hooks on each module after handles[0].remove()"] = count_hooks()
+            other = modules[0].register_forward_hook(lambda *_: None)
+        found["whether another hook, which the block registered, is still there"] = (
+            other.id in modules[0]._forward_hooks
+        )
+        other.remove()
         return found | {
             "the model's output after the block": model(x),
             "the outputs that the hook saw": calls,
@@ -1103,7 +1547,8 @@ hooked.equivalent(
 
 
 @hooked.mistake(
-    "If the block raises, the lines after `yield` are not reached, and the hooks stay: use `try`/`finally`."
+    "If the block raises, the hooks stay: the lines after a `yield` are reached only through `finally`, and `__exit__` "
+    "has to remove them whatever it is given."
 )
 @contextlib.contextmanager
 def _(modules, hook):
@@ -1189,6 +1634,59 @@ def _(modules, hook):
         yield handles
     except Exception:
         pass  # this is the mistake
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.mistake(
+    "No exception leaves the block, not even a KeyboardInterrupt. Write no `except`, and let `__exit__` return nothing."
+)
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    except BaseException:
+        pass  # this is the mistake
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.mistake("The hooks are removed only if the block raises. They have to go in any case: `finally`.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    except BaseException:
+        for handle in handles:
+            handle.remove()
+        raise
+
+
+@hooked.mistake("What `hook` returns is lost, so it cannot replace an output. Register `hook` itself.")
+@contextlib.contextmanager
+def _(modules, hook):
+    def call(module, args, output):
+        hook(module, args, output)
+
+    handles = [module.register_forward_hook(call) for module in modules]
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.mistake(
+    "A function with `yield` is a generator. `@contextlib.contextmanager` above it makes a context manager of it."
+)
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
     finally:
         for handle in handles:
             handle.remove()

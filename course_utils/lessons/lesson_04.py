@@ -12,8 +12,8 @@ import itertools
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -239,6 +239,10 @@ def _(rng):
             words = words.replace(kind, name)
         with in_tables(*entries):
             yield Case({"module": module}, shown=words)
+    module = nn.Linear(1, 1)
+    yield Case({"module": module}, shown="a module without a hook, which you will be asked about again")
+    with in_tables((module, "forward_hooks", 5, do_nothing)):
+        yield Case({"module": module}, shown="the same module, which has got a forward hook since")
 
 
 @takes_fast_path.accept
@@ -298,6 +302,27 @@ def _(module):
     return any(getattr(module, f"_{kind}") or global_table(kind) for kind in KINDS)
 
 
+@takes_fast_path.mistake("You looked at the global tables only. The hooks on the module itself count as well.")
+def _(module):
+    return not any(global_table(kind) for kind in KINDS)
+
+
+@takes_fast_path.mistake(
+    "Your function looks at the forward pre-hooks only. A `return` ends a loop in its first round: say True behind the "
+    "loop."
+)
+def _(module):
+    for kind in KINDS:
+        return not (getattr(module, f"_{kind}") or global_table(kind))
+
+
+@takes_fast_path.mistake(
+    "Your function never says True. Without a hook the tables are there all the same: ask whether they are empty."
+)
+def _(module):
+    return all(getattr(module, f"_{kind}") is None and global_table(kind) is None for kind in KINDS)
+
+
 @takes_fast_path.mistake("The pre-hooks are missing: those before forward, and those before backward.")
 def _(module):
     return not any(getattr(module, f"_{kind}") or global_table(kind) for kind in ("forward_hooks", "backward_hooks"))
@@ -351,6 +376,8 @@ def _(rng):
         module, log, key = nn.Sequential(nn.Identity()), [], rng.integer(1, 50)
 
         def run_all(hooks, log=log):
+            if not isinstance(hooks, MutableMapping) or not all(map(callable, hooks.values())):
+                return {}  # what came back tells enough
             for hook in hooks.values():
                 hook()
             return {"the order in which they run": list(log)}
@@ -376,16 +403,24 @@ def _(rng):
             del table[7]
 
         def run_removing(hooks, table=table, log=log, owner=owner):
+            if not isinstance(hooks, MutableMapping) or not all(map(callable, hooks.values())):
+                return {}
             for hook in hooks.values():
                 hook()
             hooks.clear()
-            stays = f"how many stay in the table of {owner}, after yours was emptied"
-            return {"the order in which they run": list(log), stays: len(table)}
+            stays = f"whether the other hook stays in the table of {owner}, after yours was emptied"
+            return {"the order in which they run": list(log), stays: 8 in table}
 
         place = module if own else None
         with in_tables((place, kind, 7, remove_itself), (place, kind, 8, say(log, "next"))):
             words = f"a hook of {owner} that removes itself when it runs, and a caller who empties your dict"
             yield Case({"module": module, "kind": kind}, run_removing, shown=words)
+
+    kind, module = rng.choice(KINDS), nn.Identity()
+    with in_tables((module, kind, 6, do_nothing), (None, kind, 5, do_nothing)):
+        yield Case(
+            {"module": module, "kind": kind}, shown="one function that is a hook of the module and of all modules"
+        )
 
 
 @hooks_in_order.accept
@@ -416,6 +451,28 @@ def _(module, kind):
 @hooks_in_order.mistake("The global hooks are missing. They are in `torch_module`, in the table `_global_` + `kind`.")
 def _(module, kind):
     return dict(getattr(module, f"_{kind}"))
+
+
+@hooks_in_order.mistake("The module's own hooks are missing: they come behind the global ones.")
+def _(module, kind):
+    return dict(getattr(torch_module, f"_global_{kind}"))
+
+
+@hooks_in_order.mistake("The backward hooks too run global first: the order is the same for all four kinds.")
+def _(module, kind):
+    tables = getattr(torch_module, f"_global_{kind}"), getattr(module, f"_{kind}")
+    first, second = tables if kind.startswith("forward") else reversed(tables)
+    return {**first, **second}
+
+
+@hooks_in_order.mistake(
+    "Where the module has no hook of its own, you handed out the global table. A hook that removes itself changes it "
+    "in the middle of a loop: make a new dict."
+)
+def _(module, kind):
+    if getattr(module, f"_{kind}"):
+        return {**getattr(torch_module, f"_global_{kind}"), **getattr(module, f"_{kind}")}
+    return getattr(torch_module, f"_global_{kind}")
 
 
 @hooks_in_order.mistake(
@@ -453,7 +510,8 @@ def run_pre_hooks(module, hooks, args):
 
     A hook is called with `(module, args)`, where `args` is a tuple. If it returns a
     tuple, these are the new arguments; None keeps the old ones; anything else is
-    one new argument. The next hook sees the new ones.
+    one new argument. The next hook sees the new ones; what a hook raises goes on to
+    the caller.
     """
     for hook in hooks.values():
         result = hook(module, args)
@@ -485,6 +543,21 @@ def _(rng):
     hooks |= {5: lambda _, args: "text", 6: note, 7: lambda _, args: {"a": 1}}
     yield case(hooks, (3,), "hooks that return a list, a tuple with None in it, a string and a dict")
     yield case({}, (x, y), "no hook")
+    calls = itertools.count(1)
+    yield case({6: lambda *_: f"call {next(calls)}", 5: note}, (x,), "a hook that counts its calls")
+
+    def fail(*_):
+        raise LookupError("the hook failed")
+
+    def leave_word(_, args):
+        args[1].append("a hook ran")
+
+    yield case({4: leave_word, 6: fail, 5: leave_word}, (x, []), "three hooks, of which the second raises")
+
+    def ask(_, args):
+        watch.log.append(["whether it is a leaf", args[0].is_leaf])
+
+    yield case({5: ask}, (rng.leaf(1),), "a hook that asks whether its argument is a leaf")
 
 
 @run_pre_hooks.accept
@@ -568,6 +641,65 @@ def _(module, hooks, args):
     return new
 
 
+@run_pre_hooks.mistake(
+    "After the first hook that returns something, the others do not run. Give them the new arguments."
+)
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            return result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("What a hook raises is lost. It concerns the caller: let it go on.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = None
+        with contextlib.suppress(Exception):
+            result = hook(module, args)
+        if result is not None:
+            args = result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake(
+    "A tuple that a hook returns is put into another tuple. Ask `isinstance(result, tuple)`, and wrap only the rest."
+)
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = (result,)
+    return args
+
+
+@run_pre_hooks.mistake("A hook that returns nothing (None) keeps the arguments. Ask `is not None` before you take it.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        args = result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("A list that a hook returns is one new argument. Only a tuple stands for several.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = tuple(result) if isinstance(result, tuple | list) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("Only the first hook runs. Put the `return` behind the loop.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = result if isinstance(result, tuple) else (result,)
+        return args
+
+
 run_pre_hooks.equivalent(
     "The arguments are a tuple already: those given are, and every result is made one.",
     "no call: - return tuple(args) + return args",
@@ -638,6 +770,14 @@ def _(rng):
     hooks = {first: leave_word, 20: fail, 15: leave_word}
     yield case(hooks, x, "three hooks, of which the second raises", args=(x, []))
     yield case({}, x, "no hook")
+    calls = itertools.count(1)
+    hooks = {6: lambda _, args, out: (out,), 5: note, 3: lambda *_: [f"call {next(calls)}"], 4: note}
+    yield case(hooks, x, "a hook that returns a tuple of one, and one that counts its calls and returns a list")
+
+    def ask(_, args, out):
+        log.append(["whether it requires a gradient", out.requires_grad])
+
+    yield case({5: ask}, rng.leaf(2), "a hook that asks whether the output requires a gradient")
 
 
 @run_forward_hooks.accept
@@ -687,6 +827,61 @@ def _(module, hooks, args, output, started):
     for key, hook in hooks.items():
         started.add(key)
         hook(module, args, output)
+    return output
+
+
+@run_forward_hooks.mistake("Every hook of yours gets the old output. The next hook has to see the new one.")
+def _(module, hooks, args, output, started):
+    new = output
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, args, output)
+        if result is not None:
+            new = result
+    return new
+
+
+@run_forward_hooks.mistake("A hook that returns nothing (None) keeps the output. Ask `is not None` before you take it.")
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        output = hook(module, args, output)
+    return output
+
+
+@run_forward_hooks.mistake(
+    "After the first hook that returns something, the others do not run. Give them the new output."
+)
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, args, output)
+        if result is not None:
+            return result
+    return output
+
+
+@run_forward_hooks.mistake(
+    "A forward hook takes the arguments as one tuple: `hook(module, args, output)`, without the star."
+)
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, *args, output)
+        if result is not None:
+            output = result
+    return output
+
+
+@run_forward_hooks.mistake("What a hook raises is lost. It concerns the caller: let it go on.")
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = None
+        with contextlib.suppress(Exception):
+            result = hook(module, args, output)
+        if result is not None:
+            output = result
     return output
 
 
@@ -773,8 +968,10 @@ def _(rng):
         return hook
 
     def quoted(text):
-        hooks = (f"the {word} hook" for word in ("first", "second", "third"))
-        return next((hook for hook in hooks if f"{hook} failed" in text), "something else")
+        hooks = [f"the {word} hook" for word in ("first", "second", "third")]
+        return (
+            " and, in the same warning, ".join(hook for hook in hooks if f"{hook} failed" in text) or "something else"
+        )
 
     def case(hooks, started, output, shown):
         before = set(started)
@@ -789,14 +986,22 @@ def _(rng):
         return Case(given, seen, shown=shown)
 
     one, two, three = rng.integer(20, 29), rng.integer(1, 9), rng.integer(10, 19)
-    yield case({one: note("first"), two: note("second")}, set(), None, "two hooks, none of which has started")
     hooks = {one: note("first"), two: note("second"), three: note("third")}
+    yield case(hooks, set(), None, "three hooks, none of which has started")
     yield case(hooks, {rng.choice([one, three]), 99}, x * 2, "three hooks, of which one has started, and an output")
     yield case({one: fail("first"), two: note("second")}, set(), None, "two hooks, of which the first raises")
     hooks = {one: fail("first"), three: fail("second"), two: note("third")}
     yield case(hooks, {7_000}, y, "three hooks, of which two raise")
     yield case({one: fail("first"), two: note("second")}, {one, two}, y, "two hooks, which have both started")
     yield case({}, {one}, None, "no hook")
+    hooks = {three: note("first"), two: note("second"), one: note("third")}
+    yield case(hooks, {three}, y, "three hooks, of which the first has started, and an output")
+
+    def fail_silently(*_):
+        listen()
+        raise LookupError
+
+    yield case({one: fail_silently, two: note("first")}, set(), None, "two hooks, of which the first raises no message")
 
 
 @run_always_called.accept
@@ -822,7 +1027,7 @@ def _(module, hooks, started, args, output):
         warnings.warn(repr(error), stacklevel=2)
 
 
-@run_always_called.mistake("What a hook raises disappears without a word. Turn it into a warning: `warnings.warn`.")
+@run_always_called.mistake("What a hook raises gives no warning. Hand its message to `warnings.warn`.")
 def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
         if key not in started:
@@ -849,7 +1054,7 @@ def _(module, hooks, started, args, output):
 
 
 @run_always_called.mistake(
-    "After a hook that raises, the others do not run: your `try` is around the loop. Put it inside."
+    "After a hook that raises, the others do not run. Catch what it raises inside the loop, and go on with the next."
 )
 def _(module, hooks, started, args, output):
     try:
@@ -858,6 +1063,65 @@ def _(module, hooks, started, args, output):
                 hook(module, args, output)
     except Exception as error:
         warnings.warn(str(error), stacklevel=2)
+
+
+@run_always_called.mistake("The warning does not tell what the hook raised: put the message of the exception into it.")
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                hook(module, args, output)
+            except Exception:
+                warnings.warn("a hook raised as well", stacklevel=2)
+
+
+@run_always_called.mistake(
+    "The messages of several hooks are in one warning. What a hook raises becomes a warning of its own."
+)
+def _(module, hooks, started, args, output):
+    words = []
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                hook(module, args, output)
+            except Exception as error:
+                words.append(str(error))
+    if words:
+        warnings.warn(", ".join(words), stacklevel=2)
+
+
+@run_always_called.mistake("What a hook returns becomes the output for the next one. Here it is not used.")
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                result = hook(module, args, output)
+                output = output if result is None else result
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
+
+
+@run_always_called.mistake("The hooks run in the order of their keys. That of the dict `hooks` counts.")
+def _(module, hooks, started, args, output):
+    for key in sorted(hooks):
+        if key not in started:
+            try:
+                hooks[key](module, args, output)
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
+
+
+@run_always_called.mistake(
+    "At the first hook that has started you stop. Later ones may still have to run: go on with the next."
+)
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key in started:
+            break
+        try:
+            hook(module, args, output)
+        except Exception as error:
+            warnings.warn(str(error), stacklevel=2)
 
 
 @run_always_called.mistake("You run the hooks that have started. Run the others: `key not in started`.")
@@ -968,7 +1232,10 @@ def _(rng):
             return answer_of_look(seen[0])
 
         def backward(result):
-            found = {"whether a tuple came back": isinstance(result, tuple), "the calls of look in forward": len(log)}
+            found = {
+                "whether a tuple came back": isinstance(result, tuple),
+                "whether look is called in forward": bool(log),
+            }
             for number in ("first", "second"):
                 passed = sum((tensor * factor).sum() for tensor, factor in zip(result, factors, strict=True))
                 (passed + sum(7 * leaf.sum() for leaf in leaves)).backward(retain_graph=True)
@@ -1043,7 +1310,7 @@ def _(look, *tensors):
     return outputs
 
 
-@pass_through.mistake("What `look` returns is thrown away. If it is not None, return it from `backward`.")
+@pass_through.mistake("What `look` returns is thrown away. If it is not None, it goes on in place of the gradients.")
 def _(look, *tensors):
     class Deaf(torch.autograd.Function):
         @staticmethod
@@ -1076,7 +1343,9 @@ def _(look, *tensors):
     return Short.apply(look, *tensors)
 
 
-@pass_through.mistake("`look` takes one argument, the tuple of all gradients: `look(gradients)`, without the star.")
+@pass_through.mistake(
+    "`look` takes one argument, the tuple of all gradients: `look(gradients)`, without a star, and not as a list."
+)
 def _(look, *tensors):
     class Unpacked(torch.autograd.Function):
         @staticmethod
@@ -1089,6 +1358,29 @@ def _(look, *tensors):
             return gradients if new is None else new
 
     return Unpacked.apply(*tensors)
+
+
+@pass_through.mistake("`look` may return nothing (None), and there is nothing to unpack then: keep the gradients.")
+def _(look, *tensors):
+    class Trusts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, look, *tensors):
+            ctx.look = look
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return None, *ctx.look(gradients)
+
+    return Trusts.apply(look, *tensors)
+
+
+@pass_through.mistake(
+    "The tensors that you return hang on no node, so nobody calls `look`. Give `apply` the tensors with a star, "
+    "`apply(look, *tensors)`: it does not look into a tuple."
+)
+def _(look, *tensors):
+    return tuple(tensor.detach() for tensor in tensors)
 
 
 @pass_through.mistake("You call `look` in forward, with the values. It waits for the gradients: call it in backward.")
@@ -1179,7 +1471,7 @@ def _(rng):
                 found[f"what the hooks saw until the end of the {number} backward"] = list(log)
             found["what was wrong in the calls of the hooks"] = "; ".join(dict.fromkeys(wrong)) or "nothing"
             found["the gradients of the inputs"] = [each.grad for each in args if isinstance(each, torch.Tensor)]
-            return found | {"how often the hooks of its child ran": len(of_child)}
+            return found | {"when the hooks of its child ran": of_child}
 
         module.register_forward_pre_hook(lambda *_: wrong.append("a forward pre-hook ran that is on the module"))
         module.register_forward_hook(lambda *_: wrong.append("a forward hook ran that is on the module"))
@@ -1276,7 +1568,8 @@ def _(module, full_hooks, pre_hooks, args):
 
 
 @forward_between_nodes.mistake(
-    "You go on with the old inputs. `setup_input_hook` returns new ones, behind the node: give those to forward."
+    "The full hooks never run. They need one `BackwardHook` for inputs and output, and its `setup_input_hook` returns "
+    "new inputs: give those to forward."
 )
 def _(module, full_hooks, pre_hooks, args):
     hook = BackwardHook(module, full_hooks, pre_hooks)
@@ -1294,7 +1587,18 @@ def _(module, full_hooks, pre_hooks, args):
 
 
 @forward_between_nodes.mistake(
-    "You registered the hooks on `module`, where they stay and run again in every later call. Use a `BackwardHook`."
+    "Where there is no full backward hook, the pre-hooks do not run either: they need the node behind the output."
+)
+def _(module, full_hooks, pre_hooks, args):
+    if not full_hooks:
+        return module.forward(*args)
+    hook = BackwardHook(module, full_hooks, pre_hooks)
+    return hook.setup_output_hook(module.forward(*hook.setup_input_hook(args)))
+
+
+@forward_between_nodes.mistake(
+    "You call the module, with brackets, so the hooks that are on it run as well. Call `module.forward`, with a "
+    "`BackwardHook` around it, and register nothing."
 )
 def _(module, full_hooks, pre_hooks, args):
     for hook in pre_hooks:
@@ -1412,7 +1716,7 @@ def _(rng):
             table[handle.id] = "hook"
             handle.remove()
             del handle, table
-        return {"how many ids 23 handles have": len(set(ids))}
+        return {"whether 23 handles have 23 ids": len(set(ids)) == 23}
 
     yield Case({"table": OrderedDict()}, many, shown="23 handles, of which most are gone before the next is made")
 
@@ -1539,6 +1843,18 @@ class _HandleLength(_Sound):
         self.id = len(table)
 
 
+@Handle.mistake(
+    "Different handles get the same `id`. Count all handles together, whatever their tables, and never use a number "
+    "again."
+)
+class _HandleCountsByTable(_Sound):
+    _counts: ClassVar[dict[int, Iterator[int]]] = {}
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.id = next(self._counts.setdefault(id(table), itertools.count()))
+
+
 @Handle.mistake("The second `remove()` raises: the key is gone by then. Ask first, or use `pop(key, None)`.")
 class _HandleOnce(_Sound):
     def remove(self):
@@ -1561,6 +1877,13 @@ class _HandleForgets(_Sound):
         self.closed = True
 
 
+@Handle.mistake("When the block raises, the hook stays in the table. Remove it at the end of the block in any case.")
+class _HandleOnlyAfterSuccess(_Sound):
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.remove()
+
+
 @Handle.mistake(
     "`__exit__` returns a true value, and that swallows the exception of the block. Return nothing from it."
 )
@@ -1568,6 +1891,42 @@ class _HandleSwallows(_Sound):
     def __exit__(self, *exception):
         self.remove()
         return True
+
+
+@Handle.mistake("With a table that is gone, a proxy raises `ReferenceError`. Catch it in `remove()`.")
+class _HandleProxy(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.table = weakref.proxy(table)
+
+    def remove(self):
+        if self.id in self.table:
+            del self.table[self.id]
+
+
+@Handle.mistake("`__enter__` does not give the handle: return `self` from it.")
+class _HandleNothing(_Sound):
+    def __enter__(self):
+        return None
+
+
+@Handle.mistake("All handles have the same `id`. Count them in the class, not in the object.")
+class _HandleSame(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.id = 1
+
+
+@Handle.mistake(
+    "After `remove()` the hook is still there. Delete the key of your handle from the very table that was given."
+)
+class _HandleCopies(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.copy = dict(table)
+
+    def remove(self):
+        self.copy.pop(self.id, None)
 
 
 @Handle.mistake("With a table that is gone, `remove()` fails: the reference gives None. Ask before you use it.")
@@ -1805,7 +2164,8 @@ def _(rng):
 
         log, module = [], Two()
         a, b = (leaf := x.detach().clone().requires_grad_()), leaf + 1
-        module.register_forward_hook(lambda _, args, output: log.append([list(args), list(output)]))
+        # What a hook notes must not lead back to the graph: torch's nodes hold the module, and nobody would free them.
+        module.register_forward_hook(lambda _, *given: log.append([[each.detach() for each in some] for some in given]))
         for word in ("first", "second"):
 
             def look(_, *gradients, word=word):
@@ -1830,7 +2190,9 @@ def _(rng):
                     raise failure
 
             def note(word):
-                return lambda _, args, output: log.append((word, list(args), output))
+                return lambda _, args, output: log.append(
+                    (word, [each.detach() for each in args], None if output is None else output.detach())
+                )
 
             net.first.register_full_backward_hook(do_nothing)
             if who == "earlier hook":
@@ -1859,6 +2221,7 @@ def _(rng):
                 found[f"the hooks that ran in {call}"] = ", ".join(word for word, *_ in log)
                 found[f"the arguments and the output that they got in {call}"] = [given for _, *given in log]
                 log.clear()
+            failure.__traceback__ = None  # its frames lead to the graph as well
             return {"what came out of the second call": caught} | found
 
         return Case({}, run, shown=f"two calls; in the second one {words} fails")
@@ -2012,7 +2375,100 @@ class _MiniSwallows(_SoundCall):
             self.run_always_called(self.always_called(), started, args, output)
 
 
-@MiniModule.mistake("When something raises, the always-called hooks do not run. Call `run_always_called` in `except`.")
+@MiniModule.mistake(
+    "After the always-called hooks your call goes on as if nothing had happened. `raise` the exception again."
+)
+@_under_its_name
+class _MiniGoesOn(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        try:
+            args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+            nodes = self.nodes()
+            args = nodes.setup_input_hook(args) if nodes else args
+            output = self.forward(*args)
+            output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+            output = nodes.setup_output_hook(output) if nodes else output
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+        return output
+
+
+@MiniModule.mistake(
+    "Your `try` holds forward alone. A pre-hook or a forward hook that raises makes the call fail as well: put all "
+    "steps into it."
+)
+@_under_its_name
+class _MiniNarrowTry(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+        nodes = self.nodes()
+        args = nodes.setup_input_hook(args) if nodes else args
+        try:
+            output = self.forward(*args)
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+            raise
+        output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+        return nodes.setup_output_hook(output) if nodes else output
+
+
+@MiniModule.mistake(
+    "When something raises, plain forward hooks run as well. Give `run_always_called` those of `always_called()`."
+)
+@_under_its_name
+class _MiniAllHooks(_SoundCall):
+    def always_called(self):
+        return self.hooks_in_order("forward_hooks")
+
+
+@MiniModule.mistake("What the pre-hooks return does not reach forward: `args = self.run_pre_hooks(hooks, args)`.")
+@_under_its_name
+class _MiniOldArgs(_SoundCall):
+    def run_pre_hooks(self, hooks, args):
+        super().run_pre_hooks(hooks, args)
+        return args
+
+
+@MiniModule.mistake(
+    "What the forward hooks return is lost: `output = self.run_forward_hooks(hooks, args, output, started)`."
+)
+@_under_its_name
+class _MiniOldOutput(_SoundCall):
+    def run_forward_hooks(self, hooks, args, output, started):
+        super().run_forward_hooks(hooks, args, output, started)
+        return output
+
+
+@MiniModule.mistake("The global backward hooks do not run. `hooks_in_order` gives them too, before the module's own.")
+@_under_its_name
+class _MiniLocal(_SoundCall):
+    def nodes(self):
+        full, pre = list(self._backward_hooks.values()), list(self._backward_pre_hooks.values())
+        return BackwardHook(self, full, pre) if full or pre else None
+
+
+@MiniModule.mistake(
+    "The full backward hooks do not run: `setup_input_hook` returns new inputs, and forward has to get those."
+)
+@_under_its_name
+class _MiniOldInputs(_SoundCall):
+    def nodes(self):
+        if nodes := super().nodes():
+            wrap = nodes.setup_input_hook
+            nodes.setup_input_hook = lambda args: wrap(args) and args
+        return nodes
+
+
+@MiniModule.mistake(
+    "When something raises, the always-called hooks do not run. Call `run_always_called` in `except Exception:`, "
+    "before `raise`."
+)
 @_under_its_name
 class _MiniNoTry(_SoundCall):
     def __call__(self, *args):
@@ -2064,6 +2520,25 @@ class _MiniSwapped(_SoundCall):
     def nodes(self):
         pre, full = (list(self.hooks_in_order(kind).values()) for kind in ("backward_hooks", "backward_pre_hooks"))
         return BackwardHook(self, full, pre) if full or pre else None
+
+
+@MiniModule.mistake(
+    "Only forward runs, and no hook. That is the fast path: for the other calls put the steps around it."
+)
+@_under_its_name
+class _MiniFast(MiniSteps):
+    def __call__(self, *args):
+        return self.forward(*args)
+
+
+@MiniModule.mistake(
+    "Always-called hooks that have started already run again. One set `started` tells both steps which those are: "
+    "`run_forward_hooks` fills it, and `run_always_called` asks it."
+)
+@_under_its_name
+class _MiniTwoSets(_SoundCall):
+    def run_always_called(self, hooks, started, args, output):
+        super().run_always_called(hooks, set(), args, output)
 
 
 @MiniModule.mistake("`super().__call__` leads back to torch's own call. Put the steps in order yourself.")

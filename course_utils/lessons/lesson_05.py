@@ -172,10 +172,11 @@ def _(rng):
         settings = _settings(model)
 
         def after(maps, model=model, settings=settings, runs=runs):
+            graphs = [getattr(each, "requires_grad", False) for each in maps.values()]
             return {
                 LEFT_CHANGED: _settings(model) != settings,
                 "how often the model ran": len(runs),
-                "whether one of the maps holds a graph": any(each.requires_grad for each in maps.values()),
+                "whether one of the maps holds a graph": any(graphs),
             }
 
         yield Case({"model": model, "names": names, "x": rng.quarters(2, 1, 2, 2)}, after, shown=shown)
@@ -251,7 +252,8 @@ def _(model, names, x):
 
 
 @keep_maps.mistake(
-    "`detach()` shares its memory with the output, and the in-place ReLU writes into that. Add `clone()`."
+    "The in-place ReLU behind has written into what you kept. Make a `clone()` in the hook, and let the hook return "
+    "nothing: what it returns goes on in place of the output."
 )
 def _(model, names, x):
     maps, handles = {}, []
@@ -265,8 +267,8 @@ def _(model, names, x):
 
 
 @keep_maps.mistake(
-    "You store the output itself: the in-place ReLU writes into it, and it holds the graph. Store "
-    "`output.detach().clone()`."
+    "What you store holds the graph, and the in-place ReLU behind has written into it. Store "
+    "`output.detach().clone()` in the hook, and let the hook return nothing."
 )
 def _(model, names, x):
     maps, handles = {}, []
@@ -329,6 +331,46 @@ def _(model, names, x):
     return maps
 
 
+@keep_maps.mistake(
+    "The dict is empty: no hook was on the layers when the model ran, or none stored anything in this dict. A `with` "
+    "block takes its hook away at its end: the call of the model has to stand in it."
+)
+def _(model, names, x):
+    maps = {}
+    for name in names:
+        layer = model.get_submodule(name)
+        with layer.register_forward_hook(lambda m, a, out, name=name: maps.update({name: out.detach().clone()})):
+            pass
+    model(x)
+    return maps
+
+
+@keep_maps.mistake(
+    "You run the children one after the other. That is what a Sequential does; other models have a forward of their "
+    "own. Call the model, and let hooks keep the maps."
+)
+def _(model, names, x):
+    maps = {}
+    with torch.no_grad():
+        for name, layer in model.named_children():
+            x = layer(x)
+            if name in names:
+                maps[name] = x.clone()
+    return maps
+
+
+@keep_maps.mistake("That is what goes *into* each layer. Keep what it returns: a forward hook gets it as `output`.")
+def _(model, names, x):
+    maps, handles = {}, []
+    for name in names:
+        layer = model.get_submodule(name)
+        handles.append(layer.register_forward_pre_hook(lambda m, a, name=name: maps.update({name: a[0].detach() + 0})))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return maps
+
+
 @exercise(
     lesson=5,
     points=1,
@@ -358,8 +400,13 @@ def _(rng):
     maps[0, rng.integer(0, 1)] = faint.reshape(2, 2)
     yield Case({"maps": maps})
     maps = rng.quarters(2, 3, 2, 3)
-    maps[0, rng.integer(0, 2)] = float(rng.integer(1, 9))
-    yield Case({"maps": maps}, shown="maps of shape (2, 3, 2, 3), one channel of the first picture constant")
+    constant, faint, _ = _shuffled(rng, 3)
+    maps[0, constant] = float(rng.integer(1, 9))
+    # So faint that a denominator of at least 0.01, or 0.00001 more than it should be, shows; 1e-8 more does not.
+    maps[0, faint] = torch.tensor([0, 1, 2, 2, 3, 4])[_shuffled(rng, 6)].reshape(2, 3) / 2048
+    yield Case(
+        {"maps": maps}, shown="maps of shape (2, 3, 2, 3), of the first picture one channel constant and one very faint"
+    )
 
 
 @tile_maps.accept
@@ -419,6 +466,13 @@ def _(maps):
     return tiles / tiles.amax((1, 2, 3), keepdim=True)
 
 
+@tile_maps.mistake("You set negative numbers to 0 first. The lowest number of a tile becomes 0, also a negative one.")
+def _(maps):
+    tiles = maps[0].unsqueeze(1).clamp(min=0)
+    low, high = tiles.amin((1, 2, 3), keepdim=True), tiles.amax((1, 2, 3), keepdim=True)
+    return (tiles - low) / (high - low).clamp(min=1e-12)
+
+
 @exercise(
     lesson=5,
     points=1,
@@ -442,13 +496,14 @@ def strongest_channels(maps, count):
 def _(rng):
     # What is positive adds up to 6, 5.75, 5.5, 4.75, 4 and 0.25. By other measures another row than the first wins: the
     # second by its greatest number, by the mean of what is positive and with `clamp(min=1)`, the third by the mean, the
-    # median and how much is positive, the fourth by the mean of sizes.
+    # median and how much is positive, the fourth by the mean of sizes. The third row is third by its greatest number,
+    # fourth by the standard deviation and fifth by the mean of what is positive.
     rows = [
         [2.0, 2.0, 2.0] + [-0.25 * rng.integer(1, 4) for _ in range(7)],
         [3.0, 2.75] + [-0.25] * 8,
-        [1.0] + [0.5] * 9,
+        [1.5] + [0.5] * 8 + [0.0],
         [1.25, 1.25, 1.25, 1.0] + [-0.25 * rng.integer(9, 12) for _ in range(6)],
-        [1.0] * 4 + [-0.5] * 6,
+        [0.75] * 4 + [0.5] * 2 + [-0.5] * 4,
         [0.25] + [-0.25 * rng.integer(1, 4) for _ in range(9)],
     ]
     for count in (1, 4):
@@ -515,6 +570,23 @@ def _(maps, count):
     return maps.clamp(min=0).mean((1, 2)).topk(count).values.tolist()
 
 
+@strongest_channels.mistake(
+    "You take the mean of the positive numbers alone: one bright spot beats a whole lit map. The mean is over all "
+    "places, and there negative numbers count as 0."
+)
+def _(maps, count):
+    positive = maps.clamp(min=0)
+    means = positive.sum((1, 2)) / (maps > 0).sum((1, 2)).clamp(min=1)
+    return means.topk(count).indices.tolist()
+
+
+@strongest_channels.mistake(
+    "You count the places that respond. How much they respond counts: take the mean of the maps."
+)
+def _(maps, count):
+    return (maps > 0).float().mean((1, 2)).topk(count).indices.tolist()
+
+
 @exercise(
     lesson=5,
     points=2,
@@ -549,7 +621,7 @@ def zero_shares(model, x):
 
 
 def _reused_relu(rng: Numbers) -> tuple[nn.Module, torch.Tensor]:
-    """A net in which one ReLU runs twice: first on 24 numbers of which some are 0, then on 8, all of them positive."""
+    """A net in which one ReLU runs twice: first on 24 numbers, then on 8, each time with zeros."""
     net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block()))
     block = net[1][1]
     with torch.no_grad():
@@ -558,11 +630,11 @@ def _reused_relu(rng: Numbers) -> tuple[nn.Module, torch.Tensor]:
         block.conv1.weight.copy_(torch.eye(2).reshape(2, 2, 1, 1))
         block.conv1.bias.copy_(torch.tensor([-5.0, 0.0]))
         block.conv2.weight.copy_(torch.eye(2).reshape(2, 2, 1, 1))
-        block.conv2.bias.fill_(1.0)
+        block.conv2.bias.copy_(torch.tensor([-1.0, 1.0]))
     x = rng.whole(2, 1, 2, 3, low=1, high=4)
     x[1] += 0.25
     x[0, 0, 0, rng.integer(0, 2)] = float(rng.integer(6, 9))
-    x[0, 0, 1, rng.integer(0, 2)] = -float(rng.integer(1, 9))
+    x[0, 0, 1, 0] = -float(rng.integer(1, 9))  # in the part of the picture that the second run gets
     return net, x
 
 
@@ -572,11 +644,13 @@ def _(rng):
     x[0, 0] = 0.25 * rng.integer(1, 3)
     for place in _shuffled(rng, 5)[: rng.integer(1, 3)]:
         x[1, place] *= -1
-    x[0, rng.integer(1, 4)] = 0
-    net = nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.ReLU6())
+    zero, tiny, *_ = _shuffled(rng, 4)
+    x[0, 1 + zero], x[0, 1 + tiny] = 0, 2.0**-30
+    net = nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())
+    words = "nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())"
     reusing, pictures = _reused_relu(rng)
     for model, given, shown in (
-        (net, x, f"nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.ReLU6()) and x = {x.tolist()}"),
+        (net, x, f"{words} and x = {x.tolist()}"),
         (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers"),
     ):
         runs = _note_runs(model)
@@ -649,15 +723,11 @@ zero_shares.equivalent(
     " seen.items()} + outputs = {name: torch.cat([output.flatten() for output in list(each.outputs)[::-1]]) "
     "for name, each in seen.items()}",
 )
-zero_shares.equivalent(
-    "A list of tensors is counted as one of numbers is.",
-    "no tolist: - found.setdefault(name, []).extend(output.flatten().tolist()) + found.setdefault(name, "
-    "[]).extend(output.flatten())",
-)
 
 
 @zero_shares.mistake(
-    "Where a ReLU runs twice, only its last run counts: your hook overwrites what it noted. Add the runs up."
+    "Where a ReLU runs twice, only its last run counts. What a hook assigns overwrites what it noted before: add the "
+    "runs up."
 )
 def _(model, x):
     shares, handles = {}, []
@@ -727,6 +797,71 @@ def _(model, x):
     return {name: numbers.count(0.0) / len(numbers) for name, numbers in found.items()}
 
 
+@zero_shares.mistake(
+    "The in-place layer behind has written into what you kept. Count in the hook, or keep a `clone()` made there."
+)
+def _(model, x):
+    found, handles = {}, []
+
+    def note(name):
+        return lambda m, a, output: found.setdefault(name, []).append(output.flatten()) and None
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(module.register_forward_hook(note(name)))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return {name: (torch.cat(outputs) == 0).float().mean().item() for name, outputs in found.items()}
+
+
+@zero_shares.mistake("The model runs once for each ReLU. Put a hook on every one of them first, and call it once.")
+def _(model, x):
+    shares = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            numbers = []
+            with module.register_forward_hook(lambda m, a, output: numbers.extend(output.flatten().tolist())):  # noqa: B023
+                model(x)
+            shares[name] = numbers.count(0.0) / len(numbers)
+    return shares
+
+
+@zero_shares.mistake("You count numbers close to 0 as well. Exact zeros alone count: `output == 0`.")
+def _(model, x):
+    with record(model, nn.ReLU) as seen:
+        model(x)
+    outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in seen.items()}
+    return {name: (numbers < 1e-6).double().mean().item() for name, numbers in outputs.items()}
+
+
+@zero_shares.mistake("That is in per cent. A share is a number from 0 to 1.")
+def _(model, x):
+    with record(model, nn.ReLU) as seen:
+        model(x)
+    outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in seen.items()}
+    return {name: 100 * (numbers == 0).double().mean().item() for name, numbers in outputs.items()}
+
+
+@zero_shares.mistake(
+    "`named_children` stops at the model's own parts. `named_modules` finds the ReLUs inside them, too."
+)
+def _(model, x):
+    zeros, numbers, handles = {}, {}, []
+
+    def count(name, output):
+        zeros[name] = zeros.get(name, 0) + int((output == 0).sum())
+        numbers[name] = numbers.get(name, 0) + output.numel()
+
+    for name, module in model.named_children():
+        if isinstance(module, nn.ReLU):
+            handles.append(module.register_forward_hook(lambda m, a, output, name=name: count(name, output)))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return {name: zeros[name] / numbers[name] for name in zeros}
+
+
 @exercise(
     lesson=5,
     points=2,
@@ -757,29 +892,40 @@ def dead_channels(model, layer, batches):
 def _some_dead(rng: Numbers, inplace: bool) -> tuple[nn.Module, list[torch.Tensor]]:
     """A layer of 8 channels, 3 of them dead, and batches of two and three pictures that each show a part of the truth.
 
+    One of the dead is 0 everywhere, one is 0 at one place and negative elsewhere, one is negative everywhere.
     The layer turns every other channel round, so that what it returns cannot be seen in what it gets.
     """
     batches = [-rng.quarters(size, 8, 4, 5).abs() for size in (2, 3)]
     order = _shuffled(rng, 8)
     for channel, (batch, picture, number) in zip(
         order,
-        ((0, 1, 0.0), (1, 2, 0.0), (0, 0, 0.25), (0, 1, 0.5), (1, 0, 0.75), (1, 2, 0.25), (1, 1, 2.0)),
+        ((0, 1, 0.0), (1, 2, 0.0), (0, 0, 2.0**-30), (0, 1, 0.5), (1, 0, 0.75), (1, 2, 0.25), (1, 1, 2.0)),
         strict=False,
     ):
         batches[batch][picture, channel, rng.integer(0, 3), rng.integer(0, 4)] = number
+    batches[0][1, order[5], 0, 1] = 0.5  # so this one fires in both batches, and in neither in all pictures
     for batch in batches:
-        batch[:, order[6], 0, 0] = 2.0  # this one fires in every picture
+        batch[:, order[0]] = 0.0
+        batch[:, order[6], 0, 0] = 2.0  # this one fires in every picture, and at most places
+        batch[:, order[6], 1:] = 2.0
+    batches[1][0, order[4], 1:] = 24.0  # the mean of this one is positive, though it sleeps in the other pictures
+    # A look at the first place alone finds these two, and so is told from a look at each picture and at each batch.
+    batches[0][1, order[3], 0, 0] = batches[1][2, order[5], 0, 0] = 0.25
     signs = torch.tensor([1.0, -1.0] * 4).reshape(8, 1, 1)
     layer = nn.Conv2d(8, 8, 1, groups=8, bias=False)
     with torch.no_grad():
         layer.weight.copy_(signs[..., None])
-    model = nn.Sequential(nn.Identity(), layer, nn.ReLU(inplace=inplace), nn.Conv2d(8, 1, 1))
+    behind = nn.Hardsigmoid(inplace=True) if inplace else nn.ReLU()  # makes what is 0 or a little below positive
+    model = nn.Sequential(nn.Identity(), layer, behind, nn.Conv2d(8, 1, 1))
     return model, [batch * signs for batch in batches]
 
 
 @dead_channels.cases
 def _(rng):
-    for inplace, shown in ((True, "two batches, and an in-place ReLU behind the layer"), (False, "two other batches")):
+    for inplace, shown in (
+        (True, "two batches, and an in-place Hardsigmoid behind the layer"),
+        (False, "two other batches"),
+    ):
         model, batches = _some_dead(rng, inplace)
         runs = _note_runs(model)
         yield Case(
@@ -849,7 +995,9 @@ dead_channels.equivalent(
 )
 
 
-@dead_channels.mistake("Only the last batch counts: your hook overwrites what it saw before. Combine the batches.")
+@dead_channels.mistake(
+    "Only the last batch counts. What a hook assigns overwrites what it saw before: combine the batches."
+)
 def _(model, layer, batches):
     alive = {}
     with layer.register_forward_hook(lambda m, a, out: alive.update(now=(out > 0).any(3).any(2).any(0))):
@@ -879,7 +1027,8 @@ def _(model, layer, batches):
 
 
 @dead_channels.mistake(
-    "You list channels that are silent in *some* picture. Dead means silent in all of them: combine with `any`."
+    "You list channels that are silent in *some* picture. Dead means silent in all of them: one number above 0, in "
+    "any picture, is enough to be alive."
 )
 def _(model, layer, batches):
     silent = []
@@ -887,6 +1036,20 @@ def _(model, layer, batches):
         for batch in batches:
             model(batch)
     return torch.cat(silent).any(0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You list channels that are silent in *some* batch. Dead means silent in all of them: a channel that fires in one "
+    "is alive."
+)
+def _(model, layer, batches):
+    dead = set()
+    with layer.register_forward_hook(
+        lambda m, a, out: dead.update((out.amax((0, 2, 3)) <= 0).nonzero().flatten().tolist())
+    ):
+        for batch in batches:
+            model(batch)
+    return sorted(dead)
 
 
 @dead_channels.mistake("These are the living ones. Turn the answer round.")
@@ -905,6 +1068,62 @@ def _(model, layer, batches):
     for batch in batches:
         model(batch)
     return (~torch.stack(alive).any(0)).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You leave out channels that stay below 0. They were never above 0 either: dead is a highest number of `<= 0`."
+)
+def _(model, layer, batches):
+    highest = []
+    with layer.register_forward_hook(lambda m, a, out: highest.append(out.detach().amax((0, 2, 3)))):
+        for batch in batches:
+            model(batch)
+    return (torch.stack(highest).amax(0) == 0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You list only channels that are exactly 0 everywhere. Those that stay below 0 were never above 0 either."
+)
+def _(model, layer, batches):
+    sizes = []
+    with layer.register_forward_hook(lambda m, a, out: sizes.append(out.detach().abs().sum((0, 2, 3)))):
+        for batch in batches:
+            model(batch)
+    return (sum(sizes) == 0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You list every channel that was at 0 or below somewhere. Dead means nowhere above 0: look for any number above 0."
+)
+def _(model, layer, batches):
+    lowest = []
+    with layer.register_forward_hook(lambda m, a, out: lowest.append(out.detach().amin((0, 2, 3)))):
+        for batch in batches:
+            model(batch)
+    return (torch.stack(lowest).amin(0) <= 0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You count faint channels as dead. However little it is, what is above 0 is alive: no threshold."
+)
+def _(model, layer, batches):
+    alive = []
+    with layer.register_forward_hook(lambda m, a, out: alive.append((out > 1e-6).any(3).any(2).any(0))):
+        for batch in batches:
+            model(batch)
+    return (~torch.stack(alive).any(0)).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "The in-place layer behind has written into what you kept. Look at the output in the hook, or keep a `clone()` "
+    "made there."
+)
+def _(model, layer, batches):
+    maps = []
+    with layer.register_forward_hook(lambda m, a, out: maps.append(out.detach())):
+        for batch in batches:
+            model(batch)
+    return (torch.cat(maps).amax((0, 2, 3)) <= 0).nonzero().flatten().tolist()
 
 
 @exercise(
@@ -938,6 +1157,7 @@ def _(rng):
         size = height * tall, width * wide
         mask = rng.whole(*size, low=0, high=1) > 0
         mask[0, 0], mask[0, 1] = True, False
+        mask[-tall:, -wide:] = True  # one place is covered whole
         yield Case(
             {"maps": maps, "mask": mask},
             shown=f"maps of shape {tuple(maps.shape)}, one channel 0 and one faint, and a mask of {size}",
@@ -1015,6 +1235,36 @@ def _(maps, mask):
     return large[:, mask].sum(1) / large.sum((1, 2)).clamp(min=1e-12)
 
 
+@share_on_thing.mistake(
+    "You count a place in full or not at all, by whether the thing covers more than half of it. One that is covered by "
+    "a quarter counts by a quarter."
+)
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:]) > 0.5
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
+@share_on_thing.mistake(
+    "You count only places that the thing covers whole. One that is covered by a quarter counts by a quarter."
+)
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:]) == 1
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
+@share_on_thing.mistake("You count the places that respond. Weigh each by how much it responds: multiply by the maps.")
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])
+    lit = (maps > 0).float()
+    return (lit * covered).sum((1, 2)) / lit.sum((1, 2)).clamp(min=1)
+
+
+@share_on_thing.mistake("That is the share that lies *beside* the thing. Turn it round.")
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d((~mask)[None].float(), maps.shape[1:])
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
 @exercise(
     lesson=5,
     points=2,
@@ -1079,7 +1329,11 @@ def _note_crowds(layer: nn.Module) -> list[bool]:
 def _(rng):
     for sizes in ((4, 2, 1), (5, 3, 2, 1)):
         model = nn.Sequential(
-            nn.Conv2d(1, 1, 1), nn.ReLU(inplace=True), nn.Conv2d(1, 5, 1), nn.ReLU(inplace=True), nn.Conv2d(5, 2, 1)
+            nn.Conv2d(1, 1, 1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(1, 5, 1),
+            nn.LeakyReLU(0.25, inplace=True),  # not what an answer does that counts negative numbers as 0
+            nn.Conv2d(5, 2, 1),
         )
         negative = rng.integer(0, 4)
         with torch.no_grad():
@@ -1094,7 +1348,7 @@ def _(rng):
             return {
                 "how often the model ran": len(runs),
                 "whether the maps of the batch before last were still in memory": any(crowded),
-                "whether the result holds a graph": means.requires_grad,
+                "whether the result holds a graph": getattr(means, "requires_grad", False),
             }
 
         batches = [rng.whole(size, 1, 2, 4) / 4 for size in sizes]
@@ -1163,8 +1417,8 @@ channel_means.equivalent(
 
 
 @channel_means.mistake(
-    "You keep the maps of all batches until the end. Add up in the hook, and let the maps go: that is the difference "
-    "between one batch in memory and the whole data set."
+    "What you keep holds the maps of all batches until the end, by itself or by its graph. Add up detached sums in the "
+    "hook, and let the maps go: that is the difference between one batch in memory and the whole data set."
 )
 def _(model, layer, batches):
     maps = []
@@ -1200,8 +1454,8 @@ def _(model, layer, batches):
 
 
 @channel_means.mistake(
-    "Your sum belongs to the graph, and through it every map of every batch stays in memory: `detach()`, or work under "
-    "`torch.no_grad()`."
+    "Your result belongs to the graph, and through it every map of every batch stays in memory: `detach()`, or work "
+    "under `torch.no_grad()`."
 )
 def _(model, layer, batches):
     sums, numbers = [], 0
@@ -1217,7 +1471,9 @@ def _(model, layer, batches):
     return sum(sums) / numbers
 
 
-@channel_means.mistake("Only the last batch counts: your hook overwrites what it noted. Add the batches up.")
+@channel_means.mistake(
+    "Only the last batch counts. What a hook assigns overwrites what it noted before: add the batches up."
+)
 def _(model, layer, batches):
     means = {}
     with layer.register_forward_hook(lambda m, a, out: means.update(last=out.mean((0, 2, 3)))), torch.no_grad():
@@ -1237,6 +1493,21 @@ def _(model, layer, batches):
 
     layer.register_forward_hook(add)
     with torch.no_grad():
+        for batch in batches:
+            model(batch)
+    return total / count
+
+
+@channel_means.mistake("You count negative numbers as 0. The mean is of all numbers, as they are.")
+def _(model, layer, batches):
+    total, count = 0, 0
+
+    def add(module, args, output):
+        nonlocal total, count
+        total = total + output.relu().sum((0, 2, 3))
+        count += output.numel() // output.shape[1]
+
+    with layer.register_forward_hook(add), torch.no_grad():
         for batch in batches:
             model(batch)
     return total / count
@@ -1312,6 +1583,12 @@ def _(rng):
             ["1.0", "1.1.conv1"],
             "a model of layers inside layers",
         ),
+        (
+            whole_weights(nn.Sequential(*_nested(rng), nn.Conv2d(2, 1, 1)), rng),
+            ["0", "1", "2"],
+            ["1"],
+            "a model in which that layer is made of layers",
+        ),
     ):
         name = rng.choice(choices)
         runs = _note_runs(*map(model.get_submodule, order[order.index(name) + 1 :]))
@@ -1320,7 +1597,7 @@ def _(rng):
         def after(output, model=model, settings=settings, runs=runs):
             return {
                 "how many layers ran behind it": len(runs),
-                "whether the result holds a graph": output.requires_grad,
+                "whether the result holds a graph": getattr(output, "requires_grad", False),
                 LEFT_CHANGED: _settings(model) != settings,
             }
 
@@ -1469,3 +1746,27 @@ def _(model, name, x):
             model(x)
         except _Enough:
             return found[0]
+
+
+@run_to.mistake(
+    "The whole model runs, and an in-place layer behind has written into what you kept. Let the hook raise an "
+    "exception of your own and catch it: then nothing behind the layer runs."
+)
+def _(model, name, x):
+    found = []
+    with model.get_submodule(name).register_forward_hook(lambda m, a, out: found.append(out.detach())):
+        model(x)
+    return found[0]
+
+
+@run_to.mistake("That is what goes *into* the layer. Return what it gives: a forward hook gets it as `output`.")
+def _(model, name, x):
+    found = []
+
+    def stop(module, args):
+        found.append(args[0].detach())
+        raise _Enough
+
+    with contextlib.suppress(_Enough), model.get_submodule(name).register_forward_pre_hook(stop):
+        model(x)
+    return found[0]

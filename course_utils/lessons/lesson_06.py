@@ -248,6 +248,44 @@ def _(rule, f, grad):
     return passed if rule == "deconvnet" else (f > 0) * passed
 
 
+@pass_relu.mistake(
+    'Your "backprop" and your "deconvnet" have changed places. Backprop asks about `f`, the other about `grad`.'
+)
+def _(rule, f, grad):
+    mask = {"backprop": grad > 0, "deconvnet": f > 0, "guided": (f > 0) & (grad > 0)}[rule]
+    return mask * grad
+
+
+@pass_relu.mistake('Your "deconvnet" and your "guided" have changed places. Only the guided rule asks both questions.')
+def _(rule, f, grad):
+    mask = {"backprop": f > 0, "deconvnet": (f > 0) & (grad > 0), "guided": grad > 0}[rule]
+    return mask * grad
+
+
+@pass_relu.mistake('Your "guided" lets pass where one of the two is above 0. Both have to be: join the masks by "and".')
+def _(rule, f, grad):
+    mask = {"backprop": f > 0, "deconvnet": grad > 0, "guided": (f > 0) | (grad > 0)}[rule]
+    return mask * grad
+
+
+@pass_relu.mistake(
+    'Your "guided" multiplies by `f` itself. Ask whether it is above 0, and multiply by the answer: `f > 0`.'
+)
+def _(rule, f, grad):
+    return {"backprop": (f > 0) * grad, "deconvnet": grad.clamp(min=0), "guided": f * grad.clamp(min=0)}[rule]
+
+
+@pass_relu.mistake('Your "guided" has the gradient in it twice, so it is squared. Multiply both masks by it once.')
+def _(rule, f, grad):
+    backprop, deconvnet = (f > 0) * grad, (grad > 0) * grad
+    return {"backprop": backprop, "deconvnet": deconvnet, "guided": backprop * deconvnet}[rule]
+
+
+@pass_relu.mistake("You hand on only the numbers that pass, without their places. Put 0 where the others stood.")
+def _(rule, f, grad):
+    return grad[{"backprop": f > 0, "deconvnet": grad > 0, "guided": (f > 0) & (grad > 0)}[rule]]
+
+
 @exercise(
     lesson=6,
     points=2,
@@ -344,7 +382,8 @@ guide_relu.equivalent(
 
 
 @guide_relu.mistake(
-    "The gradient goes on unchanged. It takes a full backward hook, one that *returns* the new gradient."
+    "The gradient goes on unchanged. When backward runs, a full backward hook has to be on the module, and to *return* "
+    "the new gradient."
 )
 def _(relu):
     def hook(module, grad_input, grad_output):
@@ -366,8 +405,8 @@ def _(relu):
 
 
 @guide_relu.mistake(
-    "You keep the output in one place, and the second call of the module overwrites it before the first one goes "
-    "backward. You need not keep it: `grad_input` knows it."
+    "You keep what a call put out, or got, in one place, and the second call of the module overwrites it before the "
+    "first one goes backward. You need not keep it: `grad_input` was multiplied by the mask already."
 )
 def _(relu):
     kept = {}
@@ -383,6 +422,24 @@ def _(relu):
 @guide_relu.mistake("`grad_input` is a tuple, and so is what replaces it: return `(new,)`, with the comma.")
 def _(relu):
     return relu.register_full_backward_hook(lambda module, grad_input, grad_output: grad_input[0].clamp(min=0))
+
+
+@guide_relu.mistake("The rule holds for one backward only. The hook has to stay until the caller removes it.")
+def _(relu):
+    def hook(module, grad_input, grad_output):
+        handle.remove()
+        return (grad_input[0].clamp(min=0),)
+
+    handle = relu.register_full_backward_hook(hook)
+    return handle
+
+
+@guide_relu.mistake("What goes on is a mask of ones and zeros. Multiply the gradient by it.")
+def _(relu):
+    def hook(module, grad_input, grad_output):
+        return ((grad_input[0] > 0).to(grad_input[0].dtype),)
+
+    return relu.register_full_backward_hook(hook)
 
 
 @exercise(
@@ -574,7 +631,7 @@ class _GuideStays(_WrongGuide):
 class _GuideTooEarly(_WrongGuide):
     def __init__(self, model):
         super().__init__(model)
-        super().__enter__()
+        self.handles = [module.register_full_backward_hook(self.hook) for module in self.choose()]
 
     def __enter__(self):
         return self
@@ -585,7 +642,8 @@ class _GuideTooEarly(_WrongGuide):
 )
 class _GuideSwallows(_WrongGuide):
     def __exit__(self, *exception):
-        super().__exit__()
+        for handle in self.handles:
+            handle.remove()
         return True
 
 
@@ -612,12 +670,41 @@ class _GuideByName(_WrongGuide):
 
 
 @Guide.mistake(
-    "In the block the gradient is the usual one. Put the hooks on the modules of `model` itself; what they *return* is "
-    "the new gradient."
+    "In the block the gradient is the usual one. The hooks have to be on the modules of `model` itself, until the "
+    "block ends, and what they *return* is the new gradient."
 )
 class _GuideNothing(_WrongGuide):
     def hook(self, module, grad_input, grad_output):
         grad_input[0].clamp(min=0)
+
+
+@Guide.mistake(
+    "When the block raises, your hooks stay. Remove them by whatever way it ends: `__exit__` runs then, too, and so "
+    "does what a generator has under `finally`."
+)
+class _GuideOnlyWithoutError(_WrongGuide):
+    def __exit__(self, kind, *rest):
+        if kind is None:
+            for handle in self.handles:
+                handle.remove()
+
+
+@Guide.mistake("After the block only one of your hooks is gone. Keep the handle of every ReLU, and remove them all.")
+class _GuideLastHandle(_WrongGuide):
+    def __exit__(self, *exception):
+        self.handles[-1].remove()
+
+
+@Guide.mistake("Only the first ReLU follows the rule. Every one has to: go through all before `__enter__` ends.")
+class _GuideFirst(_WrongGuide):
+    def choose(self):
+        return super().choose()[:1]
+
+
+@Guide.mistake("`grad_input` is a tuple, and so is what replaces it: return `(new,)`, with the comma.")
+class _GuideNoTuple(_WrongGuide):
+    def hook(self, module, grad_input, grad_output):
+        return grad_input[0].clamp(min=0)
 
 
 @exercise(
@@ -741,9 +828,43 @@ def _(model, images, classes):
     "`backward()` writes into the `.grad` of all the model's parameters. `torch.autograd.grad` leaves them alone."
 )
 def _(model, images, classes):
-    leaf = images.clone().requires_grad_()
-    model(leaf)[torch.arange(len(classes)), classes].sum().backward()
+    leaf = images.detach().clone().requires_grad_()
+    model(leaf)[range(len(classes)), classes].sum().backward()
     return leaf.grad
+
+
+@class_gradient.mistake(
+    "What stood in the `.grad` of the parameters before is lost. `torch.autograd.grad` leaves it alone."
+)
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    model(leaf)[range(len(classes)), classes].sum().backward()
+    model.zero_grad()
+    return leaf.grad
+
+
+@class_gradient.mistake("You take the class of the first picture for all of them. Each picture has one of its own.")
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    return torch.autograd.grad(model(leaf)[:, classes[0]].sum(), leaf)[0]
+
+
+@class_gradient.mistake("That is the gradient of the largest logit. Asked for is the one of the class that was given.")
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    return torch.autograd.grad(model(leaf).amax(1).sum(), leaf)[0]
+
+
+@class_gradient.mistake("That is the gradient of a loss. Asked for is the one of the logit itself.")
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    return torch.autograd.grad(nn.functional.cross_entropy(model(leaf), classes, reduction="sum"), leaf)[0]
+
+
+@class_gradient.mistake("That is the gradient of the logarithm of a probability. Asked for is the one of the logit.")
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    return -torch.autograd.grad(nn.functional.cross_entropy(model(leaf), classes, reduction="sum"), leaf)[0]
 
 
 @class_gradient.mistake("You switched `requires_grad` on for the caller's own tensor. Make a leaf of your own of it.")
@@ -807,7 +928,7 @@ def _(rng):
     spike = rng.mixed(3, 4, 6, high=3)
     spike[0, 0, 0], spike[2, 1, 1] = 400.0 + rng.integer(0, 9), -300.0
     yield Case({"gradient": spike}, shown="a gradient with two numbers that are far larger than the others")
-    yield Case({"gradient": rng.quarters(3, 2, 3, high=1) / 1000}, shown="a gradient of numbers below 0.001")
+    yield Case({"gradient": rng.quarters(3, 2, 3, high=1) / 1e18}, shown="a gradient of numbers below 1e-18")
     yield Case({"gradient": torch.full((3, 1, 2), rng.choice((0.25, -0.5)))}, shown="a constant gradient")
 
 
@@ -871,6 +992,65 @@ def _(gradient):
 def _(gradient):
     mean, spread = gradient.mean((1, 2), keepdim=True), gradient.std((1, 2), keepdim=True)
     return ((gradient - mean) / spread.where(spread > 0, 1) * 0.1 + 0.5).clamp(0, 1)
+
+
+@to_picture.mistake("You clip before you add 0.5, so that all below the mean comes out as 0.5. Clip as the last step.")
+def _(gradient):
+    spread = gradient.std()
+    return ((gradient - gradient.mean()) / (spread if spread > 0 else 1) * 0.1).clamp(0, 1) + 0.5
+
+
+@to_picture.mistake(
+    "You stretched the numbers from 0 to 1, and a constant gradient gives nan. Mean and standard deviation decide "
+    "here: 0.5 and 0.1."
+)
+def _(gradient):
+    return (gradient - gradient.min()) / (gradient.max() - gradient.min())
+
+
+@to_picture.mistake("You stretched the numbers from 0 to 1. Mean and standard deviation decide here: 0.5 and 0.1.")
+def _(gradient):
+    if gradient.min() == gradient.max():
+        return torch.full_like(gradient, 0.5)
+    return (gradient - gradient.min()) / (gradient.max() - gradient.min())
+
+
+@to_picture.mistake("You divided the sum of squares by how many there are. `gradient.std()` divides by one less.")
+def _(gradient):
+    spread = gradient.std(correction=0)
+    return ((gradient - gradient.mean()) / (spread if spread > 0 else 1) * 0.1 + 0.5).clamp(0, 1)
+
+
+@to_picture.mistake("The contrast is ten times what it should be: the standard deviation of the picture is 0.1.")
+def _(gradient):
+    spread = gradient.std()
+    return ((gradient - gradient.mean()) / (spread if spread > 0 else 1) + 0.5).clamp(0, 1)
+
+
+@to_picture.mistake("For a constant gradient you return one number. It is a picture too, of the gradient's shape.")
+def _(gradient):
+    spread = gradient.std()
+    return ((gradient - gradient.mean()) / spread * 0.1 + 0.5).clamp(0, 1) if spread > 0 else 0.5
+
+
+@to_picture.mistake(
+    "A gradient of very small numbers comes out as 0.5 everywhere, as if it were constant. Only one whose numbers are "
+    "all equal is: ask for that, without a number that you add to the standard deviation or compare it with."
+)
+def _(gradient):
+    return ((gradient - gradient.mean()) / (gradient.std() + 1e-8) * 0.1 + 0.5).clamp(0, 1)
+
+
+@to_picture.mistake("A constant gradient comes out as 0. It has no contrast, so it is grey everywhere: 0.5.")
+def _(gradient):
+    return ((gradient - gradient.mean()) / gradient.std() * 0.1 + 0.5).clamp(0, 1).nan_to_num()
+
+
+@to_picture.mistake("You did not subtract the mean, so the mean of the picture is not 0.5.")
+def _(gradient):
+    if gradient.min() == gradient.max():
+        return torch.full_like(gradient, 0.5)
+    return (gradient / gradient.std() * 0.1 + 0.5).clamp(0, 1)
 
 
 @exercise(
@@ -978,7 +1158,8 @@ def _(model):
 
 
 @stop_in_place.mistake(
-    "In the model that you were given, the ReLUs still say `inplace=True`. Change those, not a copy."
+    "In the model that you were given, the ReLUs still say `inplace=True`. Set the flag there: a copy does not do, and "
+    "`==` does not set anything."
 )
 def _(model):
     names = []
@@ -1017,6 +1198,37 @@ def _(model):
     return names
 
 
+@stop_in_place.mistake("A LeakyReLU is no nn.ReLU, and neither is a ReLU6, whatever they are called. Ask `isinstance`.")
+def _(model):
+    names = []
+    for name, module in model.named_modules():
+        if "ReLU" in type(module).__name__ and module.inplace:
+            module.inplace = False
+            names.append(name)
+    return names
+
+
+@stop_in_place.mistake("A name has to say the way from the model: the names of `named_modules()`, dots and all.")
+def _(model):
+    names = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU) and module.inplace:
+            module.inplace = False
+            names.append(name.split(".")[-1])
+    return names
+
+
+@stop_in_place.mistake(
+    "You stop at the first ReLU that is in place. Return the names after the loop, when it has ended."
+)
+def _(model):
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU) and module.inplace:
+            module.inplace = False
+            return [name]
+    return []
+
+
 @exercise(
     lesson=6,
     points=2,
@@ -1050,7 +1262,7 @@ def _(rng):
         if kind == "of sum 0":
             gradient[2, 0, 1] -= gradient.sum()
         if kind == "small and negative":
-            gradient = gradient.abs() / -10_000
+            gradient = gradient.abs() / -1e20
         yield Case({"gradient": gradient, "mask": mask})
     nothing, nowhere = torch.zeros(3, 2, 2), torch.zeros(2, 2, dtype=torch.bool)
     first = torch.tensor([[True, False], [False, False]])
@@ -1121,6 +1333,64 @@ def _(gradient, mask):
     return strength[mask].sum() / total if total > 0 else 0.0
 
 
+@share_on.mistake("You return a tensor, for a gradient of zeros too. `.item()` makes a Python float of it.")
+def _(gradient, mask):
+    strength = gradient.abs().sum(0)
+    total = strength.sum()
+    return strength[mask].sum() / total if total > 0 else total
+
+
+@share_on.mistake(
+    "You return a tensor, which is nan for a gradient of zeros. Return 0.0 there, and a float elsewhere: `.item()`."
+)
+def _(gradient, mask):
+    strength = gradient.abs().sum(0)
+    return strength[mask].sum() / strength.sum()
+
+
+@share_on.mistake("You sum signed numbers, which cancel out, and a sum below 0 counts as nothing. Take `abs()` first.")
+def _(gradient, mask):
+    total = gradient.sum()
+    return (gradient[:, mask].sum() / total).item() if total > 0 else 0.0
+
+
+def _share(strength, mask):
+    total = strength.sum()
+    return (strength[mask].sum() / total).item() if total > 0 else 0.0
+
+
+@share_on.mistake("You take the strongest channel of each pixel. Its strength is the sum of the three.")
+def _(gradient, mask):
+    return _share(gradient.abs().amax(0), mask)
+
+
+@share_on.mistake("You take the length of the three channels together, a root of squares. Sum their absolute values.")
+def _(gradient, mask):
+    return _share(gradient.norm(dim=0), mask)
+
+
+@share_on.mistake("You leave out what is negative. It counts as much as what is positive: take absolute values.")
+def _(gradient, mask):
+    return _share(gradient.clamp(min=0).sum(0), mask)
+
+
+@share_on.mistake(
+    "The share of a gradient of very small numbers comes out as 0. Only a sum of exactly 0 has that share: ask for it, "
+    "without a number that you add to the sum or compare it with."
+)
+def _(gradient, mask):
+    strength = gradient.abs().sum(0)
+    return (strength[mask].sum() / (strength.sum() + 1e-8)).item()
+
+
+@share_on.mistake(
+    "You return 0.0 where positive and negative numbers sum to 0. Only a gradient that is 0 everywhere has that share."
+)
+def _(gradient, mask):
+    strength = gradient.abs().sum(0)
+    return (strength[mask].sum() / strength.sum()).item() if gradient.sum() != 0 else 0.0
+
+
 @exercise(
     lesson=6,
     points=2,
@@ -1144,6 +1414,20 @@ def randomise_last(model, count, seed):
     for layer in layers[::-1][:count]:
         layer.reset_parameters()
     return twin
+
+
+class Within(nn.Module):
+    """A layer that has another one in it, and a parameter of another name than most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain, self.inner = nn.Parameter(torch.ones(2)), nn.Linear(2, 2)
+
+    def reset_parameters(self):
+        nn.init.normal_(self.gain)
+
+    def forward(self, x):
+        return self.gain * self.inner(x)
 
 
 def state_after(model: nn.Module):
@@ -1171,6 +1455,11 @@ def _(rng):
     linear = whole_weights(nn.Linear(2, 2), rng)
     given = {"model": linear, "count": 1, "seed": rng.integer(0, 99)}
     yield Case(given, state_after(linear), shown="a model that is one Linear layer, count = 1")
+    nested = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False), Within()), rng)
+    nested[1].running_mean += 1
+    given = {"model": nested, "count": 3, "seed": rng.integer(0, 99)}
+    shown = "a model with a BatchNorm1d without parameters, and a layer that has another in it, count = 3"
+    yield Case(given, state_after(nested), shown=shown)
 
 
 @randomise_last.accept
@@ -1219,7 +1508,10 @@ def _(model, count, seed):
     return _randomise(model, _layers_of(model)[::-1][:count], seed)
 
 
-@randomise_last.mistake("A shallow copy shares its layers with the model, so that is randomised too. `copy.deepcopy`.")
+@randomise_last.mistake(
+    "The model that you were given is randomised too. Copy it before that, and whole: a shallow copy, as a "
+    "`state_dict()`, shares its tensors with the model."
+)
 def _(model, count, seed):
     twin = copy.copy(model)
     return _randomise(twin, _layers_of(twin)[::-1][:count], seed)
@@ -1254,3 +1546,74 @@ def _(model, count, seed):
     leaves = [module for module in twin.modules() if not list(module.children())]
     chosen = [leaf for leaf in leaves[::-1][:count] if hasattr(leaf, "reset_parameters")]
     return _randomise(twin, chosen, seed)
+
+
+@randomise_last.mistake("The numbers are not those of this seed. Call `manual_seed` once, before the first layer.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    for layer in _layers_of(twin)[::-1][:count]:
+        layer.reset_parameters()
+    return twin
+
+
+@randomise_last.mistake("You randomise one layer more than you were asked to.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    return _randomise(twin, _layers_of(twin)[::-1][: count + 1], seed)
+
+
+@randomise_last.mistake("You choose layers by their type. Each module with a method `reset_parameters` is one.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = [module for module in twin.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    return _randomise(twin, layers[::-1][:count], seed)
+
+
+@randomise_last.mistake(
+    "The layer that has another layer in it is passed over. Each module with a method `reset_parameters` counts, "
+    "whatever it holds."
+)
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = [layer for layer in _layers_of(twin) if not list(layer.children())]
+    return _randomise(twin, layers[::-1][:count], seed)
+
+
+@randomise_last.mistake("The order is another one: the last layer comes first. `reversed(...)` turns a list round.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = _layers_of(twin)
+    return _randomise(twin, layers[len(layers) - count :], seed)
+
+
+@randomise_last.mistake("You looked at the direct children only. `modules()` goes to every depth.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = [layer for layer in twin.children() if hasattr(layer, "reset_parameters")]
+    return _randomise(twin, layers[::-1][:count], seed)
+
+
+@randomise_last.mistake("You counted modules that are no layers. Only those with a method `reset_parameters` count.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    chosen = list(twin.modules())[::-1][:count]
+    return _randomise(twin, [layer for layer in chosen if hasattr(layer, "reset_parameters")], seed)
+
+
+@randomise_last.mistake(
+    "The layers that you randomise are those of the model that you were given, and the copy stays as it was. Take the "
+    "layers from the copy."
+)
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    _randomise(model, _layers_of(model)[::-1][:count], seed)
+    return twin
+
+
+@randomise_last.mistake(
+    "You begin with the first layer: `layers[-0]` is `layers[0]`, and the last one is `layers[-1]`."
+)
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = _layers_of(twin)
+    return _randomise(twin, [layers[-number] for number in range(count)], seed)

@@ -105,9 +105,9 @@ def two_channel_picture(rng: Numbers) -> Tensor:
     return (rng.whole(2, 2, 3) / 4 * signs)[None]
 
 
-def scaling_layer(rng: Numbers, bias: tuple[float, float] = (0.0, 0.0)) -> nn.Conv2d:
+def scaling_layer(rng: Numbers, bias: tuple[float, float] = (0.0, 0.0), stride: int = 1) -> nn.Conv2d:
     """A 1 x 1 convolution that multiplies each of two channels by a number of its own, above 0, and adds another."""
-    layer = nn.Conv2d(2, 2, 1)
+    layer = nn.Conv2d(2, 2, 1, stride)
     with torch.no_grad():
         layer.weight.copy_(torch.diag(rng.whole(2, high=5) / 4)[:, :, None, None])
         layer.bias.copy_(torch.tensor(bias))
@@ -126,10 +126,13 @@ def for_and_against(rng: Numbers, inputs: int) -> nn.Linear:
 
 
 def averaging_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
-    """A net with the head that CAM needs, means and one linear layer, and the layer to explain: a ReLU inside."""
+    """A net with the head that CAM needs, means and one linear layer, and the layer to explain: a ReLU inside.
+
+    Its first layer halves the height and the width of the picture.
+    """
     inner = nn.Sequential(scaling_layer(rng), nn.ReLU(), scaling_layer(rng, (1.0, 0.1)))
     head = nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2)
-    return nn.Sequential(scaling_layer(rng), inner, *head), inner[1]
+    return nn.Sequential(scaling_layer(rng, stride=2), inner, *head), inner[1]
 
 
 def flattening_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
@@ -165,13 +168,16 @@ def class_activation_map(features, weight, target):
 @class_activation_map.cases
 def _(rng):
     target = rng.integer(0, 2)
-    for channels, shape in ((2, (2, 2)), (3, (2, 3))):
+    for positive, channels, shape in ((0, 2, (2, 2)), (1, 3, (2, 3))):
+        target = (target + 1) % 3
         features = rng.whole(channels, *shape) / 4
-        features[0, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
+        features[positive, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
         features[-1, 0, 1] *= -1
-        weight = rng.whole(3, channels) / 4
-        weight[:, 1:] *= -1
-        yield Case({"features": features, "weight": weight, "target": (target + channels) % 3})
+        weight = -rng.whole(3, channels) / 4
+        weight[:, positive] *= -1
+        weight[target - 1] = weight[target]
+        weight[target - 1, positive] += 0.5  # a class with a higher logit
+        yield Case({"features": features, "weight": weight, "target": target})
 
 
 @class_activation_map.accept
@@ -251,6 +257,38 @@ def _(features, weight, target):
     return (weight[target][:, None, None] * features).sum()
 
 
+@class_activation_map.mistake(
+    "That is one number: the logit without its bias. The map is what there is before the mean over the places."
+)
+def _(features, weight, target):
+    return weight[target] @ features.mean(dim=(1, 2))
+
+
+@class_activation_map.mistake("The values are right; the shape is (1, h, w). Drop the first dimension.")
+def _(features, weight, target):
+    return (weight[target][:, None, None] * features).sum(0, keepdim=True)
+
+
+@class_activation_map.mistake(
+    "You divided by the number of places. That belongs to the mean, which the network takes after the map."
+)
+def _(features, weight, target):
+    return (weight[target][:, None, None] * features).sum(0) / features[0].numel()
+
+
+@class_activation_map.mistake("You stretched the map to [0, 1]. It was asked for as it comes out of the sum.")
+def _(features, weight, target):
+    heat = (weight[target][:, None, None] * features).sum(0)
+    return (heat - heat.min()) / (heat.max() - heat.min())
+
+
+@class_activation_map.mistake(
+    "You dropped the signs of the weights. A channel that speaks against the class has a negative one."
+)
+def _(features, weight, target):
+    return (weight[target].abs()[:, None, None] * features).sum(0)
+
+
 @exercise(
     lesson=7,
     points=1,
@@ -273,7 +311,9 @@ def channel_weights(gradient):
 @channel_weights.cases
 def _(rng):
     yield Case({"gradient": rng.mixed(1, 2, 2, 2) / 4})
-    yield Case({"gradient": rng.mixed(2, 3, 2, 4) / 4})
+    gradient = rng.mixed(2, 3, 2, 4) / 4
+    gradient[0, 1, 0, 2] = gradient[1, 2, 1] = 0  # a place without a gradient counts in the mean as well
+    yield Case({"gradient": gradient})
 
 
 @channel_weights.accept
@@ -327,6 +367,40 @@ def _(gradient):
     return gradient.mean(dim=(2, 3), keepdim=True)
 
 
+@channel_weights.mistake(
+    "You averaged over the channels and the rows, dimensions 1 and 2. With a batch the places are dimensions 2 and 3."
+)
+def _(gradient):
+    return gradient.mean(dim=(1, 2))
+
+
+@channel_weights.mistake(
+    "There is no such dimension or index. The places are dimensions 2 and 3. A mean takes its own dimension away, and "
+    "those behind it move up: `mean(dim=(2, 3))` takes both at once."
+)
+def _(gradient):
+    return gradient.mean(2).mean(3)
+
+
+@channel_weights.mistake(
+    "A batch of one picture has lost its dimension, as it does in a `squeeze()` that does not say which. Give (1, C)."
+)
+def _(gradient):
+    return gradient.mean(dim=(2, 3)).squeeze()
+
+
+@channel_weights.mistake("These are the weights of the first picture only. Keep the dimension of the pictures.")
+def _(gradient):
+    return gradient[0].mean(dim=(1, 2))
+
+
+@channel_weights.mistake(
+    "You left the places out whose gradient is 0. They belong to the mean: divide by the number of all places."
+)
+def _(gradient):
+    return gradient.sum(dim=(2, 3)) / (gradient != 0).sum(dim=(2, 3)).clamp(min=1)
+
+
 @exercise(
     lesson=7,
     points=3,
@@ -367,15 +441,16 @@ def grad_cam_with_hooks(model, layer, image, target):
 @grad_cam_with_hooks.cases
 def _(rng):
     target = rng.integer(0, 2)
-    for make, size, shown in (
-        (averaging_net, (2, 3), "a small net with average pooling"),
-        (flattening_net, (1, 6), "a layer that an in-place ReLU follows, a picture of one row"),
+    for make, size, scale, shown in (
+        (averaging_net, (2, 3), 2, "a small net with average pooling and a picture of 4 x 6"),
+        (flattening_net, (1, 6), 1, "a layer that an in-place ReLU follows, a picture of one row"),
     ):
         (model, layer), target = make(rng), (target + 1) % 3
-        image = two_channel_picture(rng).reshape(1, 2, *size)
-        with torch.no_grad():  # the logit of `target` becomes -1, that of the others 0
+        image = F.interpolate(two_channel_picture(rng).reshape(1, 2, *size), scale_factor=scale)
+        with torch.no_grad():  # the logit of `target` becomes -1, that of the next class 1, of the other 0
             model[-1].bias -= model(image)[0]
             model[-1].bias[target] -= 1
+            model[-1].bias[(target + 1) % 3] += 1
         yield Case(
             {"model": model, "layer": layer, "image": image, "target": target},
             lambda _, inner=model[1]: {
@@ -582,8 +657,8 @@ def _(model, layer, image, target):
 
 
 @grad_cam_with_hooks.mistake(
-    "A full backward hook and an in-place operation after the layer do not go together (lesson 03). Keep the output "
-    "with a forward hook, and ask `torch.autograd.grad` for its gradient."
+    "A hook from `register_full_backward_hook` and an in-place operation after the layer do not go together (lesson "
+    "03). Keep the output with a forward hook, and ask `torch.autograd.grad` for its gradient."
 )
 def _(model, layer, image, target):
     outputs, gradients = [], []
@@ -598,6 +673,87 @@ def _(model, layer, image, target):
             handle.remove()
     model.zero_grad()
     return (gradients[0].mean((2, 3), keepdim=True) * outputs[0]).sum(1).relu()[0].detach()
+
+
+@grad_cam_with_hooks.mistake(
+    "`backward()` filled `.grad` of the parameters, and a hook from `register_full_backward_hook` does not go together "
+    "with the in-place operation after the layer (lesson 03). A forward hook and `torch.autograd.grad` do without both."
+)
+def _(model, layer, image, target):
+    outputs, gradients = [], []
+    forward = layer.register_forward_hook(lambda module, args, output: outputs.append(output))
+    backward = layer.register_full_backward_hook(lambda module, inputs, grads: gradients.append(grads[0]))
+    model(image)[0, target].backward()
+    forward.remove()
+    backward.remove()
+    return (gradients[0].mean((2, 3), keepdim=True) * outputs[0]).sum(1).relu()[0].detach()
+
+
+@grad_cam_with_hooks.mistake(
+    "PyTorch stopped your answer; its words above say why. If a tensor is 'not used in the graph', the network went on "
+    "without what you kept, such as a copy: keep the output itself, and return its clone from the hook. If one 'does "
+    "not require grad', it was detached, or made under `no_grad`."
+)
+def _(model, layer, image, target):
+    kept = []
+    with layer.register_forward_hook(lambda module, args, output: kept.append(output.clone())):
+        logits = model(image)
+    return _weigh(*torch.autograd.grad(logits[0, target], kept), kept[0])
+
+
+@grad_cam_with_hooks.mistake("You went back from the highest logit. The map is of the class that `target` names.")
+def _(model, layer, image, target):
+    return _sketch(model, layer, image, target, pick=lambda logits: logits.max())
+
+
+@grad_cam_with_hooks.mistake("You summed the gradient over the places. The weight of a channel is the mean.")
+def _(model, layer, image, target):
+    return _sketch(
+        model,
+        layer,
+        image,
+        target,
+        combine=lambda gradient, output: (gradient.sum((2, 3), keepdim=True) * output).sum(1),
+    )
+
+
+@grad_cam_with_hooks.mistake(
+    "You cut off the negative weights. A channel that speaks against the class pulls the map down: the ReLU comes "
+    "after the sum."
+)
+def _(model, layer, image, target):
+    return _sketch(
+        model,
+        layer,
+        image,
+        target,
+        combine=lambda gradient, output: (gradient.mean((2, 3), keepdim=True).relu() * output).sum(1),
+    )
+
+
+@grad_cam_with_hooks.mistake("You averaged over the channels. The map is their sum, each channel times its weight.")
+def _(model, layer, image, target):
+    return _sketch(
+        model,
+        layer,
+        image,
+        target,
+        combine=lambda gradient, output: (gradient.mean((2, 3), keepdim=True) * output).mean(1),
+    )
+
+
+@grad_cam_with_hooks.mistake("You stretched the map, so that its greatest value is 1. It ends with the ReLU.")
+def _(model, layer, image, target):
+    heat = _sketch(model, layer, image, target)
+    return heat / heat.max()
+
+
+@grad_cam_with_hooks.mistake(
+    "You enlarged the map to the size of the picture. It has as many places as the output of the layer."
+)
+def _(model, layer, image, target):
+    heat = _sketch(model, layer, image, target)
+    return F.interpolate(heat[None, None], image.shape[2:], mode="bilinear")[0, 0]
 
 
 @exercise(
@@ -631,8 +787,8 @@ def _(rng):
     raw[0, 1, 2] = 4  # the middle of this cell falls between the pixels, so that the enlarged map does not reach 4
     raw[1] = raw[1].abs() + 4  # another scale, and nothing near 0
     raw[2] = -raw[2].abs()
-    raw[3] /= 512
-    shown = "four maps of 3 x 4 cells, to become 8 x 9: the third is below 0 everywhere, the fourth has small values"
+    raw[3] /= 2**22  # about a millionth: not to be taken for 0
+    shown = "four maps of 3 x 4 cells, to become 8 x 9: the third is below 0 everywhere, the fourth has tiny values"
     yield Case({"raw": raw, "size": (8, 9)}, shown=shown)
 
 
@@ -733,7 +889,55 @@ def _(raw, size):
 def _(raw, size):
     heat = _enlarge(raw.relu(), size)
     low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    return (heat - low) / (high - low + 1e-8)
+
+
+@to_heatmap.mistake(
+    "The greatest value of a faint map stays below 1: a number such as 1e-6 is added to its span, by which you divide. "
+    "Divide by the span alone, and by something else only where it is 0."
+)
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
     return (heat - low) / (high - low + 1e-6)
+
+
+@to_heatmap.mistake(
+    "The greatest value of a faint map stays below 1: its span is smaller than 1e-6, by which you divided instead. "
+    "Divide by the span, and by something else only where it is 0."
+)
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    return (heat - low) / (high - low).clamp(min=1e-6)
+
+
+@to_heatmap.mistake(
+    "You took a faint map for an empty one. Only a map without a value above 0 becomes all 0: compare with 0."
+)
+def _(raw, size):
+    heat = _stretch(_enlarge(raw.relu(), size))
+    return heat * (raw.amax((1, 2), keepdim=True) > 1e-3)
+
+
+@to_heatmap.mistake(
+    "You stretched the maps before you enlarged them. The enlarging mixes neighbours, so that the least value is not "
+    "0 any more, or the greatest not 1. Stretch last."
+)
+def _(raw, size):
+    return _enlarge(_stretch(raw.relu()), size)
+
+
+@to_heatmap.mistake("The dimension that `F.interpolate` wants is still there: (N, 1, H, W). Drop it.")
+def _(raw, size):
+    return _stretch(_enlarge(raw.relu(), size))[:, None]
+
+
+@to_heatmap.mistake(
+    "A batch of one map has lost its dimension, as it does in a `squeeze()` that does not say which. Give (1, H, W)."
+)
+def _(raw, size):
+    return _stretch(_enlarge(raw.relu(), size)).squeeze()
 
 
 @to_heatmap.mistake("You repeated the cells: that is `mode='nearest'`. Ask for `mode='bilinear'`.")
@@ -773,33 +977,39 @@ def pointing_game(heatmaps, masks):
 
 
 def _maps_that_point(rng: Numbers, hits: list[bool], size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Maps with one hottest pixel, not in the first row; its mask holds just that and the first pixel, or
-    all others: who looks at another pixel gets the opposite."""
+    """Maps with one hottest pixel, not in the first row, and a warm one beside it; its mask holds just that and the
+    first pixel, or all others: who looks at another pixel gets the opposite. `pointing_game` changes a few of them.
+    """
     heatmaps = -rng.whole(len(hits), *size) / 4
     masks = torch.tensor(hits).logical_not()[:, None, None].repeat(1, *size)
     masks[:, 0, 0] = True
     for heat, mask, hit in zip(heatmaps, masks, hits, strict=True):
         heat[0] *= -1 / 16
         heat[1:, 0] -= 5  # so that neither the sums of the columns nor the greatest size lead to the first pixel
-        hottest = rng.integer(1, size[0] - 1), rng.integer(0, size[1] - 1)
+        row, column = hottest = rng.integer(1, size[0] - 1), rng.integer(0, size[1] - 1)
         heat[hottest], mask[hottest] = rng.integer(5, 7) / 8, hit
+        heat[row, column - 1] = heat[hottest] * 0.75
+        heat[0, column] /= 16  # so that the first row leads to another column
     return heatmaps, masks
 
 
 @pointing_game.cases
 def _(rng):
-    hits = [True, False, True, True, False, True, rng.choice([True, False])]
+    hits = [True, False, True, True, True, False, True, True, False, True, rng.choice([True, False])]
     heatmaps, masks = _maps_that_point(rng, hits, (3, 4))
-    heatmaps[:2] /= 256
-    heatmaps[4] *= 2
-    shown = f"seven maps, two of them faint, of which {sum(hits)} point at their masks"
-    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
-    heatmaps, masks = _maps_that_point(rng, [True, True, True, True, False, True], (5, 2))
-    heatmaps[:2] = 0
-    heatmaps[2:4] -= 5
+    heatmaps[:5] /= 2**24
     heatmaps[5] *= 2
-    masks[3] = False
-    shown = "six maps: the first two are all 0, the next two are below 0 everywhere, one of them with an empty mask"
+    masks[3], masks[6, 0, 0] = True, False  # not every other pixel leads to the opposite, and the first not always
+    shown = f"eleven maps, five of them faint, of which {sum(hits)} point at their masks"
+    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
+    heatmaps, masks = _maps_that_point(rng, [True] * 6 + [False, True, True], (5, 2))
+    heatmaps[:3] = 0
+    heatmaps[3:6] -= 5
+    heatmaps[7] *= 2
+    masks[5] = False
+    shown = (
+        "nine maps: the first three are all 0, the next three are below 0 everywhere, one of them with an empty mask"
+    )
     yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
 
 
@@ -861,7 +1071,9 @@ def _(heatmaps, masks):
     return float(hit.sum())
 
 
-@pointing_game.mistake("A map that is 0 everywhere points nowhere, and `argmax` says pixel 0: count it as a miss.")
+@pointing_game.mistake(
+    "A map without a value above 0 points nowhere, and yet it has a greatest value: count it as a miss."
+)
 def _(heatmaps, masks):
     place = heatmaps.flatten(1).argmax(1)
     return masks.flatten(1).gather(1, place[:, None]).float().mean().item()
@@ -887,6 +1099,44 @@ def _(heatmaps, masks):
         row, column = divmod(heat.argmax().item(), heat.shape[0])
         hits += bool(heat.max() > 0 and row < heat.shape[0] and mask[row, column])
     return hits / len(heatmaps)
+
+
+def _find_hits(heatmaps, masks):
+    place = heatmaps.flatten(1).argmax(1)
+    return masks.flatten(1).gather(1, place[:, None])[:, 0]
+
+
+@pointing_game.mistake("You left out the maps that point nowhere. They are misses: divide by the number of all maps.")
+def _(heatmaps, masks):
+    warm = heatmaps.amax((1, 2)) > 0
+    return (_find_hits(heatmaps, masks) & warm).sum().item() / max(warm.sum().item(), 1)
+
+
+@pointing_game.mistake(
+    "You count a map in which the greatest value is exactly 0. Only with a value above 0 does it point."
+)
+def _(heatmaps, masks):
+    return (_find_hits(heatmaps, masks) & (heatmaps.amax((1, 2)) >= 0)).float().mean().item()
+
+
+@pointing_game.mistake(
+    "You sort out the maps that are all 0, and not those that are below 0 everywhere. Ask whether the greatest value "
+    "is above 0."
+)
+def _(heatmaps, masks):
+    return (_find_hits(heatmaps, masks) & (heatmaps != 0).any(2).any(1)).float().mean().item()
+
+
+@pointing_game.mistake(
+    "A pixel on the mask that is only warm makes a hit in your answer. Only the hottest pixel of the map counts."
+)
+def _(heatmaps, masks):
+    return ((heatmaps > 0) & masks).any(2).any(1).float().mean().item()
+
+
+@pointing_game.mistake("You took a faint map for one that points nowhere. Every value above 0 counts: compare with 0.")
+def _(heatmaps, masks):
+    return (_find_hits(heatmaps, masks) & (heatmaps.amax((1, 2)) > 1e-3)).float().mean().item()
 
 
 @exercise(
@@ -938,15 +1188,15 @@ def _(rng):
     model, target = _turning_net(), rng.integer(0, 2)
     for before, after, shown in (
         (
-            [1, -1, 0.25, 3, 0, 1, 2, -2, -0.5, 0.5, 1],
-            [0, 1, -0.25, 0.5, 0.25, 1, 2, 0.5, 1, 0, 0.75],
-            "11 pictures: 7 times yes, 3 of them lost (in two the logit becomes 0), 4 gained",
+            [1, -1, 0.25, 3, 0, 1, 2, -2, -0.5, 0.5, 1, 1],
+            [0, 1, -0.25, 0.5, 0.25, 1, 2, 0.5, 1, 0, 0.75, 1],
+            "12 pictures: 8 times yes, 3 of them lost (in two the logit becomes 0), 4 gained",
         ),
         ([-1, 2, 0, 0], [-2, 0, -0.5, 0], "4 pictures: 1 yes, which is lost (its logit becomes 0)"),
-        ([-1, 0], [1, -1], "2 pictures without a yes"),
+        ([-1, 0], [-2, -1], "2 pictures without a yes"),
     ):
         target = (target + 1) % 3
-        images, edited = _logit_pictures(rng, before, target, 2), _logit_pictures(rng, after, target, 4)
+        images, edited = _logit_pictures(rng, before, target, 4), _logit_pictures(rng, after, target, 2)
         yield Case(
             {"model": model, "images": images, "edited": edited, "target": target}, shown=f"{shown}, target = {target}"
         )
@@ -1031,8 +1281,8 @@ def _(model, images, edited, target):
 
 
 @lost_answers.mistake(
-    "You took the class with the highest logit. Several classes may be in one picture: ask whether *its* logit is "
-    "above 0."
+    "Your yes depends on the other classes, as it does with the highest logit or with a softmax. Several classes may "
+    "be in one picture: ask whether the logit of `target` is above 0."
 )
 def _(model, images, edited, target):
     before, after = model(images).argmax(1) == target, model(edited).argmax(1) == target
@@ -1043,6 +1293,49 @@ def _(model, images, edited, target):
 def _(model, images, edited, target):
     before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
     return (before & ~after).sum().item() / before.sum().item()
+
+
+@lost_answers.mistake(
+    "If there was no yes before, there is nothing to divide by or to take the mean of, and a tensor makes nan of that. "
+    "Return 0.0 then."
+)
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return ((before & ~after).sum() / before.sum()).item()
+
+
+@lost_answers.mistake("You counted the lost answers. Divide by the number of the pictures with a yes before.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return float((before & ~after).sum())
+
+
+@lost_answers.mistake("You counted every picture without a yes after. Only a yes from before can be lost.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (~after).sum().item() / before.sum().item() if before.any() else 0.0
+
+
+@lost_answers.mistake("A logit of exactly 0 counts as a yes in your answer, before and after. Yes is above 0.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] >= 0, model(edited)[:, target] >= 0
+    return (before & ~after).sum().item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake(
+    "Your limit for a yes is too high. Yes is a logit above 0; 0.5 would be the limit of a probability."
+)
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0.5, model(edited)[:, target] > 0.5
+    return (before & ~after).sum().item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake(
+    "`images` and `edited` have changed places: this is the share of a yes after the change that was none before."
+)
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (after & ~before).sum().item() / max(after.sum().item(), 1)
 
 
 @exercise(
@@ -1127,8 +1420,8 @@ guided_grad_cam_product.equivalent(
 
 
 @guided_grad_cam_product.mistake(
-    "Your maps are (N, H, W): beside (N, 3, H, W), PyTorch lines the *pictures* up with the colours. It fits by "
-    "accident for 1 or 3 pictures. Keep a dimension for the colours: (N, 1, H, W)."
+    "Your maps are (N, H, W) or (1, N, H, W): beside (N, 3, H, W), PyTorch lines the *pictures* up with the colours. "
+    "It fits by accident for 1 or 3 pictures. Keep a dimension for the colours: (N, 1, H, W)."
 )
 def _(guided, raw):
     return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)[:, 0]
@@ -1147,7 +1440,7 @@ def _(guided, raw):
 
 
 @guided_grad_cam_product.mistake(
-    "You cut off the negative values of `guided` as well. Only the map goes through a ReLU."
+    "The negative values of `guided` are cut off, by a ReLU over it or over the product. Only the map goes through one."
 )
 def _(guided, raw):
     return guided.relu() * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
@@ -1156,3 +1449,37 @@ def _(guided, raw):
 @guided_grad_cam_product.mistake("You repeated the cells of the map. Enlarge it with `mode='bilinear'`.")
 def _(guided, raw):
     return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:])
+
+
+@guided_grad_cam_product.mistake("The ReLU comes first. After the enlarging the negative cells have bled outwards.")
+def _(guided, raw):
+    return guided * F.interpolate(raw[:, None], guided.shape[2:], mode="bilinear", align_corners=False).relu()
+
+
+@guided_grad_cam_product.mistake(
+    "With `align_corners=True` the corner cells sit in the corner pixels, and the map is shifted. Use False."
+)
+def _(guided, raw):
+    return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=True)
+
+
+@guided_grad_cam_product.mistake(
+    "The sizes do not fit. What `guided` is multiplied by has to be (N, 1, H, W), with its own height and width: the "
+    "maps have to grow first."
+)
+def _(guided, raw):
+    return guided * raw.relu()[:, None]
+
+
+@guided_grad_cam_product.mistake(
+    "You asked only whether the map is above 0. Multiply by its values: the more Grad-CAM says, the more stays."
+)
+def _(guided, raw):
+    heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
+    return guided * (heat > 0)
+
+
+@guided_grad_cam_product.mistake("You stretched the map, so that its greatest value is 1. It is multiplied as it is.")
+def _(guided, raw):
+    heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
+    return guided * heat / heat.amax((2, 3), keepdim=True)

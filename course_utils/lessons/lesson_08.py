@@ -176,6 +176,13 @@ class Log(nn.Module):
         return x.log()
 
 
+class NanToZero(nn.Module):
+    """0 in the place of each nan."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(x.isnan(), 0.0, x)
+
+
 class Over(nn.Module):
     """Each number over the sum of its row, by a function inside: no layer of its own does it."""
 
@@ -186,6 +193,13 @@ class Over(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.before(x)
         return x / x.sum(1, keepdim=True)
+
+
+class OverAndAfter(Over):
+    """Each number over the sum of its row, by a function; then a layer inside, which hands on what it gets."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.before(x / x.sum(1, keepdim=True))
 
 
 class Root(nn.Module):
@@ -345,6 +359,15 @@ def _(rng):
     yield search(
         chain(nn.ReLU(), linear(rng.whole(2, 2))), rng.whole(1, 3), "an x that is too wide: the model raises an error"
     )
+    yield search(
+        chain(Times(1.0), OverAndAfter(), nn.ReLU()),
+        zeros.clone(),
+        "a division 0 / 0 in a module's own forward, and then a layer inside it",
+    )
+    yield search(chain(Times(-1.0), Log(), nn.ReLU()), rng.whole(2, 2), "the log of numbers below 0")
+    yield search(
+        chain(NanToZero(), Log(), nn.ReLU()), x.clone(), "an x with a nan, a layer that makes 0 of it, and then a log"
+    )
 
 
 @first_bad_layer.accept
@@ -444,12 +467,22 @@ def _run_and_remove(run, handles, careful):
 
 
 def _search_forward(
-    model, x, *, bad=None, blame_heirs=False, leaves=False, last=False, keep=False, careful=True, look=tuple
+    model,
+    x,
+    *,
+    bad=None,
+    blame_heirs=False,
+    leaves=False,
+    pick=lambda found: found[0],
+    keep=False,
+    careful=True,
+    look=tuple,
+    names=lambda model: list(model.named_modules()),
 ):
     """The reference with one thing changed: most of the mistakes below."""
     bad = bad or (lambda tensor: not torch.isfinite(tensor).all())
     found, handles = [], []
-    for name, module in model.named_modules():
+    for name, module in names(model):
         if leaves and list(module.children()):
             continue
 
@@ -459,7 +492,12 @@ def _search_forward(
 
         handles.append(module.register_forward_hook(hook))
     _run_and_remove(lambda: model(x), [] if keep else handles, careful)
-    return (found[-1] if last else found[0]) if found else None
+    return pick(found) if found else None
+
+
+def _first_registered(model):
+    """Of the names found, the one that `named_modules` gives first."""
+    return lambda found: next(name for name, _ in model.named_modules() if name in found)
 
 
 @first_bad_layer.mistake(
@@ -504,7 +542,7 @@ def _(model, x):
     "later."
 )
 def _(model, x):
-    return _search_forward(model, x, last=True)
+    return _search_forward(model, x, pick=lambda found: found[-1])
 
 
 @first_bad_layer.mistake(
@@ -520,6 +558,63 @@ def _(model, x):
 )
 def _(model, x):
     return _search_forward(model, x, bad=lambda tensor: not torch.isfinite(tensor).any())
+
+
+@first_bad_layer.mistake(
+    'You never name `model` itself. `named_modules` has it too, with the name "", which counts as false in an `if`.'
+)
+def _(model, x):
+    return _search_forward(model, x, names=lambda model: [each for each in model.named_modules() if each[0]])
+
+
+@first_bad_layer.mistake(
+    "You asked the direct children of the model only. `named_modules` finds what is deeper inside."
+)
+def _(model, x):
+    return _search_forward(model, x, names=lambda model: list(model.named_children()))
+
+
+@first_bad_layer.mistake(
+    "Of the guilty ones, you took the first by the order of `named_modules`, which has the outer before the inner "
+    "ones. The first to *return* is wanted: note the names in the order in which the hooks run."
+)
+def _(model, x):
+    return _search_forward(model, x, pick=_first_registered(model))
+
+
+@first_bad_layer.mistake(
+    "You called the model once for each module, and took the first that is guilty by the order of `named_modules`. "
+    "Put all hooks on, call it once, and take the first to *return*."
+)
+def _(model, x):
+    for each in model.named_modules():
+        found = _search_forward(model, x, names=lambda model, each=each: [each])
+        if found is not None:
+            return found
+    return None
+
+
+@first_bad_layer.mistake(
+    "Every module gets the same name in yours, the last one of the loop: a hook looks a variable up when it runs. Hand "
+    "the name on as a default, `name=name`."
+)
+def _(model, x):
+    return _search_forward(model, x, pick=lambda found: [name for name, _ in model.named_modules()][-1])
+
+
+@first_bad_layer.mistake(
+    "You do not call the model when `x` is not finite. A module may still make something bad out of good inputs: "
+    "what comes into *it* counts."
+)
+def _(model, x):
+    return _search_forward(model, x) if torch.isfinite(x).all() else None
+
+
+@first_bad_layer.mistake(
+    "For each module you asked whether `x` is finite. What comes into the module itself counts: look at its `args`."
+)
+def _(model, x):
+    return _search_forward(model, x, look=lambda args: [x])
 
 
 @exercise(
@@ -541,9 +636,10 @@ def first_bad_gradient(model, x):
 
     First means: the first on the way back. If no module does so, return None. A
     leaf module has no children, takes one or more tensors and returns one. The
-    gradient of `x` counts as that of any input, though `x` requires none. The name
-    of `model` itself is `""`. At the end `x` and every `.grad` are as they were, and
-    no hook is left, even if the model raises an error.
+    gradient of `x` counts as that of any input, though `x` requires none. Some
+    parameters may be frozen. The name of `model` itself is `""`. At the end `x` and
+    every `.grad` are as they were, and no hook is left, even if the model raises an
+    error.
     """
     guilty, handles = [], []
 
@@ -751,13 +847,14 @@ def _search_backward(
     *,
     bad=None,
     heirs=False,
-    last=False,
+    pick=lambda found: found[0],
     go_back=None,
     keep=False,
     careful=True,
     swap=False,
     leaves=True,
     look=tuple,
+    names=lambda model: list(model.named_modules()),
 ):
     """The reference with one thing changed: most of the mistakes below."""
     wrong = bad or (lambda tensor: not torch.isfinite(tensor).all())
@@ -766,7 +863,7 @@ def _search_backward(
     def damaged(gradients):
         return any(each is not None and wrong(each) for each in gradients)
 
-    for name, module in model.named_modules():
+    for name, module in names(model):
         if leaves and list(module.children()):
             continue
 
@@ -780,7 +877,7 @@ def _search_backward(
     ends = [start, *(each for each in model.parameters() if each.requires_grad)]
     go_back = go_back or (lambda: torch.autograd.grad(model(start).sum(), ends, allow_unused=True))
     _run_and_remove(go_back, [] if keep else handles, careful)
-    return (found[-1] if last else found[0]) if found else None
+    return pick(found) if found else None
 
 
 @first_bad_gradient.mistake(
@@ -795,7 +892,69 @@ def _(model, x):
     "You took the last module on the way back. The damage began behind it, and it was only handed on."
 )
 def _(model, x):
-    return _search_backward(model, x, heirs=True, last=True)
+    return _search_backward(model, x, heirs=True, pick=lambda found: found[-1])
+
+
+@first_bad_gradient.mistake(
+    "You took the last of the guilty modules on the way back. The first one is wanted, and the hooks run on the way "
+    "back in that order already."
+)
+def _(model, x):
+    return _search_backward(model, x, pick=lambda found: found[-1])
+
+
+@first_bad_gradient.mistake(
+    "Of the guilty modules, you took the first by the order of `named_modules`. The first on the way back is wanted: "
+    "note the names in the order in which the hooks run."
+)
+def _(model, x):
+    return _search_backward(model, x, pick=_first_registered(model))
+
+
+@first_bad_gradient.mistake(
+    "You blamed a module to which a gradient came that was not finite already. It only hands the damage on: look at "
+    "`grad_output` as well."
+)
+def _(model, x):
+    return _search_backward(model, x, heirs=True)
+
+
+@first_bad_gradient.mistake(
+    "You went back to `x` only. A leaf can also stand on the way to a parameter: go back to the parameters as well."
+)
+def _(model, x):
+    start = x.clone().requires_grad_()
+    return _search_backward(model, x, go_back=lambda: torch.autograd.grad(model(start).sum(), start))
+
+
+@first_bad_gradient.mistake(
+    "A parameter may be frozen, and `torch.autograd.grad` raises an error for one that requires no gradient: take the "
+    "others only."
+)
+def _(model, x):
+    start = x.clone().requires_grad_()
+    ends = [start, *model.parameters()]
+    return _search_backward(model, x, go_back=lambda: torch.autograd.grad(model(start).sum(), ends, allow_unused=True))
+
+
+@first_bad_gradient.mistake(
+    "You kept each `.grad` and put it back, but `backward()` had added to it in place. Set each to None first, or take "
+    "`torch.autograd.grad`, which leaves each `.grad` alone."
+)
+def _(model, x):
+    before = [(each, each.grad) for each in model.parameters()]
+    found = _search_backward(model, x, go_back=lambda: model(x.clone().requires_grad_()).sum().backward())
+    for parameter, grad in before:
+        parameter.grad = grad
+    return found
+
+
+@first_bad_gradient.mistake(
+    "You hooked the direct children of the model. `named_modules` finds the leaves deeper inside; a child with "
+    "children is no leaf."
+)
+def _(model, x):
+    return _search_backward(model, x, leaves=False, names=lambda model: list(model.named_children()))
 
 
 @first_bad_gradient.mistake(
@@ -889,8 +1048,8 @@ def dead_share(model, batches):
 
     A unit is one index of dimension 1 of the output, (N, C) or (N, C, h, w). It is
     dead if it is 0 for every picture of every batch, at every place, in every call
-    of the ReLU. `batches` is a list of inputs. No hook is left behind, even if the
-    model raises an error.
+    of the ReLU. `batches` is a list of inputs, and none of them makes a nan. No hook
+    is left behind, even if the model raises an error.
     """
     alive, handles = {}, []
 
@@ -968,6 +1127,12 @@ def _(rng):
     yield Case(
         {"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]},
         shown="a second batch that is too narrow: the model raises an error",
+    )
+    maps = -rng.whole(4, 2, 2, 2) / 4
+    maps[1, 0, 0, 1] *= -1
+    yield Case(
+        {"model": nn.Sequential(nn.ReLU()), "batches": list(maps.split(2))},
+        shown="2 channels of 2 x 2 places, two batches of one size, and one place that fires, in the first of them",
     )
 
 
@@ -1075,6 +1240,21 @@ def _silent(output):
     return (output <= 0).transpose(0, 1).flatten(1).all(1)
 
 
+def _count_units(model, batch):
+    """For each ReLU, which units are silent in its last call for this batch."""
+    now = {}
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, nn.ReLU):
+
+                def hook(module, args, output, name=name):
+                    now[name] = _silent(output)
+
+                stack.enter_context(module.register_forward_hook(hook))
+        model(batch)
+    return now
+
+
 @dead_share.mistake(
     "This is the share of zeros. A healthy ReLU has many: a unit is dead only if it is 0 for *every* picture."
 )
@@ -1114,6 +1294,62 @@ def _(model, batches):
 )
 def _(model, batches):
     return _count_dead(model, batches, dead=lambda output: (output <= 0).all(0))
+
+
+@dead_share.mistake(
+    "You joined the batches, or what was made of each, into one tensor. They may differ in size, and then they do not "
+    "fit: note which units fire batch by batch, and join that."
+)
+def _(model, batches):
+    return _count_dead(model, [torch.cat(batches)], dead=_silent)
+
+
+@dead_share.mistake(
+    "You took the mean of one share for each call. A unit that fires in any of them is alive in all: join the *units* "
+    "over the batches first, then take their share."
+)
+def _(model, batches):
+    shares = {}
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, nn.ReLU):
+
+                def hook(module, args, output, name=name):
+                    shares.setdefault(name, []).append(_silent(output).float().mean().item())
+
+                stack.enter_context(module.register_forward_hook(hook))
+        for batch in batches:
+            model(batch)
+    return {name: sum(each) / len(each) for name, each in shares.items()}
+
+
+@dead_share.mistake(
+    "This is the mean over the calls of the share of zeros. A healthy ReLU has many zeros: a unit is dead only if it "
+    "is 0 for *every* picture, at every place."
+)
+def _(model, batches):
+    shares = {}
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, nn.ReLU):
+
+                def hook(module, args, output, name=name):
+                    shares.setdefault(name, []).append((output == 0).float().mean().item())
+
+                stack.enter_context(module.register_forward_hook(hook))
+        for batch in batches:
+            model(batch)
+    return {name: sum(each) / len(each) for name, each in shares.items()}
+
+
+@dead_share.mistake("This is the share of the units that live. Those that are dead are asked for.")
+def _(model, batches):
+    return {name: 1 - share for name, share in dead_share.reference(model, batches).items()}
+
+
+@dead_share.mistake("You called a unit dead that fires faintly. Dead is 0, and nothing above it.")
+def _(model, batches):
+    return _count_dead(model, batches, dead=lambda output: (output < 1e-3).transpose(0, 1).flatten(1).all(1))
 
 
 @dead_share.mistake("You looked at the first picture of each batch only.")
@@ -1354,12 +1590,75 @@ def _(layers, limit):
     return [layer.register_full_backward_pre_hook(hook) for layer in layers]
 
 
-@clip_as_it_passes.mistake("Your hook computes the shorter gradient and returns nothing. None keeps the old one.")
+@clip_as_it_passes.mistake(
+    "The gradients are those without any hook. A hook that returns None keeps the old gradient; and a hook whose "
+    "handle is removed before backward, as at the end of a `with`, does not run."
+)
 def _(layers, limit):
     def hook(module, grad_output):
         grad_output[0] * (limit / grad_output[0].norm()).clamp(max=1)
 
     return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "You divided by the norm of a gradient of zeros: 0 / 0 is nan. Divide only where the norm is above the limit."
+)
+def _(layers, limit):
+    def hook(module, grads):
+        norm = grads[0].norm()
+        return (grads[0] / norm * norm.clamp(max=limit),)
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "You measured the gradient by its greatest number. Its norm is the root of the sum of all squares: `grad.norm()`."
+)
+def _(layers, limit):
+    return [
+        layer.register_full_backward_pre_hook(
+            lambda module, grads: (grads[0] * (limit / grads[0].abs().max()).clamp(max=1),)
+        )
+        for layer in layers
+    ]
+
+
+@clip_as_it_passes.mistake(
+    "You left out the root: the norm is the *root* of the sum of the squares, as `grad.norm()` gives it."
+)
+def _(layers, limit):
+    return [
+        layer.register_full_backward_pre_hook(
+            lambda module, grads: (grads[0] * (limit / grads[0].pow(2).sum()).clamp(max=1),)
+        )
+        for layer in layers
+    ]
+
+
+@clip_as_it_passes.mistake(
+    "The first backward pass is right, a later one is not. Every pass needs its own factor, and the hook has to stay."
+)
+def _(layers, limit):
+    factors = {}
+
+    def hook(module, grads):
+        factor = factors.setdefault(module, (limit / grads[0].norm()).clamp(max=1))
+        return (grads[0] * factor,)
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "You shortened what goes on from the layer, the gradient of its *input*. The one that arrives at its output is "
+    "wanted: the layer's own parameters get theirs from it."
+)
+def _(layers, limit):
+    def enter(module, args):
+        if args[0].requires_grad:
+            args[0].register_hook(lambda grad: grad * (limit / grad.norm()).clamp(max=1))
+
+    return [layer.register_forward_pre_hook(enter) for layer in layers]
 
 
 @clip_as_it_passes.mistake("You hooked the last of the layers only. Every layer has its own limit.")
@@ -1568,11 +1867,12 @@ def _(layers):
 
 @watch_norms.mistake("A detached tensor keeps no graph, but it is still a tensor. `.item()` gives the number.")
 def _(layers):
-    return _watch(layers, number=lambda output: output.detach().norm(), careful=False)
+    return _watch(layers, number=lambda output: output.detach().norm())
 
 
 @watch_norms.mistake(
-    "When the block raises, your hooks stay: what follows `yield` does not run then. Put it into a `finally`."
+    "When the block raises an error, your hooks stay. Remove them in a `finally` after `yield`, or in `__exit__` "
+    "whatever it is given."
 )
 def _(layers):
     return _watch(layers, careful=False)
@@ -1614,6 +1914,18 @@ def _(layers):
     return Block(layers)
 
 
+@watch_norms.mistake(
+    "Your `except` swallows the error that ends the block. Remove the hooks in a `finally`, and let the error go on."
+)
+def _(layers):
+    class Block(_Watch):
+        def __exit__(self, kind, *raised):
+            super().__exit__(kind, *raised)
+            return kind is not None and issubclass(kind, Exception)
+
+    return Block(layers)
+
+
 @watch_norms.mistake("Your hooks are on before the block begins. Register them when it is entered.")
 def _(layers):
     class Block(_Watch):
@@ -1644,6 +1956,100 @@ def _(layers):
 )
 def _(layers):
     return _watch(layers, number=lambda output: output)
+
+
+@watch_norms.mistake(
+    "The numbers are right, but something of yours holds on to outputs. In the hook, keep nothing but the number."
+)
+def _(layers):
+    kept = {}
+
+    class Block(_Watch):
+        def note(self, module, args, output):
+            super().note(module, args, output)
+            kept[module, len(self.norms)] = output
+
+    return Block(layers)
+
+
+@watch_norms.mistake(
+    "You keep the outputs, and take their norms when the block ends. Until then all of them stay in memory: take the "
+    "norm in the hook, and keep the number."
+)
+def _(layers):
+    class Block(_Watch):
+        def __enter__(self):
+            self.outputs = []
+            return super().__enter__()
+
+        def note(self, module, args, output):
+            self.outputs.append(output)
+
+        def __exit__(self, *raised):
+            super().__exit__(*raised)
+            self.norms.extend(output.norm().item() for output in self.outputs)
+
+    return Block(layers)
+
+
+@watch_norms.mistake("You noted the norm of what goes into a layer. The norm of its output is asked for.")
+def _(layers):
+    class Block(_Watch):
+        def __enter__(self):
+            note = lambda module, args, output: self.norms.append(args[0].norm().item())  # noqa: E731
+            self.handles = [layer.register_forward_hook(note) for layer in self.layers]
+            return self.norms
+
+    return Block(layers)
+
+
+@watch_norms.mistake(
+    "Your list has one place for each layer. A layer may be called several times: append to the list, in the order of "
+    "the calls."
+)
+def _(layers):
+    class Block(_Watch):
+        def __enter__(self):
+            self.norms = [0.0] * len(self.layers)
+            return super().__enter__()
+
+        def note(self, module, args, output):
+            self.norms[self.layers.index(module)] = output.norm().item()
+
+    return Block(layers)
+
+
+@watch_norms.mistake("The list that `with` gives stays empty: it is a copy, or nothing is put into it.")
+def _(layers):
+    class Block(_Watch):
+        def __enter__(self):
+            super().__enter__()
+            return []
+
+    return Block(layers)
+
+
+@watch_norms.mistake("Nothing comes out of `with`. `yield` the list, or let `__enter__()` return it.")
+def _(layers):
+    @contextlib.contextmanager
+    def block():
+        with contextlib.ExitStack() as stack:
+            for layer in layers:
+                stack.enter_context(layer.register_forward_hook(lambda module, args, output: None))
+            yield
+
+    return block()
+
+
+@watch_norms.mistake(
+    "What you return is no context manager, and `with` needs one: put `@contextlib.contextmanager` above a function "
+    "that gives the list by `yield`."
+)
+def _(layers):
+    norms = []
+    for layer in layers:
+        layer.register_forward_hook(lambda module, args, output: norms.append(output.norm().item()))
+    return norms
 
 
 @watch_norms.mistake("You removed every hook of the layers, those of other people too. Remove yours, by their handles.")
@@ -1729,9 +2135,9 @@ def _(rng):
 
     one, row = torch.zeros(2, 2, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
     one[rng.integer(0, 1), 0] = True
-    row[rng.integer(0, 1), :2] = True
+    row[0, 0] = row[1, rng.integer(1, 2)] = True
     layers = [neighbours(rng) for _ in range(4)]
-    model = nn.Sequential(nn.Identity(), PlusPart(layers[0], DoubleInPlace()))
+    model = nn.Sequential(Times(2.0), PlusPart(layers[0], DoubleInPlace()))
     behind = "an in-place operation behind the layer"
     yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
     model = nn.Sequential(layers[1], DoubleInPlace())
@@ -1837,7 +2243,10 @@ def _patch(model, layer, source, target, region, *, mix=None, keep=torch.clone, 
     return logits[0]
 
 
-@patched_logits.mistake("Your hook changes nothing: what it returns is None. Return the mixed activation.")
+@patched_logits.mistake(
+    "These are the logits of `target` without any patch. Return the mixed activation from your hook, and check what "
+    "it mixes: inside `region` comes what the layer gave for `source`."
+)
 def _(model, layer, source, target, region):
     def mix(there, here):
         torch.where(region, there, here)
@@ -1880,6 +2289,56 @@ def _(model, layer, source, target, region):
 
     with torch.no_grad():
         return _patch(model, layer, source, target, region, mix=mix)
+
+
+@patched_logits.mistake(
+    "Two things: it is the wrong way round, for inside `region` comes `source`; and what you kept was changed by the "
+    "in-place operation behind the layer, so keep a clone."
+)
+def _(model, layer, source, target, region):
+    swapped = lambda there, here: torch.where(region, here, there)  # noqa: E731
+    return _patch(model, layer, source, target, region, mix=swapped, keep=lambda output: output)
+
+
+@patched_logits.mistake(
+    "Two things: you patched the whole layer, not `region` only; and what you kept was changed by the in-place "
+    "operation behind the layer, so keep a clone."
+)
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, mix=lambda there, here: there, keep=lambda output: output)
+
+
+@patched_logits.mistake(
+    "You ran the model for `source` and put what `target` gives inside `region`. It is to run for `target`, with what "
+    "`source` gives inside."
+)
+def _(model, layer, source, target, region):
+    return _patch(model, layer, target, source, region)
+
+
+@patched_logits.mistake(
+    "You gave the layer the picture itself. Other layers may come before it: run the model, and keep what the layer "
+    "gives."
+)
+def _(model, layer, source, target, region):
+    there = layer(source)
+    return _patch(model, layer, source, target, region, mix=lambda _, here: torch.where(region, there, here))
+
+
+@patched_logits.mistake(
+    "You patched what goes into the layer. What comes out of it is to be patched: take a forward hook."
+)
+def _(model, layer, source, target, region):
+    kept = []
+    with layer.register_forward_pre_hook(lambda module, args: kept.append(args[0].detach().clone())):
+        model(source)
+    with layer.register_forward_pre_hook(lambda module, args: torch.where(region, kept[0], args[0])):
+        return model(target).detach()
+
+
+@patched_logits.mistake("Outside of `region` yours has zeros. What `target` gives belongs there.")
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, mix=lambda there, here: there * region)
 
 
 @patched_logits.mistake(
@@ -1962,6 +2421,9 @@ def _(rng):
     yield attend(_transformer(rng, 0.0, True), rng.quarters(3, 4, 4), f"{heads} in training mode, without dropout")
     layer = _transformer(rng, 0.5, True).eval()
     yield attend(layer, rng.quarters(1, 2, 5), "tokens that are too long: the layer raises an error")
+    layer, places = _transformer(rng, 0.5, True).eval(), rng.quarters(4, 4)
+    layer.register_forward_pre_hook(lambda module, args: (args[0] + places, *args[1:]))
+    yield attend(layer, rng.quarters(3, 4, 4), f"{heads} with a hook that adds a row for each place to x, in eval mode")
 
 
 @attention_maps.accept
@@ -2042,6 +2504,24 @@ def _(layer, x):
     "watch."
 )
 def _(layer, x):
+    return layer.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1].detach()
+
+
+@attention_maps.mistake(
+    "The hooks of the layer itself do not run in yours, and they may change what it is called with: let `layer(x)` do "
+    "the call, and watch its attention."
+)
+def _(layer, x):
+    x = layer.norm1(x) if layer.norm_first else x
+    return layer.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1].detach()
+
+
+@attention_maps.mistake(
+    "You normalised `x` and called the attention with that. Not every layer normalises first, and not that alone may "
+    "happen to `x`: let `layer(x)` do the call, and watch."
+)
+def _(layer, x):
+    x = layer.norm1(x)
     return layer.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1].detach()
 
 

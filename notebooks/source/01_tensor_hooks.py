@@ -605,7 +605,7 @@ def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
     What `hook` returns counts, as with `register_hook`. After the first backward no
-    hook is left on `tensor`. Return nothing.
+    hook is left on `tensor`, not even if `hook` raised. Return nothing.
     """
     ...
 
@@ -638,7 +638,7 @@ def record_by_name(tensors):
 
     The dict is empty when you return it; backward fills it, in the order in which
     the gradients arrive. A later backward puts its gradients in place of the
-    earlier ones.
+    earlier ones; a name that gets none keeps the one it has.
     """
     ...
 

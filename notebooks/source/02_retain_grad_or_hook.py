@@ -803,12 +803,12 @@ check(keep_first_row)
 
 # %% tags=["answer"]
 def count_saved_bytes(function, x):
-    """Run `function(x)` and return how many bytes of memory it keeps for backward,
-    as an int.
+    """Run `function(x)`, once, and return how many bytes of memory it keeps for
+    backward, as an int.
 
     Each storage counts once and whole, however many saved tensors lie in it.
     `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
-    must find it unchanged.
+    must find it unchanged. No hook stays on, not even if `function` raises an error.
     """
     ...
 
@@ -826,9 +826,9 @@ def save_as_half():
     keep floating-point tensors as float16.
 
     `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
-    as such, with the precision of float16. The original numbers are not kept; only
-    those of a leaf, which is there anyway, may be. Tensors of whole numbers or bools
-    stay exactly as they are.
+    as such, with the precision of float16. The original numbers are not kept, but a
+    leaf, which is in memory anyway, may stay as it is. Tensors of whole numbers or
+    bools stay exactly as they are.
     """
     ...
 

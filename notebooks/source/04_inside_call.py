@@ -573,7 +573,8 @@ def run_pre_hooks(module, hooks, args):
 
     A hook is called with `(module, args)`, where `args` is a tuple. If it returns a
     tuple, these are the new arguments; None keeps the old ones; anything else is
-    one new argument. The next hook sees the new ones.
+    one new argument. The next hook sees the new ones; what a hook raises goes on to
+    the caller.
     """
     ...
 

@@ -258,9 +258,10 @@ def first_bad_gradient(model, x):
 
     First means: the first on the way back. If no module does so, return None. A
     leaf module has no children, takes one or more tensors and returns one. The
-    gradient of `x` counts as that of any input, though `x` requires none. The name
-    of `model` itself is `""`. At the end `x` and every `.grad` are as they were, and
-    no hook is left, even if the model raises an error.
+    gradient of `x` counts as that of any input, though `x` requires none. Some
+    parameters may be frozen. The name of `model` itself is `""`. At the end `x` and
+    every `.grad` are as they were, and no hook is left, even if the model raises an
+    error.
     """
     ...
 
@@ -392,8 +393,8 @@ def dead_share(model, batches):
 
     A unit is one index of dimension 1 of the output, (N, C) or (N, C, h, w). It is
     dead if it is 0 for every picture of every batch, at every place, in every call
-    of the ReLU. `batches` is a list of inputs. No hook is left behind, even if the
-    model raises an error.
+    of the ReLU. `batches` is a list of inputs, and none of them makes a nan. No hook
+    is left behind, even if the model raises an error.
     """
     ...
 

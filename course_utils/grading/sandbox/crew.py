@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
-from course_utils.grading.sandbox.kernel import KernelEngine
 from course_utils.grading.sandbox.key import Wanted, ask_for_key
+from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import Closing, Limits, Ran, Task
 from course_utils.root import CourseError
 
@@ -21,16 +21,16 @@ Result = tuple[int, list[Ran]]
 
 
 def choose_engine(name: str = "auto") -> str:
-    """The engine for this machine: `fork` on Linux, elsewhere `kernel`; a name chooses for itself."""
+    """The engine for this machine: `fork` on Linux, elsewhere `process`; a name chooses for itself."""
     if name == "auto":
-        return "fork" if sys.platform == "linux" else "kernel"
+        return "fork" if sys.platform == "linux" else "process"
     if name == "fork" and sys.platform != "linux":
-        raise CourseError("the fork engine needs Linux; take --engine kernel.")
+        raise CourseError("the fork engine needs Linux; take --engine process.")
     return name
 
 
 class LocalCrew(Closing):
-    """Engines on this machine: lanes of one host (`jobs`, default: one for each core), or one kernel at a time.
+    """Engines on this machine: lanes of one host (`jobs`, default: one for each core), or one process at a time.
 
     The host starts at once: its import of torch is the longest part of a small grading. With `key`, it will make the
     key too.
@@ -40,9 +40,9 @@ class LocalCrew(Closing):
         self._jobs = (jobs or len(os.sched_getaffinity(0))) if engine == "fork" else 1
         self._host = HostProcess(hidden, lanes=self._jobs, key=key) if engine == "fork" else None
         self._all = (
-            [ForkEngine(hidden, self._host, lane) for lane in range(self._jobs)] if self._host else [KernelEngine()]
+            [ForkEngine(hidden, self._host, lane) for lane in range(self._jobs)] if self._host else [ProcessEngine()]
         )
-        self._free: queue.SimpleQueue[ForkEngine | KernelEngine] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[ForkEngine | ProcessEngine] = queue.SimpleQueue()
         for each in self._all:
             self._free.put(each)
 

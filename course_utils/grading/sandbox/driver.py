@@ -1,7 +1,7 @@
 """What runs beside an answer: takes its text, tries it in the exercise's cases, and shows what it did as JSON.
 
-The children of `host` call `observe_answer`; the notebooks that `kernel` makes load it as an extension. It draws no
-conclusions and knows no right answer's results; whatever goes wrong becomes part of the evidence.
+The children of `host` and the processes of `process` call `observe_answer`. It draws no conclusions and knows no right
+answer's results; whatever goes wrong becomes part of the evidence.
 """
 
 import ast
@@ -9,44 +9,11 @@ import contextlib
 import json
 import linecache
 import os
-from pathlib import Path
 from typing import Any
 
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import find
 from course_utils.exercises.evidence import describe_error, time_limit
-from course_utils.grading.sandbox.tasks import EVIDENCE
-
-_texts: dict[tuple[str, str], str] = {}
-
-
-def prepare(lessons: str) -> None:
-    """Make this kernel one for students' answers: the lessons in that file alone, and what can be had of a sandbox."""
-    from course_utils.exercises.bare import load_bare_lessons
-    from course_utils.grading.sandbox.tasks import Limits
-    from course_utils.grading.sandbox.walls import confine_kernel
-
-    load_bare_lessons(Path(lessons).read_bytes())
-    confine_kernel([Path(os.environ["IPYTHONDIR"])], Limits())
-
-
-def load_ipython_extension(shell: Any) -> None:
-    """Register `%%support name` and `%%answer name`: they keep their cell's text and run nothing."""
-    for kind in ("support", "answer"):
-
-        def keep(name: str, text: str, kind: str = kind) -> None:
-            _texts[kind, name.strip()] = text
-
-        shell.register_magic_function(keep, "cell", kind)
-
-
-def show_evidence(name: str, seed: int) -> None:
-    """Display the evidence of the answer to exercise `name`, whose text the cells above have given."""
-    from IPython.display import display
-
-    record = observe_answer(name, _texts["support", name], _texts["answer", name], seed)
-    display({EVIDENCE: write_record(record)}, raw=True)
-
 
 write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module
 

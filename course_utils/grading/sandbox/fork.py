@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from course_utils.exercises.bare import bare_lessons
+from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import KILLED, LATE, MEBIBYTE, TOO_LONG, TOO_MUCH, Closing, Limits, Ran, Task
-from course_utils.root import ROOT, CourseError
+from course_utils.grading.sandbox.tasks import (
+    KILLED,
+    LATE,
+    MAX_RECORD,
+    START_SECONDS,
+    TOO_LONG,
+    TOO_MUCH,
+    Closing,
+    Limits,
+    Ran,
+    Task,
+    environment,
+)
+from course_utils.root import CourseError
 
-KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
-ENVIRONMENT = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-    "COURSE_PROGRESS": "off",
-    "CUDA_VISIBLE_DEVICES": "",
-    "USER": "student",
-    "MPLBACKEND": "Agg",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONHASHSEED": "0",
-    "PYTHONPATH": str(ROOT),
-}
-START_SECONDS = 120  # to import torch, on a slow disk
-MAX_RECORD = 32 * MEBIBYTE
 SPARE_SECONDS = 30  # for a host to end a child and to answer
 
 
@@ -49,14 +49,13 @@ class HostProcess:
         pairs += [socket.socketpair()] * key
         theirs = [their.fileno() for _, their in pairs]
         self._folder = OwnFolder()
+        self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={name: os.environ[name] for name in KEPT if name in os.environ}
-            | ENVIRONMENT
-            | {"TMPDIR": str(self._folder.path)},
+            env=environment() | {"TMPDIR": str(self._folder.path)},
             cwd="/",
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
             pass_fds=theirs,
@@ -91,6 +90,7 @@ class HostProcess:
         self._process.kill()
         with contextlib.suppress(OSError), self._process:
             pass  # its end closes the streams, and waits
+        remove_groups()
         for lane in self.lanes:
             lane.close()
         if self.key:

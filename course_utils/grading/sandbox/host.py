@@ -26,8 +26,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from course_utils.grading.sandbox import linux
+from course_utils.grading.sandbox.cgroup import Group
 from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, TOO_MUCH, Limits, Task
-from course_utils.grading.sandbox.walls import Isolation, close_root, confine, enter_namespaces, make_scratch
+from course_utils.grading.sandbox.walls import (
+    Isolation,
+    close_root,
+    confine,
+    enter_namespaces,
+    make_groups,
+    make_scratch,
+)
 
 _leave = os._exit  # before an answer could change it
 LOOK = 0.25  # seconds between two looks at what a child uses
@@ -56,6 +64,7 @@ def main() -> int:
     if key is not None:
         _become_key_maker(key, but=lanes)
     isolation = enter_namespaces()
+    groups = make_groups(isolation, len(lanes))
     _become_first_process(sockets)
     if key is not None:
         os.close(key)
@@ -65,7 +74,8 @@ def main() -> int:
     for number, lane in enumerate(lanes):
         if os.fork() == 0:
             user = isolation.user and isolation.user + number  # one that no other lane gives to its children
-            _leave(_serve(lane, replace(isolation, user=user), hidden, [other for other in lanes if other != lane]))
+            host = Host(replace(isolation, user=user), hidden, groups[number], lane)
+            _leave(_serve(lane, host, [other for other in lanes if other != lane]))
     for lane in lanes:
         os.close(lane)
     with contextlib.suppress(ChildProcessError):
@@ -116,15 +126,14 @@ def _load(lessons: bytes) -> None:
     linux.join_pages()
 
 
-def _serve(fd: int, isolation: Isolation, hidden: list[Path], others: list[int]) -> int:
+def _serve(fd: int, host: "Host", others: list[int]) -> int:
     for other in others:
         os.close(other)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)  # no process of the same user may look into this one's memory
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # it takes in what children leave behind
-    host = Host(isolation, hidden, fd)
     with socket.socket(fileno=fd) as lane:
-        lane.send(json.dumps(isolation.words).encode())
+        lane.send(json.dumps(host.isolation.words).encode())
         while True:
             limits, files, _, _ = socket.recv_fds(lane, 4096, 2)
             if not limits:
@@ -140,9 +149,10 @@ def _serve(fd: int, isolation: Isolation, hidden: list[Path], others: list[int])
 class Host:
     """Runs answers, one at a time, in children of this process."""
 
-    def __init__(self, isolation: Isolation, hidden: list[Path], alarm: int) -> None:
-        self._isolation = isolation
+    def __init__(self, isolation: Isolation, hidden: list[Path], group: Group | None, alarm: int) -> None:
+        self.isolation = isolation
         self._hidden = hidden
+        self._group = group
         self._alarm = alarm  # if this socket ends, nobody waits for a result any more
         self._keeper = shutil.which("sleep")
         self._own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
@@ -154,7 +164,9 @@ class Host:
         Returns why the child ended before its time, if it did, and the seconds it took.
         """
         start = time.monotonic()
-        with make_scratch(self._isolation) as scratch:
+        if self._group:
+            self._group.limit(limits.memory + limits.disk, limits.processes)
+        with make_scratch(self.isolation) as scratch:
             with self._process_namespace() as first:
                 pid = os.fork()
                 if pid == 0:
@@ -162,6 +174,8 @@ class Host:
             try:
                 ended = self._watch(pid, limits, start, scratch)
             finally:
+                if self._group and self._group.kill():
+                    ended = TOO_MUCH
                 status = self._end(pid, first)
         return ended or KILLED * bool(status), round(time.monotonic() - start, 4)
 
@@ -172,12 +186,14 @@ class Host:
             from course_utils.grading.sandbox.driver import observe_answer, write_record
 
             os.setsid()
+            if self._group:
+                self._group.join()
             with open(task, "rb", closefd=False) as file:
                 given = Task(**json.load(file))
             os.dup2(record, 3)
             os.closerange(4, 4096)
             os.environ.update(HOME=scratch, TMPDIR=scratch)
-            confine(self._isolation, limits, scratch, self._hidden)
+            confine(self.isolation, limits, scratch, self._hidden)
             forget(given.exercise)
             _write(3, write_record(observe_answer(given.exercise, given.support, given.answer, given.seed)))
             code = 0
@@ -188,7 +204,7 @@ class Host:
     # its first process. Nothing inside can end it, and with it all others end.
     @contextlib.contextmanager
     def _process_namespace(self) -> Iterator[int]:
-        if not self._isolation.root:
+        if not self.isolation.root:
             yield 0
             return
         linux.unshare(linux.CLONE_NEWPID)
@@ -221,7 +237,7 @@ class Host:
             return True
         if sum(max(0, _anonymous_bytes(pid) - self._baseline) for pid in others.values()) > limits.memory:
             return True
-        return not self._isolation.root and _folder_bytes(scratch) > limits.disk
+        return not self.isolation.root and _folder_bytes(scratch) > limits.disk
 
     def _end(self, pid: int, first: int) -> int:
         os.kill(first or pid, signal.SIGKILL)

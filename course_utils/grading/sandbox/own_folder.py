@@ -43,7 +43,6 @@ class OwnFolder(Closing):
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
             with contextlib.suppress(FileNotFoundError):
                 held = lock(self.path / LOCK)
-                self.path.chmod(0o711)  # an answer that runs as another user may pass to its own folder in it
         self.close = weakref.finalize(self, _end, self.path, held)  # at the latest when Python ends
 
 

@@ -1,11 +1,25 @@
 """What goes into a sandbox and what comes out of it: plain values, the same for every engine and every machine."""
 
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-MEBIBYTE = 1024 * 1024
+from course_utils.root import ROOT
 
-EVIDENCE = "application/vnd.course-utils.evidence"  # the kind of output in which a kernel shows what an answer did
+MEBIBYTE = 1024 * 1024
+MAX_RECORD = 32 * MEBIBYTE
+START_SECONDS = 120  # to import torch, on a slow disk
+KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ", "SYSTEMROOT")
+ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "COURSE_PROGRESS": "off",
+    "CUDA_VISIBLE_DEVICES": "",
+    "USER": "student",
+    "MPLBACKEND": "Agg",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONPATH": str(ROOT),
+}
 
 KILLED = "the Python process ended while your answer ran, so nothing of what it did is known"
 TOO_LONG = "your answer did not come to an end in time and was stopped"
@@ -45,6 +59,11 @@ class Ran:
     record: str = ""
     ended: str = ""
     seconds: float = 0.0
+
+
+def environment() -> dict[str, str]:
+    """The environment of a process for answers: of this one's, only what Python needs."""
+    return {name: os.environ[name] for name in KEPT if name in os.environ} | ENVIRONMENT
 
 
 class Closing(AbstractContextManager):

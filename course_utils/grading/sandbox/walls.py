@@ -24,6 +24,7 @@ from course_utils.root import ROOT
 
 if sys.platform == "linux":
     from course_utils.grading.sandbox import linux
+    from course_utils.grading.sandbox.cgroup import Group
 
 PACKAGE = ROOT / "course_utils"
 HIDDEN = tuple(PACKAGE / room for room in ("exercises", "grading", "lessons"))  # in memory; in files are the answers
@@ -87,6 +88,15 @@ def enter_namespaces() -> Isolation:
     if not found.seccomp:
         found.lacking.append("seccomp")
     return found
+
+
+def make_groups(isolation: Isolation, count: int) -> list[Group | None]:
+    """A group of cgroup v2 for each lane, if one is delegated; before the root is another."""
+    try:
+        return [Group(os.getpid(), number) for number in range(count)]
+    except OSError as error:
+        isolation.lacking.append(f"a bound on the memory of all its processes together (cgroup v2: {error})")
+        return [None] * count
 
 
 def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
@@ -194,26 +204,26 @@ def confine(isolation: Isolation, limits: Limits, scratch: str, hidden: Sequence
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
 
 
-def confine_kernel(folders: Sequence[Path], limits: Limits) -> None:
-    """What can be had in a kernel that runs already: limits and, for the thread that runs the cells, Landlock."""
+def confine_process(limits: Limits) -> None:
+    """What can be had in a process that has been started for one answer, in its scratch folder."""
     limit_resources(limits)
-    if sys.platform != "linux":
-        return
-    if version := linux.landlock_version():
-        isolation = Isolation(landlock=version)
+    if sys.platform == "linux":
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-        everything = linux.everything(version)
-        linux.restrict(_rules(isolation, os.getcwd(), ()) | {str(one): everything for one in folders}, version)
+        isolation = Isolation(landlock=linux.landlock_version())
+        if isolation.landlock:
+            linux.restrict(_rules(isolation, os.getcwd(), ()), isolation.landlock)
+        if linux.can_forbid_calls():
+            linux.forbid_calls()
 
 
-def kernel_words() -> str:
-    """The line of the report for the kernel engine."""
-    version = linux.landlock_version() if sys.platform == "linux" else 0
-    files = f", Landlock {version} for the thread that runs the cells" if version else ""
-    return (
-        f"isolation: a kernel for each exercise, deadlines, limits on memory and files where there are such{files}; "
-        "MISSING: its own processes, network, file system and user; let it run only what you would run yourself"
-    )
+def process_words() -> str:
+    """The line of the report for the process engine."""
+    parts = ["a process for each exercise, deadlines, limits on memory and files where there are such"]
+    if sys.platform == "linux":
+        version = linux.landlock_version()
+        parts += [f"Landlock {version}"] * bool(version) + ["seccomp"] * linux.can_forbid_calls()
+    lacking = "its own processes, network, file system and user; let it run only what you would run yourself"
+    return f"isolation: {', '.join(parts)}; MISSING: {lacking}"
 
 
 def limit_resources(limits: Limits, own_user: bool = False) -> None:
