@@ -16,7 +16,7 @@ import pytest
 from grading_samples import LESSONS, START, put
 
 from course_utils.authoring import source
-from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER, Roster, add_roster, read_roster
+from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER, add_roster, read_roster
 from course_utils.grading.sandbox.own_folder import PREFIX, OwnFolder
 from course_utils.grading.submissions import MAX_BYTES, Submission, find_submissions, read_submission
 from course_utils.root import CourseError
@@ -205,8 +205,7 @@ REASONS = {
 )
 def test_rosters_as_they_are_exported_are_read(data, tmp_path):
     (tmp_path / "roster.csv").write_bytes(data)
-    names = read_roster(tmp_path / "roster.csv").names
-    assert [name.casefold() for name in names] == ["ann", "zoé day"]
+    assert [name.casefold() for name in read_roster(tmp_path / "roster.csv")] == ["ann", "zoé day"]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +217,7 @@ def test_rosters_as_they_are_exported_are_read(data, tmp_path):
         (b"student\n \n", "holds no names"),
         ("student\né".encode("latin-1"), "not CSV in UTF-8 or UTF-16"),
         (b'student\n"ann\nzoe\n', "not CSV in UTF-8 or UTF-16"),
-        (b"student,mail\nLee, Ann,a@b\n", "more cells for Lee than headings"),
+        (b"student,mail\nLee, Ann,a@b\n", "more cells than headings beside Lee"),
         (b"name,login\nAnn Lee,a1\nann lee,a2\n", "two students called ann lee"),
     ],
 )
@@ -230,8 +229,9 @@ def test_what_is_no_roster_is_refused_in_a_sentence(data, words, tmp_path):
 
 def test_a_roster_keeps_its_columns(tmp_path):
     put(tmp_path, "roster.csv", text="Section;Student;ID\nA; ann ;1\n;zoe\n")
-    roster = read_roster(tmp_path / "roster.csv")
-    assert roster == Roster(("Section", "Student", "ID"), {"ann": ("A", "ann", "1"), "zoe": ("", "zoe", "")})
+    found = {name: list(row.items()) for name, row in read_roster(tmp_path / "roster.csv").items()}
+    assert found["ann"] == [("Section", "A"), ("Student", "ann"), ("ID", "1")]
+    assert found["zoe"] == [("Section", ""), ("Student", "zoe"), ("ID", "")]
 
 
 def test_a_folder_called_almost_as_a_student_is_theirs(tmp_path):

@@ -174,7 +174,7 @@ def _find(
             handed_in = {each.name for each in found}
             wanted = {name: each for name, each in chosen.items() if each.exercises}
             asked = {name: each for name, each in wanted.items() if name in handed_in} or wanted
-            found = add_roster(found, read_roster(roster).names, asked)
+            found = add_roster(found, read_roster(roster), asked)
     except zipfile.BadZipFile as error:
         raise CourseError(f"{place} is not a zip that can be read: {error}.") from None
     except OSError as error:

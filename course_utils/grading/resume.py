@@ -1,9 +1,9 @@
 """What was graded before, so that a second run goes on instead of starting again.
 
-In the report's folder `.grading` (for its owner only) is a file for each submission that has been run: what was judged
-of each answer. It counts for the same bytes of the same lesson, graded by the same course. The secret that the seeds
-come from is there too while a grading is not complete. The next one has another: by then, students have read in their
-reports for which inputs their answers failed.
+In the report's folder `.grading` (for its owner only), in a folder for this state of the course, is a file for each
+submission that has been run: what was judged of each answer. It counts for the same bytes of the same lesson. The
+secret that the seeds come from is there too while a grading is not complete. The next one has another: by then,
+students have read in their reports for which inputs their answers failed.
 """
 
 import contextlib
@@ -24,12 +24,7 @@ from course_utils.grading.verdict import NOTEBOOK, Verdict
 from course_utils.root import ROOT, CourseError, write_whole
 
 FOLDER, ABOUT = ".grading", "run.json"
-LEFT = (
-    NOTEBOOK,
-    ".*.part",
-    "students/.*.part",
-    f"{FOLDER}/*/.*.part",
-)  # by an earlier grader: its record, halves of files
+LEFT = (NOTEBOOK, ".*.part", "students/.*.part", f"{FOLDER}/*/.*.part")  # by an earlier grader; halves of files
 
 
 def digest_course() -> str:
@@ -58,9 +53,7 @@ class GradingMemory(Closing):
             (report / FOLDER).chmod(0o700)
             self._held = lock(report / FOLDER / LOCK)
             if self._held is None:
-                raise CourseError(
-                    f"another grading writes to {report} now: wait for its end, or give another --report."
-                )
+                raise CourseError(f"another grading writes to {report} now: wait for it, or give another --report.")
             for old in [path for pattern in LEFT for path in report.glob(pattern)]:
                 old.unlink()
         except OSError as error:

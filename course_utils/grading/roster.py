@@ -2,10 +2,11 @@
 
 import csv
 import io
+import itertools
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from course_utils.grading.lessons import Lesson
@@ -20,22 +21,10 @@ HEADINGS += [["firstname", "surname"], ["firstname", "lastname"], ["idnumber"], 
 NOBODY = {"", "points possible"}  # the latter is in Canvas' second row
 
 
-@dataclass(frozen=True)
-class Roster:
-    """The headings of a roster's columns, and by the name of each student, in order, the cells of the row."""
+def read_roster(path: Path) -> dict[str, dict[str, str]]:
+    """Who is in the class: by the name of each student, in order, what the roster has in each of its columns.
 
-    columns: tuple[str, ...]
-    rows: Mapping[str, tuple[str, ...]]
-
-    @property
-    def names(self) -> list[str]:
-        """Each student once."""
-        return list(self.rows)
-
-
-def read_roster(path: Path) -> Roster:
-    """The roster in a CSV file in UTF-8 or UTF-16, with commas, semicolons or tabs, and one of the `HEADINGS`.
-
+    It is a CSV file in UTF-8 or UTF-16, with commas, semicolons or tabs; a column's heading is among the `HEADINGS`.
     Raises `CourseError` if it is none, and `OSError` if the file cannot be read.
     """
     data = path.read_bytes()
@@ -51,30 +40,28 @@ def read_roster(path: Path) -> Roster:
     columns = next((each for each in HEADINGS if set(each) <= set(plain)), None)
     if columns is None:
         raise CourseError(
-            f"the roster {path} begins with {', '.join(heading[:8]) or 'nothing'}; its first row has to be headings, "
-            "one of them `student`, `name`, `login` or `Student ID`, or two of them `First name` and `Last name`."
+            f"the roster {path} begins with {printable(', '.join(heading[:8])) or 'nothing'}; its first row has to be "
+            "headings, one of them `student`, `name`, `login` or `Student ID`, or two of them `First name` and `Last name`."
         )
-    rows: dict[str, tuple[str, ...]] = {}
+    students: dict[str, dict[str, str]] = {}
     known: dict[str, list[str]] = {}
-    for cells in body:
-        row = cells + ("",) * (len(heading) - len(cells))
-        name = printable(_tidy(" ".join(row[plain.index(each)] for each in columns)))
+    for row in body:
         if any(row[len(heading) :]):
             raise CourseError(
-                f"the roster {path} has more cells for {name} than headings: put a name with , in quotes."
+                f"the roster {path} has more cells than headings beside {row[0]}: put quotes around commas."
             )
-        key, same = _key(name), [_key(cell) for cell in row]
+        cells = dict(itertools.zip_longest(heading, row[: len(heading)], fillvalue=""))
+        name = printable(_tidy(" ".join(cells[heading[plain.index(each)]] for each in columns)))
+        key, same = _key(name), [_key(cell) for cell in cells.values()]
         if key in NOBODY or row[: len(heading)] == heading:
             continue
         if key not in known:
-            known[key], rows[name] = same, row[: len(heading)]
+            known[key], students[name] = same, cells
         if known[key] != same:
-            raise CourseError(
-                f"the roster {path} has two students called {name}: call a column `student` that differs."
-            )
-    if not rows:
+            raise CourseError(f"the roster {path} has two students called {name}; give them names that differ.")
+    if not students:
         raise CourseError(f"the roster {path} holds no names below its headings.")
-    return Roster(heading, rows)
+    return students
 
 
 def _tidy(text: str) -> str:
@@ -85,7 +72,7 @@ def _key(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
-def add_roster(found: Sequence[Submission], names: Sequence[str], lessons: Mapping[str, Lesson]) -> list[Submission]:
+def add_roster(found: Sequence[Submission], names: Collection[str], lessons: Mapping[str, Lesson]) -> list[Submission]:
     """The submissions, and an entry for each name and lesson without one; who is not on the roster is marked.
 
     A folder that is called as a student but for capitals, spaces and the way in which letters are coded is theirs.

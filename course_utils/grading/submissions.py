@@ -29,10 +29,7 @@ MAX_BYTES = 20 * 1024 * 1024
 TOO_LARGE = f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again"
 MAX_FILES = (200_000, 2_000, 100)  # in the zip of a class, in that of a student, and in a zip in that
 MAX_DEPTH = 5
-NAMES_SKIPPED = (
-    r"__pycache__|__MACOSX|Thumbs\.db|desktop\.ini|\._.*|\.base|\.git|\.ipynb_checkpoints|\.virtual_documents"
-)
-SKIPPED = re.compile(NAMES_SKIPPED)
+SKIPPED = re.compile(r"__pycache__|__MACOSX|\._.*|\.(base|git|ipynb_checkpoints|virtual_documents)")
 ARCHIVES = (".7z", ".gz", ".rar", ".tar", ".tgz")
 NBGRADER = "submitted"
 NO_FILE = {stat.S_IFLNK: "a link to somewhere else; links are not followed", stat.S_IFDIR: "a folder, not a file"}
@@ -143,7 +140,7 @@ def _zip_entries(path: Path, above: tuple[str, ...] = (), within: tuple[zipfile.
         names = info.filename.replace("\\", "/").split("/")
         if info.is_dir() or any(map(SKIPPED.fullmatch, names)):
             continue
-        is_link, parts = stat.S_ISLNK(info.external_attr >> 16), (*above, *(_shown(name) or "?" for name in names))
+        is_link, parts = stat.S_ISLNK(info.external_attr >> 16), (*above, *map(_shown, names))
         reason = next(filter(None, (_refuse(name, is_link) for name in names)), "")
         if not reason and _is_zip(names[-1]):
             if sum(map(_is_zip, parts)) < len(MAX_FILES):
@@ -159,14 +156,14 @@ def _is_zip(name: str) -> bool:
 
 
 def _shown(name: str) -> str:
-    return printable(unicodedata.normalize("NFC", name))
+    return printable(unicodedata.normalize("NFC", name)) or "?"
 
 
 def _refuse(name: str, is_link: bool) -> str:
     shown = _shown(name)
     if is_link:
         return f"{shown} is a link to somewhere else; links are not followed"
-    if shown != unicodedata.normalize("NFC", name) or ".." in name or "\\" in name or not name:
+    if shown != unicodedata.normalize("NFC", name) or ".." in name or "\\" in name:
         return f"the name {shown} has signs that no name here should have (.., \\ or a line break)"
     return ""
 
