@@ -41,7 +41,7 @@ def read_roster(path: Path) -> dict[str, dict[str, str]]:
     if columns is None:
         raise CourseError(
             f"the roster {path} begins with {printable(', '.join(heading[:8])) or 'nothing'}; its first row has to be "
-            "headings, one of them `student`, `name`, `login` or `Student ID`, or two of them `First name` and `Last name`."
+            "headings, one of them `student`, `name`, `login` or `Student ID`, or two: `First name` and `Last name`."
         )
     students: dict[str, dict[str, str]] = {}
     known: dict[str, list[str]] = {}
