@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 import zipfile
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -125,12 +124,13 @@ def test_a_hostile_zip_is_only_read(tmp_path):
 def zipped(files):
     """The bytes of a zip; a name may occur twice."""
     data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive, warnings.catch_warnings(action="ignore"):
+    with zipfile.ZipFile(data, "w") as archive:
         for place, text in files:
             archive.writestr(place, text)
     return data.getvalue()
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_of_a_name_that_is_twice_in_a_zip_the_first_is_read_and_the_second_noted(tmp_path):
     name = f"ann/{START.name}.ipynb"
     (tmp_path / "class.zip").write_bytes(

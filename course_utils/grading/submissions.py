@@ -11,6 +11,7 @@ Links are not followed. Everything found has an entry, with a reason in words wh
 """
 
 import contextlib
+import functools
 import os
 import re
 import stat
@@ -236,13 +237,18 @@ def without_doubles(found: Iterable[Submission]) -> list[Submission]:
     return found
 
 
+@functools.lru_cache(maxsize=1)  # to read what is in the zip of a class takes long
+def _open_zip(path: Path, changed: int) -> zipfile.ZipFile:
+    return zipfile.ZipFile(path)
+
+
 @contextlib.contextmanager
 def _open(path: Path, members: tuple[zipfile.ZipInfo, ...]) -> Iterator[IO[bytes]]:
-    if (kind := stat.S_IFMT(path.lstat().st_mode)) != stat.S_IFREG:
-        raise CourseError(f"it is {NO_FILE.get(kind, 'not a regular file')}")
+    if not stat.S_ISREG((found := path.lstat()).st_mode):
+        raise CourseError(f"it is {NO_FILE.get(stat.S_IFMT(found.st_mode), 'not a regular file')}")
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(path.open("rb"))
-        for info in members:  # by its entry: in a zip, two files may have one name
+        file = stack.enter_context(_open_zip(path, found.st_mtime_ns).open(members[0]) if members else path.open("rb"))
+        for info in members[1:]:  # by its entry: in a zip, two files may have one name
             file = stack.enter_context(stack.enter_context(zipfile.ZipFile(file)).open(info))
         yield file
 
