@@ -16,7 +16,7 @@ try:
 except ImportError:  # Windows
     import msvcrt
 
-PREFIX, LOCK = "course-grade-", "lock"
+PREFIX, LOCK = "course-grader-", "lock"
 
 
 def lock(path: Path) -> BinaryIO | None:
