@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 import importlib
+import signal
 import sys
 import textwrap
 import threading
@@ -69,6 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _in_a_sentence(command: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(command)
     def say(*arguments: object, **options: object) -> int:
+        for name in ("SIGTERM", "SIGHUP"):  # as Ctrl-C; nohup's choice stays, Windows has one of the two
+            with contextlib.suppress(ValueError):  # only the main thread may
+                if (number := getattr(signal, name, 0)) and signal.getsignal(number) == signal.SIG_DFL:
+                    signal.signal(number, signal.default_int_handler)
         try:
             return command(*arguments, **options)
         except CourseError as error:
@@ -112,16 +117,11 @@ def run(
 
         lessons = read_lessons(read=read_declarations)
         found = _find(submissions, roster, lessons, _choose(lessons, lesson))
-        try:
-            report.mkdir(parents=True, exist_ok=True)
-            (report / NOTEBOOK).unlink(missing_ok=True)
-            memory = GradingMemory(report)
-        except OSError as error:
-            raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
-        graded = grade(
-            found, crew=crew, memory=memory, record=report / NOTEBOOK, comparer=comparer, progress=_show_progress
-        )
-    return _write_report(graded, len(found), report)
+        with GradingMemory(report) as memory:
+            graded = grade(
+                found, crew=crew, memory=memory, record=report / NOTEBOOK, comparer=comparer, progress=_show_progress
+            )
+            return _write_report(graded, len(found), report)
 
 
 @_in_a_sentence
@@ -165,7 +165,8 @@ def _choose(lessons: Mapping[str, Lesson], number: str | None) -> Mapping[str, L
 def _find(
     place: Path, roster: Path | None, lessons: Mapping[str, Lesson], chosen: Mapping[str, Lesson]
 ) -> list[Submission]:
-    from course_utils.grading.submissions import add_roster, find_submissions, read_roster
+    from course_utils.grading.roster import add_roster, read_roster
+    from course_utils.grading.submissions import find_submissions
 
     try:
         found = [each for each in find_submissions(place, lessons) if each.lesson is None or each.lesson.name in chosen]

@@ -16,6 +16,7 @@ from typing import Any
 
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
+from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.tasks import (
     KILLED,
     LATE,
@@ -47,12 +48,14 @@ class HostProcess:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(lanes)]
         pairs += [socket.socketpair()] * key
         theirs = [their.fileno() for _, their in pairs]
+        self._folder = OwnFolder()
+        self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=environment(),
+            env=environment() | {"TMPDIR": str(self._folder.path)},
             cwd="/",
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
             pass_fds=theirs,
@@ -92,6 +95,7 @@ class HostProcess:
             lane.close()
         if self.key:
             self.key.close()
+        self._folder.close()
 
 
 class ForkEngine(Closing):

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from course_utils.exercises.bare import bare_lessons, forget, load_bare_lessons
+from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.tasks import (
     KILLED,
     LATE,
@@ -30,6 +31,9 @@ from course_utils.grading.sandbox.tasks import (
     environment,
 )
 from course_utils.grading.sandbox.walls import confine_process, process_words
+
+if sys.platform == "linux":
+    from course_utils.grading.sandbox import linux
 
 COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.process")
 BEGUN = b"begun\n"
@@ -52,8 +56,8 @@ class ProcessEngine:
         return found
 
     def _run_one(self, task: Task, limits: Limits, left: float) -> Ran:
-        with tempfile.TemporaryDirectory(prefix="course-grade-", ignore_cleanup_errors=True) as folder:
-            path = Path(folder, "record")
+        with OwnFolder() as own:
+            folder, path = str(own.path), own.path / "record"
             Path(folder, "scratch").mkdir()
             with path.open("wb") as record, tempfile.TemporaryFile() as told:
                 marshal.dump((asdict(task), asdict(limits), self._lessons), told)
@@ -105,6 +109,8 @@ def _end(process: subprocess.Popen) -> None:
 
 def main() -> int:
     """Run one answer."""
+    if sys.platform == "linux":
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     task, limits, lessons = marshal.load(sys.stdin.buffer)
     told, nowhere = os.dup(1), os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
