@@ -13,13 +13,14 @@ from unittest.mock import DEFAULT, MagicMock
 import pytest
 from grading_samples import EXERCISES, LESSONS, SEED, START, TENSOR_HOOKS, answer_to, give, hand_in, key_of, put
 
+from course_utils.__main__ import main
 from course_utils.authoring import source
 from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
 from course_utils.grading import batch
 from course_utils.grading.batch import STOPPED, grade
 from course_utils.grading.evidence import Observed, make_keys, make_task, read_ran, seed_for
-from course_utils.grading.grade import check_work, main
+from course_utils.grading.grade import check_work
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import read_scores
 from course_utils.grading.resume import FOLDER, GradingMemory
@@ -30,6 +31,7 @@ from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.tasks import Ran
 from course_utils.grading.submissions import NOT_HANDED_IN, NOT_ON_ROSTER, Submission, find_submissions
 from course_utils.grading.verdict import Item, compare, judge_answer
+from course_utils.root import CourseError
 
 RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
 WRONG = "def largest(tensor):\n    return tensor.max()\n"
@@ -144,7 +146,7 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
     for row in result.scores:
         found.setdefault(row.student, set()).add((row.stage, row.points, row.look_by_hand, row.reason))
     ((*unread, reason),) = found.pop("ed")
-    assert unread == ["not graded", 0, True]
+    assert unread == ["unreadable", 0, True]
     assert reason.startswith("the file could not be read: it is not complete JSON")
     assert found == {
         "ann": {("not graded", 0, True, "it could not be graded: OSError: the disk is full")},
@@ -223,7 +225,7 @@ def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path):
     folder, report = tmp_path / "class", tmp_path / "report"
     slow = "import time\ndef largest(tensor):\n    time.sleep(1)\n    return tensor.max().item()\n"
     give(folder, **{f"s{number:02}": slow for number in range(12)})
-    command = [sys.executable, "-m", "course_utils.grading", str(folder), "--report", str(report), "--jobs", "1"]
+    command = [sys.executable, "-m", "course_utils", "grade", "--exit-zero", folder, "--report", report, "--jobs", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while len(list((report / FOLDER).glob("*.json"))) < 3 and time.monotonic() < deadline and process.poll() is None:
@@ -242,18 +244,15 @@ def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "give a folder"),
-        (["class", "--check", "work"], "give a folder"),
         (["gone"], "gone does not exist"),
         (["taken"], "taken is not a folder, a .zip"),
-        (["--check", "empty"], "there is no lesson in empty"),
-        (["--check", "empty", "--lesson", "77"], "there is no lesson 77; there is 00, 01"),
+        (["class", "--lesson", "77"], "there is no lesson 77; there is 00, 01"),
         (["empty"], "nothing to grade in empty"),
         (["class.zip"], "not a zip that can be read"),
         (["class", "--roster", "gone.csv"], "gone.csv cannot be read: No such file"),
         (["class", "--roster", "taken", "--report", "taken"], "cannot be written to taken"),
         (["class", "--report", "full"], "report cannot be written to full: File exists"),
-        (["class", "--report", "stopped"], "stopped; nothing was written"),
+        (["class", "--report", "stopped"], "Stopped. The same command goes on from here."),
     ],
 )
 def test_what_cannot_be_run_gets_one_sentence(arguments, sentence, tmp_path, monkeypatch, capsys, no_processes):
@@ -263,24 +262,25 @@ def test_what_cannot_be_run_gets_one_sentence(arguments, sentence, tmp_path, mon
     (tmp_path / "empty").mkdir()
     stop = MagicMock(wraps=find_submissions, side_effect=KeyboardInterrupt if "stopped" in arguments else None)
     monkeypatch.setattr("course_utils.grading.submissions.find_submissions", stop)
-    assert main(arguments) == 2
+    assert main(["grade", *arguments]) == (130 if "stopped" in arguments else 2)
     printed = capsys.readouterr()
-    assert sentence in printed.err.splitlines()[-1]
-    assert (printed.err.count("\ngrading: ") <= 1, printed.out) == (True, "")
+    assert (sentence in printed.err.splitlines()[-1], printed.out) == (True, "")
 
 
 def test_a_class_is_graded_and_every_name_on_the_roster_has_rows(tmp_path, monkeypatch, capsys, no_processes):
     monkeypatch.chdir(tmp_path)
     give(tmp_path / "class", ann=WRONG)
-    assert main(["class", "--lesson", "00"]) == 0
+    assert main(["grade", "class", "--lesson", "00"]) == 0
     assert "ann      0 of 1" in capsys.readouterr().out
     page = (tmp_path / "report" / "students" / "ann.html").read_text(encoding="utf-8")
     assert re.search(r"Likely cause[\s\S]*Read again", page)
     give(tmp_path / "class", guest=RIGHT)
     hand_in(tmp_path / "class", "guest", TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
     put(tmp_path, "roster.csv", text="student\nann\nzoe\n")
-    assert main(["class", "--roster", "roster.csv", "--lesson", "0"]) == 1
-    assert re.search(r"isolation: none\n[\s\S]*1 of 3 were graded before", capsys.readouterr().out)
+    command = ["grade", "class", "--roster", "roster.csv", "--lesson", "0"]
+    assert [main(command), main([*command, "--exit-zero"])] == [1, 0]
+    words = r"isolation: none\n[\s\S]*1 of 3 were graded before[\s\S]*\nTo look at by hand: 1, which are listed .*\n$"
+    assert re.search(words, capsys.readouterr().out)
     assert [(row["student"], row["lesson"], row["reason"], row["look_by_hand"]) for row in read_scores("report")] == [
         ("ann", START.name, "", False),
         ("guest", START.name, NOT_ON_ROSTER, True),
@@ -295,6 +295,8 @@ def test_a_learners_own_score_by_the_same_rule(tmp_path, capsys, no_processes):
     printed = capsys.readouterr().out
     wanted = ("largest: not yet (wrong type or structure)", find("largest").mistakes[0].message, "total: 0 of 1")
     assert [each in printed for each in (*wanted, "seed")] == [True, True, True, False]
+    with pytest.raises(CourseError, match="there is no lesson in"):
+        check_work(tmp_path / "nobody")
     put(tmp_path, lost := f"mine/{TENSOR_HOOKS.name}.ipynb", text="x")
     assert check_work(tmp_path / "mine", "01") == 1
     assert "scale_gradient: no score\n    the file could not be read" in capsys.readouterr().out
