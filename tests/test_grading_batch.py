@@ -10,6 +10,7 @@ import sys
 import time
 from unittest.mock import DEFAULT, MagicMock
 
+import psutil
 import pytest
 from grading_samples import EXERCISES, LESSONS, SEED, START, TENSOR_HOOKS, answer_to, give, hand_in, key_of, put
 
@@ -24,12 +25,13 @@ from course_utils.grading.grade import check_work
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import read_scores
 from course_utils.grading.resume import FOLDER, GradingMemory
+from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.crew import LocalCrew, choose_engine
 from course_utils.grading.sandbox.kernel import KernelEngine
 from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.tasks import Ran
-from course_utils.grading.submissions import NOT_HANDED_IN, NOT_ON_ROSTER, Submission, find_submissions
+from course_utils.grading.submissions import Submission, find_submissions
 from course_utils.grading.verdict import Item, compare, judge_answer
 from course_utils.root import CourseError
 
@@ -140,7 +142,7 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
     put(tmp_path, f"ed/{START.name}.ipynb", text="x")
     failing = MagicMock(wraps=batch.read_cells, side_effect=[OSError("the disk is full"), *[DEFAULT] * 4])
     monkeypatch.setattr(batch, "read_cells", failing)
-    result = grade_folder(tmp_path, record=tmp_path / "no folder" / "verdicts.ipynb")
+    result = grade_folder(tmp_path, record=tmp_path / "ed" / f"{START.name}.ipynb" / "verdicts.ipynb")
     assert len(result.scores) == 2 * len(TENSOR_HOOKS.exercises) + 3
     found = {}
     for row in result.scores:
@@ -154,7 +156,7 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
         "cy": {("passed", 1, False, "")},
         "di": {("wrong type or structure", 0, False, "")},
     }
-    assert "verdict notebook cannot be written: No such file" in result.problem
+    assert "verdict notebook cannot be written: " in result.problem
     assert result.isolation == ["isolation: none"]
 
 
@@ -181,16 +183,26 @@ def test_ctrl_c_keeps_what_is_done(tmp_path, monkeypatch, no_processes):
 
 def test_the_secret_lives_as_long_as_a_grading(tmp_path):
     """A stopped run goes on with its secret; after a complete one, students have seen inputs, and it is another."""
-    first = GradingMemory(tmp_path)
-    assert GradingMemory(tmp_path).secret == first.secret
-    first.finish(["isolation: some"], complete=False)
-    assert GradingMemory(tmp_path).secret == first.secret
-    first.finish(["isolation: some"], complete=True)
-    second = GradingMemory(tmp_path)
-    assert (second.secret != first.secret, second.isolation) == (True, ["isolation: some"])
+    secrets = []
+    for complete in (False, True, False):
+        with GradingMemory(tmp_path) as memory:
+            secrets.append((memory.secret, memory.isolation))
+            memory.finish(["isolation: some"], complete=complete)
+    (first, none), (second, some), (third, same) = secrets
+    assert (first == second, second == third, none, some, same) == (True, False, [], *[["isolation: some"]] * 2)
     assert (tmp_path / FOLDER).stat().st_mode & 0o077 == 0
-    (tmp_path / FOLDER / "run.json").write_text("{")
-    assert GradingMemory(tmp_path).isolation == []
+
+
+def test_one_grader_at_a_time_writes_a_report_and_none_leaves_halves_of_files(tmp_path):
+    halves = (".scores.csv.7.part", "students/.ann.html.7.part", f"{FOLDER}/old/.run.json.7.part")
+    put(tmp_path, *halves, "verdicts.ipynb", text="{")
+    put(tmp_path, "scores.csv", text="kept")
+    with GradingMemory(tmp_path), pytest.raises(CourseError, match="another grading writes to"):
+        GradingMemory(tmp_path)
+    with GradingMemory(tmp_path), GradingMemory(tmp_path / "other"):
+        found = [path for path in tmp_path.rglob("*") if path.is_file() and FOLDER not in path.parts]
+    assert found == [tmp_path / "scores.csv"]
+    assert not (tmp_path / FOLDER / "old").exists()
 
 
 def test_what_was_graded_is_not_run_again_unless_the_file_or_the_course_changed(tmp_path, monkeypatch, no_processes):
@@ -205,7 +217,7 @@ def test_what_was_graded_is_not_run_again_unless_the_file_or_the_course_changed(
     give(tmp_path / "class", bo=WRONG)
     assert ([row.points for row in again().scores], Crew.given) == ([1, 0], [2, 1])
     assert [row.cause for row in again().scores] == ["", find("largest").mistakes[0].message]
-    for path in (tmp_path / "report" / FOLDER).glob("[0-9a-f]*.json"):
+    for path in (tmp_path / "report" / FOLDER).glob("*/[0-9a-f]*.json"):
         path.write_text("[{}]")
     assert (again().known, Crew.given) == (0, [2, 1, 2]), "what cannot be read any more is graded again"
     monkeypatch.setattr("course_utils.grading.resume.digest_course", lambda: "another course")
@@ -221,24 +233,35 @@ def test_what_cannot_be_kept_costs_no_score(tmp_path, monkeypatch, no_processes)
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path):
-    folder, report = tmp_path / "class", tmp_path / "report"
-    slow = "import time\ndef largest(tensor):\n    time.sleep(1)\n    return tensor.max().item()\n"
-    give(folder, **{f"s{number:02}": slow for number in range(12)})
-    command = [sys.executable, "-m", "course_utils", "grade", "--exit-zero", folder, "--report", report, "--jobs", "1"]
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("engine", ["auto"])
+def test_whatever_ends_the_command_the_same_command_goes_on_and_nothing_is_left(end, engine, tmp_path, monkeypatch):
+    folder, report, temporary = (tmp_path / name for name in ("class", "report", "temporary"))
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    slow = "import time\ndef largest(tensor):\n    time.sleep(0.5)\n    return tensor.max().item()\n"
+    give(folder, **{f"s{number:02}": slow for number in range(6)})
+    command = [sys.executable, "-m", "course_utils", "grade", "--exit-zero", str(folder), "--report", str(report)]
+    command += ["--jobs", "1", "--engine", engine]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while len(list((report / FOLDER).glob("*.json"))) < 3 and time.monotonic() < deadline and process.poll() is None:
+    while len(list(report.glob(f"{FOLDER}/*/*.json"))) < 3 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert main(command[3:]) == 2, "another grader is at work there"
+    process.send_signal(end)
     out, err = process.communicate(timeout=120)
-    found = (process.returncode, "the same command goes on from here" in out, "Traceback" in err)
-    assert found == (1, True, False), err
-    assert 2 <= sum(row["points"] for row in read_scores(report)) < 12
+    assert "Traceback" not in err, err
+    if end != signal.SIGKILL:
+        assert (process.returncode, "the same command goes on from here" in out) == (1, True), err
+        assert 2 <= sum(row["points"] for row in read_scores(report)) < 6
+        assert list(temporary.iterdir()) == []
+    assert psutil.wait_procs(started, timeout=10)[1] == []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "were graded before" in done.stdout
-    assert [row["points"] for row in read_scores(report)] == [1] * 12
+    assert [row["points"] for row in read_scores(report)] == [1] * 6
+    assert [*temporary.iterdir(), *report.rglob("*.part")] == []
 
 
 @pytest.mark.parametrize(
@@ -250,7 +273,8 @@ def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path):
         (["empty"], "nothing to grade in empty"),
         (["class.zip"], "not a zip that can be read"),
         (["class", "--roster", "gone.csv"], "gone.csv cannot be read: No such file"),
-        (["class", "--roster", "taken", "--report", "taken"], "cannot be written to taken"),
+        (["class", "--roster", "taken"], "the roster taken begins with PK"),
+        (["class", "--report", "taken"], "cannot be written to taken"),
         (["class", "--report", "full"], "report cannot be written to full: File exists"),
         (["class", "--report", "stopped"], "Stopped. The same command goes on from here."),
     ],
@@ -276,11 +300,13 @@ def test_a_class_is_graded_and_every_name_on_the_roster_has_rows(tmp_path, monke
     assert re.search(r"Likely cause[\s\S]*Read again", page)
     give(tmp_path / "class", guest=RIGHT)
     hand_in(tmp_path / "class", "guest", TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
-    put(tmp_path, "roster.csv", text="student\nann\nzoe\n")
+    put(tmp_path, "roster.csv", text="E-mail;student\n=a@x;ann\nz@x;zoe\n")
     command = ["grade", "class", "--roster", "roster.csv", "--lesson", "0"]
     assert [main(command), main([*command, "--exit-zero"])] == [1, 0]
     words = r"isolation: none\n[\s\S]*1 of 3 were graded before[\s\S]*\nTo look at by hand: 1, which are listed .*\n$"
     assert re.search(words, capsys.readouterr().out)
+    gradebook = (tmp_path / "report" / "gradebook.csv").read_text().splitlines()
+    assert gradebook == ["E-mail,student,00_start_here,total", "'=a@x,ann,0,0", "z@x,zoe,,"]
     assert [(row["student"], row["lesson"], row["reason"], row["look_by_hand"]) for row in read_scores("report")] == [
         ("ann", START.name, "", False),
         ("guest", START.name, NOT_ON_ROSTER, True),

@@ -1,134 +1,21 @@
-"""What the grader takes from a submission: its files by name, the answers in a notebook, the definitions they need."""
+"""What the grader takes from a notebook: the answers, and the definitions that they need."""
 
 import ast
 import copy
 import json
-import os
-import zipfile
 
 import nbformat
 import pytest
-from grading_samples import LESSONS, START, TENSOR_HOOKS, TWO, answer_in, notebook_with, only, put, raw_notebook
+from grading_samples import LESSONS, TENSOR_HOOKS, TWO, answer_in, notebook_with, only, raw_notebook
 
-from course_utils.authoring import source
 from course_utils.exercises.outcome import Stage
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import collect_answers
 from course_utils.grading.definitions import Names, read_cell, text_of, used_names
 from course_utils.grading.old_imports import renew_imports
-from course_utils.grading.submissions import MAX_BYTES, Submission, find_submissions, read_roster, read_submission
 from course_utils.root import CourseError
 
-BLANK = nbformat.writes(source.learner(START.path))
-BOTH = [("ann", START.name, True), ("bo", START.name, True)]
 TRY = "try:\n    import nn\nexcept ImportError:\n    nn = None"
-
-
-def seen(place):
-    """Student, name, and whether it can be graded, of everything found."""
-    return [(one.student, one.name, one.reason == "") for one in find_submissions(place, LESSONS)]
-
-
-@pytest.mark.parametrize(
-    ("ann", "bo"),
-    [
-        ("ann/LESSON.ipynb", "bo/LESSON.ipynb"),
-        ("LESSON/ann.ipynb", "LESSON/bo.ipynb"),
-        ("submitted/ann/LESSON/LESSON.ipynb", "submitted/bo/LESSON/LESSON.ipynb"),
-        ("ann/LESSON/LESSON.ipynb", "bo/LESSON/LESSON.ipynb"),
-        ("ann/LESSON.ipynb", "LESSON/bo.ipynb"),
-    ],
-)
-@pytest.mark.parametrize("above", ["", "class/"])
-def test_every_layout_is_understood(ann, bo, above, tmp_path):
-    """In a folder, in a zip, and in a zip of the folder."""
-    folder, places = tmp_path / "class", [place.replace("LESSON", START.name) for place in (ann, bo)]
-    put(folder, *places, text=BLANK)
-    assert seen(folder) == BOTH
-    with zipfile.ZipFile(tmp_path / "class.zip", "w") as archive:
-        for place in places:
-            archive.write(folder / place, f"{above}{place}")
-        archive.writestr(f"__MACOSX/._{START.name}.ipynb", "")
-    assert seen(tmp_path / "class.zip") == BOTH
-
-
-def test_other_folders_of_nbgrader_and_of_a_learner_are_not_looked_at(tmp_path):
-    nested, one = f"{START.name}/{START.name}.ipynb", f"ann/{START.name}.ipynb"
-    put(tmp_path / "one", f"submitted/ann/{nested}", f"source/{nested}", text=BLANK)
-    put(tmp_path / "two", one, f"ann/backups/{START.name}.ipynb", text=BLANK)
-    assert seen(tmp_path / "one") == seen(tmp_path / "two") == BOTH[:1]
-    assert seen(tmp_path / "two" / one) == [("student", START.name, True)], "one file alone"
-
-
-def test_every_file_in_the_folder_gets_a_row(tmp_path):
-    folder, outside = tmp_path / "class", tmp_path / "outside"
-    for name in ("ann", "empty", "up..down", "line\nbreak", ".git"):
-        (folder / name).mkdir(parents=True)
-    name = f"{START.name}.ipynb"
-    put(outside, "secret.ipynb", text=BLANK)
-    put(folder, f"ann/{name}", "ann/00_start_her (1).ipynb", "loose.ipynb", text=BLANK)
-    put(folder, f"cy/homework/{name}", f"di/{name}", f"{START.name}/di.ipynb", text=BLANK)
-    put(folder, "ann/notes.txt", "empty/answers.py", "readme.md", text="mine")
-    (folder / "ann" / "01_tensor_hooks.ipynb").symlink_to(outside / "secret.ipynb")
-    (folder / "linked").symlink_to(outside, target_is_directory=True)
-    found = {(each.student, each.name): each.reason for each in find_submissions(folder, LESSONS) if each.reason}
-    wanted = {
-        ("ann", "00_start_her (1)"): "the nearest is 00_start_here.ipynb",
-        ("ann", "01_tensor_hooks"): "links are not followed",
-        ("empty", ""): "only answers.py",
-        ("linked", ""): "links are not followed",
-        ("up..down", ""): "should have",
-        ("line\\nbreak", ""): "should have",
-        ("", "loose.ipynb"): "not in a student's folder",
-        ("cy", START.name): "too deep",
-        ("di", START.name): "second notebook",
-    }
-    assert found.keys() == wanted.keys()
-    assert not [where for where, words in wanted.items() if words not in found[where]]
-
-
-def test_only_small_regular_files_are_opened(tmp_path):
-    (tmp_path / "folder.ipynb").mkdir()
-    (tmp_path / "large.ipynb").write_bytes(b" " * (MAX_BYTES + 1))
-    (tmp_path / "link.ipynb").symlink_to(tmp_path / "large.ipynb")
-    os.mkfifo(tmp_path / "pipe.ipynb")
-    reasons = {"folder": "is a folder", "large": "than 20 MB", "link": "link", "pipe": "regular", "gone": "cannot"}
-    for name, reason in reasons.items():
-        with pytest.raises(CourseError, match=reason):
-            read_submission(Submission("ann", name, tmp_path / f"{name}.ipynb"))
-
-
-def test_a_hostile_zip_is_only_read(tmp_path):
-    path, name = tmp_path / "class.zip", f"{START.name}.ipynb"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for place in ("../..", "/etc", "ann"):
-            archive.writestr(f"{place}/{name}", BLANK)
-        archive.writestr(f"bomb/{name}", b" " * 100_000_000)
-        link = zipfile.ZipInfo(f"link/{name}")
-        link.external_attr = 0o120777 << 16
-        archive.writestr(link, "/etc/passwd")
-    found = {one.student: one for one in find_submissions(path, LESSONS)}
-    assert [student for student, one in found.items() if not one.reason] == ["ann", "bomb"]
-    assert len(found) == 5
-    assert read_submission(found["ann"]) == BLANK.encode()
-    with pytest.raises(CourseError, match="larger than 20 MB"):
-        read_submission(found["bomb"])
-    data = path.read_bytes()
-    place = data.index(f"ann/{name}".encode()) + len(f"ann/{name}")
-    path.write_bytes(data[:place] + bytes(40) + data[place + 40 :])
-    with pytest.raises(CourseError, match="cannot be unpacked"):
-        read_submission(found["ann"])
-    assert os.listdir(tmp_path) == ["class.zip"]
-
-
-def test_names_of_a_roster(tmp_path):
-    for text in ("student,mail\nann,a@b\n\nzoe,\n", "mail,Student\na,ann\n,zoe\n", "\ufeffann\nzoe\nann\n"):
-        put(tmp_path, "roster.csv", text=text)
-        assert read_roster(tmp_path / "roster.csv") == ["ann", "zoe"]
-    for data in (b"", b"student\n", "é".encode("latin-1")):
-        (tmp_path / "roster.csv").write_bytes(data)
-        with pytest.raises(CourseError, match="the roster"):
-            read_roster(tmp_path / "roster.csv")
 
 
 @pytest.mark.parametrize(

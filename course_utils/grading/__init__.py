@@ -8,6 +8,6 @@
    answers; beside it is the `driver`, which notes what it did. `evidence` reads those notes with suspicion.
 3. `evidence`, `verdict`: the reference answers, run by papermill with the same seeds, are the key. Where no student's
    code ever ran, nbval compares evidence with key, and `exercises.judging` says in words what differs.
-4. `report`: a row for each student and exercise, and for each file that is no lesson; pages; a gradebook. `resume` keeps
-   what was graded. `grade` does all of it in a row.
+4. `report`: a row for each student and exercise, and for each file that is no lesson; pages; a gradebook. `resume`
+   keeps what was graded. `grade` does all of it in a row.
 """

@@ -18,7 +18,7 @@ from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
 from course_utils.grading.sandbox.tasks import Limits, Ran
 from course_utils.grading.submissions import Submission, printable, read_submission
 from course_utils.grading.verdict import Comparer, Item, Verdict, compare, judge_answer, make_verdict_notebook
-from course_utils.root import CourseError
+from course_utils.root import CourseError, write_whole
 
 STOPPED = "the grading was stopped before this was run"
 UNREAD = "the file could not be read"
@@ -95,7 +95,7 @@ def grade(
     rows = [row for each in work for row in _rows(each, verdicts)]
     try:
         if record and any(item.verdict.expected for item in items):
-            nbformat.write(make_verdict_notebook(items), record)
+            write_whole(record, nbformat.writes(make_verdict_notebook(items)))
     except OSError as error:
         problem = f"the verdict notebook cannot be written: {error.strerror}"
     memory.finish(crew.isolation, complete=not stopped)

@@ -1,6 +1,8 @@
 """The commands: grade a class, or check a learner's own work."""
 
 import argparse
+import contextlib
+import signal
 import textwrap
 import zipfile
 from pathlib import Path
@@ -68,16 +70,13 @@ def run(
 
         lessons = read_lessons(read=read_declarations)
         found, people = _find(submissions, roster, lessons, _choose(lessons, lesson))
-        try:
-            report.mkdir(parents=True, exist_ok=True)
-            (report / NOTEBOOK).unlink(missing_ok=True)
-            memory = GradingMemory(report)
-        except OSError as error:
-            raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
-        options = {"memory": memory, "record": report / NOTEBOOK, "comparer": comparer}
         bar = {"desc": "grading", "unit": "notebook"}
-        graded = grade(found, crew=crew, progress=lambda total: tqdm(total=total, disable=not total, **bar), **options)
-    status = _write_report(graded, len(found), report, people, system)
+        with GradingMemory(report) as memory:
+            options = {"memory": memory, "record": report / NOTEBOOK, "comparer": comparer}
+            graded = grade(
+                found, crew=crew, progress=lambda total: tqdm(total=total, disable=not total, **bar), **options
+            )
+            status = _write_report(graded, len(found), report, people, system)
     return 0 if exit_zero and not graded.stopped else status
 
 
@@ -119,7 +118,8 @@ def _choose(lessons, number):
 
 
 def _find(place, roster, lessons, chosen):
-    from course_utils.grading.submissions import add_roster, find_submissions, read_roster
+    from course_utils.grading.roster import add_roster, read_roster
+    from course_utils.grading.submissions import find_submissions
 
     people = {}
     try:
@@ -128,8 +128,9 @@ def _find(place, roster, lessons, chosen):
             handed_in = {each.name for each in found}
             wanted = {name: each for name, each in chosen.items() if each.exercises}
             asked = {name: each for name, each in wanted.items() if name in handed_in} or wanted
-            people = {name: {"student": name} for name in read_roster(roster)}
-            found = add_roster(found, list(people), asked)
+            listed = read_roster(roster)
+            people = {name: dict(zip(listed.columns, row, strict=True)) for name, row in listed.rows.items()}
+            found = add_roster(found, listed.names, asked)
     except zipfile.BadZipFile as error:
         raise CourseError(f"{place} is not a zip that can be read: {error}.") from None
     except OSError as error:
@@ -142,6 +143,10 @@ def _find(place, roster, lessons, chosen):
 def _make_crew(engine="auto", jobs=None, scheduler=None, hidden=()):
     from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew, choose_engine
 
+    for name in ("SIGTERM", "SIGHUP"):  # as Ctrl-C; nohup's choice stays, Windows has one of the two
+        with contextlib.suppress(ValueError):  # only the main thread may
+            if (number := getattr(signal, name, 0)) and signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, signal.default_int_handler)
     chosen = choose_engine(engine)
     try:
         return DaskCrew(scheduler, chosen) if scheduler else LocalCrew(chosen, jobs, hidden=hidden, key=True)

@@ -12,16 +12,24 @@ import json
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.grading.verdict import Verdict
-from course_utils.root import ROOT, write_whole
+from course_utils.grading.sandbox.own_folder import LOCK, lock
+from course_utils.grading.sandbox.tasks import Closing
+from course_utils.grading.verdict import NOTEBOOK, Verdict
+from course_utils.root import ROOT, CourseError, write_whole
 
 FOLDER, ABOUT = ".grading", "run.json"
+LEFT = (
+    NOTEBOOK,
+    ".*.part",
+    "students/.*.part",
+    f"{FOLDER}/*/.*.part",
+)  # by an earlier grader: its record, halves of files
 
 
 def digest_course() -> str:
@@ -33,48 +41,52 @@ def digest_course() -> str:
     return found.hexdigest()
 
 
-class GradingMemory:
-    """What an earlier run of the same course has left in the folder `report`; `None` remembers and keeps nothing."""
+class GradingMemory(Closing):
+    """What an earlier run of the same course has left in the folder `report`; `None` remembers and keeps nothing.
+
+    No other grader writes to the report until this is closed. Raises `CourseError` if one does, or if nothing can be
+    written there.
+    """
 
     def __init__(self, report: Path | None) -> None:
-        self._folder = report / FOLDER if report else None
-        self.problem = ""
-        self.secret = secrets.randbits(128)
-        self.isolation: list[str] = []
-        if self._folder is None:
+        self.problem, self.secret, self.isolation = "", secrets.randbits(128), []
+        self._folder = report / FOLDER / digest_course()[:40] if report else None
+        if report is None:
             return
-        self._course = digest_course()
-        if not self._read_about():
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(mode=0o700, parents=True)
-        self._note_secret(str(self.secret))
-
-    def _read_about(self) -> bool:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (report / FOLDER).chmod(0o700)
+            self._held = lock(report / FOLDER / LOCK)
+            if self._held is None:
+                raise CourseError(
+                    f"another grading writes to {report} now: wait for its end, or give another --report."
+                )
+            for old in [path for pattern in LEFT for path in report.glob(pattern)]:
+                old.unlink()
+        except OSError as error:
+            raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
+        for old in set((report / FOLDER).glob("*/")) - {self._folder}:
+            shutil.rmtree(old, ignore_errors=True)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads((self._folder / ABOUT).read_text(encoding="utf-8"))
-            if known["course"] == self._course:
-                self.isolation = [str(line) for line in known["isolation"]]
-                self.secret = int(known["secret"] or self.secret)
-                return True
-        return False
+            self.isolation, self.secret = list(map(str, known["isolation"])), int(known["secret"] or self.secret)
+        self._write(ABOUT, {"isolation": self.isolation, "secret": str(self.secret)})
 
-    def _note_secret(self, secret: str) -> None:
-        about = {"course": self._course, "isolation": self.isolation, "secret": secret}
-        write_whole(self._folder / ABOUT, json.dumps(about))
+    def close(self) -> None:
+        """Let other graders have the report."""
+        self._held.close()
 
-    @contextlib.contextmanager
-    def _noting_problems(self) -> Iterator[None]:
+    def _write(self, name: str, content: object) -> None:
         try:
-            yield
+            write_whole(self._folder / name, json.dumps(content))
         except OSError as error:
             self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
 
     def finish(self, isolation: Sequence[str], complete: bool) -> None:
         """Note what kept the answers in; if the grading is `complete`, forget its secret."""
         self.isolation = list(dict.fromkeys([*self.isolation, *isolation]))
-        if self._folder is not None:
-            with self._noting_problems():
-                self._note_secret("" if complete else str(self.secret))
+        if self._folder:
+            self._write(ABOUT, {"isolation": self.isolation, "secret": "" if complete else str(self.secret)})
 
     def path_for(self, student: str, lesson: str, data: bytes) -> Path | None:
         """Where a submission's results are, or will be."""
@@ -91,9 +103,8 @@ class GradingMemory:
 
     def keep(self, path: Path | None, verdicts: Sequence[Verdict]) -> None:
         """Note what was judged of a submission, so that it need not be run again; `problem` says if that fails."""
-        if path is not None:
-            with self._noting_problems():
-                write_whole(path, json.dumps([asdict(each) for each in verdicts]))
+        if path:
+            self._write(path.name, [asdict(each) for each in verdicts])
 
 
 def _read_verdict(content: dict) -> Verdict:

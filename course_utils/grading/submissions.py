@@ -1,8 +1,9 @@
-"""Which notebooks there are: a folder of submissions, a zip of one, or one file; and the roster.
+"""Which notebooks there are: a folder of submissions, a zip of one, or one file.
 
 The layouts, by the place of a notebook in the folder (or zip):
 
     student/lesson.ipynb                    a folder for each student
+    student.zip, student/any.zip            a zip for each student; how its folders are called says nothing
     lesson/student.ipynb                    a folder for each lesson, named as the lesson
     student/lesson/lesson.ipynb             nbgrader's, from its folder `submitted` or from the one above
 
@@ -10,26 +11,30 @@ Links are not followed. Everything found has an entry, with a reason in words wh
 """
 
 import contextlib
-import csv
 import os
+import re
 import stat
+import unicodedata
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from course_utils.grading.lessons import Lesson
 from course_utils.lab.update import BACKUPS
 from course_utils.root import CourseError, nearest
 
 MAX_BYTES = 20 * 1024 * 1024
-MAX_FILES = 200_000
+TOO_LARGE = f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again"
+MAX_FILES = (200_000, 2_000, 100)  # in the zip of a class, in that of a student, and in a zip in that
 MAX_DEPTH = 5
-SKIPPED = {"__pycache__", "__MACOSX", "Thumbs.db", "desktop.ini"}
+NAMES_SKIPPED = (
+    r"__pycache__|__MACOSX|Thumbs\.db|desktop\.ini|\._.*|\.base|\.git|\.ipynb_checkpoints|\.virtual_documents"
+)
+SKIPPED = re.compile(NAMES_SKIPPED)
+ARCHIVES = (".7z", ".gz", ".rar", ".tar", ".tgz")
 NBGRADER = "submitted"
-NOT_HANDED_IN = "nothing was handed in"
-NOT_ON_ROSTER = "this name is not on the roster"
 NO_FILE = {stat.S_IFLNK: "a link to somewhere else; links are not followed", stat.S_IFDIR: "a folder, not a file"}
 
 
@@ -37,7 +42,8 @@ NO_FILE = {stat.S_IFLNK: "a link to somewhere else; links are not followed", sta
 class Submission:
     """One notebook that a student handed in, or why it is none: then `reason` says so.
 
-    `path` is the file or, for a `member` of a zip, the zip. `missing` means that there is nothing to look at.
+    `path` is the file or the zip; in a zip, `members` are its entry and, before it, that of the zip that it is in.
+    `missing` means that there is nothing to look at.
     """
 
     student: str
@@ -45,7 +51,7 @@ class Submission:
     path: Path | None = None
     lesson: Lesson | None = None
     reason: str = ""
-    member: str = ""
+    members: tuple[zipfile.ZipInfo, ...] = ()
     missing: bool = False
     remark: str = ""
 
@@ -54,7 +60,7 @@ class Submission:
 class _Entry:
     parts: tuple[str, ...]
     path: Path
-    member: str = ""
+    members: tuple[zipfile.ZipInfo, ...] = ()
     is_folder: bool = False
     reason: str = ""
 
@@ -74,18 +80,22 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
     """
     if place.is_file() and place.suffix.lower() == ".ipynb":
         return [_to_submission(_Entry(("student", place.name), place), lessons)]
-    entries = list(_zip_entries(place) if place.is_file() else _folder_entries(place))
-    entries = [entry for entry in _without_wrapping(entries) if BACKUPS not in entry.parts[1:-1]]
-    found = [_to_submission(entry, lessons) for entry in entries if entry.is_notebook or entry.reason]
-    folders: dict[str, list[_Entry]] = {}
+    entries = list(_zip_entries(place.resolve()) if place.is_file() else _folder_entries(place))
+    if place.is_file() and any(len(entry.parts) == 1 and entry.stem in lessons for entry in entries):
+        entries = [replace(entry, parts=(place.name, *entry.parts)) for entry in entries]  # the zip of one student
+    entries = _without_wrapping(list(_without_hidden(entries)))
+    entries = [_out_of_zip(entry, lessons) for entry in entries if BACKUPS not in entry.parts[1:-1]]
+    found, folders = [], {}
     for entry in entries:
         if len(entry.parts) > 1 or entry.is_folder:
             folders.setdefault(entry.parts[0], []).append(entry)
+        if entry.is_notebook or entry.reason or (len(entry.parts) == 1 and entry.parts[0].lower().endswith(ARCHIVES)):
+            found.append(_to_submission(entry, lessons))
     for student, inside in folders.items():
         if not any(one.reason or (one.is_notebook and len(one.parts) > 1) for one in inside):
             shown = ", ".join(sorted("/".join(one.parts[1:]) for one in inside if len(one.parts) > 1)[:5]) or "nothing"
-            found.append(Submission(printable(student), "", reason=f"there is no notebook in the folder, only {shown}"))
-    return _without_doubles(sorted(found, key=lambda one: (one.student, one.name)))
+            found.append(Submission(student, "", reason=f"there is no notebook in the folder, only {shown}"))
+    return without_doubles(found)
 
 
 def find_work(folder: Path, lessons: Mapping[str, Lesson], student: str) -> list[Submission]:
@@ -98,45 +108,65 @@ def _folder_entries(folder: Path, above: tuple[str, ...] = ()) -> Iterator[_Entr
     with os.scandir(folder) as found:
         items = sorted(found, key=lambda item: item.name)
     for item in items:
-        if _is_skipped(item.name):
+        if SKIPPED.fullmatch(item.name):
             continue
-        parts, path = (*above, printable(item.name)), Path(item.path)
+        parts, path = (*above, _shown(item.name)), Path(item.path)
         is_folder = item.is_dir(follow_symlinks=False)
-        if reason := _refuse_name(item.name, is_link=item.is_symlink()):
-            yield _Entry(parts, path, is_folder=is_folder, reason=reason)
-        elif is_folder and not (above and item.name.lower().endswith(".ipynb")) and len(parts) < MAX_DEPTH:
+        whole = _Entry(parts, path, is_folder=is_folder, reason=_refuse(item.name, is_link=item.is_symlink()))
+        if whole.reason or len(parts) == MAX_DEPTH or (is_folder and above and whole.is_notebook):
+            yield whole
+        elif is_folder:
             try:
-                yield from list(_folder_entries(path, parts)) or [_Entry(parts, path, is_folder=True)]
+                yield from list(_folder_entries(path, parts)) or [whole]
             except OSError as error:
-                yield _Entry(parts, path, is_folder=True, reason=f"the folder cannot be read: {error.strerror}")
+                yield replace(whole, reason=f"the folder cannot be read: {error.strerror}")
         else:
-            yield _Entry(parts, path, is_folder=is_folder)
+            yield from _zip_entries(path, parts) if _is_zip(item.name) else [whole]
 
 
-def _zip_entries(path: Path) -> Iterator[_Entry]:
-    with zipfile.ZipFile(path) as archive:
-        names = archive.infolist()
-    if len(names) > MAX_FILES:
-        raise zipfile.BadZipFile(f"it holds {len(names):,} files; the most is {MAX_FILES:,}")
-    for info in names:
-        raw = info.filename.split("/")
-        if info.is_dir() or any(map(_is_skipped, filter(None, raw))):
+def _zip_entries(path: Path, above: tuple[str, ...] = (), within: tuple[zipfile.ZipInfo, ...] = ()) -> Iterator[_Entry]:
+    # The entries of the zip at `path` or, if it is `within` that, of one in it. `above` is where it lies.
+    try:
+        if above and (within[-1].file_size if within else path.lstat().st_size) > MAX_BYTES:
+            raise CourseError(TOO_LARGE)
+        with _open(path, within) as file, zipfile.ZipFile(file) as archive:
+            infos = archive.infolist()
+        if len(infos) > (most := MAX_FILES[sum(map(_is_zip, above))]):
+            raise CourseError(f"it holds {len(infos):,} files; the most is {most:,}")
+    except Exception as error:  # a zip may be broken in any way
+        if not above:
+            raise zipfile.BadZipFile(str(error)) from None
+        yield _Entry(above, path, reason=f"{above[-1]} is not a zip that can be read: {error}")
+        return
+    found = []
+    for info in infos:
+        names = info.filename.replace("\\", "/").split("/")
+        if info.is_dir() or any(map(SKIPPED.fullmatch, names)):
             continue
-        link = stat.S_ISLNK(info.external_attr >> 16)
-        reason = next(filter(None, (_refuse_name(part, is_link=link) for part in raw)), "")
-        parts = tuple(printable(part) or "?" for part in raw)
-        yield _Entry(parts, path, info.filename, reason=reason)
+        is_link, parts = stat.S_ISLNK(info.external_attr >> 16), (*above, *(_shown(name) or "?" for name in names))
+        reason = next(filter(None, (_refuse(name, is_link) for name in names)), "")
+        if not reason and _is_zip(names[-1]):
+            if sum(map(_is_zip, parts)) < len(MAX_FILES):
+                found += _zip_entries(path, parts, (*within, info))
+                continue
+            reason = f"{parts[-1]} is a zip in a zip in a zip"
+        found.append(_Entry(parts, path, (*within, info), reason=reason))
+    yield from found or ([_Entry(above, path, is_folder=True)] if above else [])
 
 
-def _is_skipped(name: str) -> bool:
-    return name in SKIPPED or (name.startswith(".") and name.strip(".") != "")
+def _is_zip(name: str) -> bool:
+    return name.lower().endswith(".zip")
 
 
-def _refuse_name(name: str, is_link: bool) -> str:
-    shown = printable(name)
+def _shown(name: str) -> str:
+    return printable(unicodedata.normalize("NFC", name))
+
+
+def _refuse(name: str, is_link: bool) -> str:
+    shown = _shown(name)
     if is_link:
         return f"{shown} is a link to somewhere else; links are not followed"
-    if shown != name or ".." in name or "\\" in name or not name:
+    if shown != unicodedata.normalize("NFC", name) or ".." in name or "\\" in name or not name:
         return f"the name {shown} has signs that no name here should have (.., \\ or a line break)"
     return ""
 
@@ -146,6 +176,15 @@ def printable(text: str, but: str = "") -> str:
     return "".join(letter if letter.isprintable() or letter in but else ascii(letter)[1:-1] for letter in text)
 
 
+def _without_hidden(entries: list[_Entry]) -> Iterator[_Entry]:
+    for entry in entries:
+        hidden = next((part for part in entry.parts if part[0] == "." and part[1:2] != "."), "")
+        if not hidden:
+            yield entry
+        elif entry.is_notebook:
+            yield replace(entry, reason=f"{hidden} is hidden: its name begins with a dot")
+
+
 def _without_wrapping(entries: list[_Entry]) -> list[_Entry]:
     submitted = [entry for entry in entries if entry.parts[0] == NBGRADER and len(entry.parts) > 1]
     if submitted:
@@ -153,9 +192,21 @@ def _without_wrapping(entries: list[_Entry]) -> list[_Entry]:
     firsts = {entry.parts[0] for entry in entries}
     notebooks = [entry for entry in entries if entry.is_notebook]
     deep = notebooks and all(len(entry.parts) > 2 and entry.parts[1] != entry.stem for entry in notebooks)
-    if len(firsts) == 1 and deep and all(len(entry.parts) > 1 for entry in entries):
+    if len(firsts) == 1 and deep and all(len(entry.parts) > 1 for entry in entries) and not any(map(_is_zip, firsts)):
         return _without_wrapping([replace(entry, parts=entry.parts[1:]) for entry in entries])
     return entries
+
+
+def _out_of_zip(entry: _Entry, lessons: Mapping[str, Lesson]) -> _Entry:
+    # A student's zip counts as their folder, or as part of it; so does what is in its folders.
+    *folders, last = entry.parts
+    zips = [number for number, part in enumerate(folders) if _is_zip(part)]
+    if zips:
+        folders = folders[zips[0] :] if folders[0] in lessons else folders
+        return replace(entry, parts=(re.sub(r"\.zip$", "", folders[0], flags=re.I), last))
+    if not folders:
+        return replace(entry, parts=(re.sub(r"\.zip$", "", last, flags=re.I),))
+    return entry
 
 
 def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
@@ -163,21 +214,22 @@ def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
     stem = entry.stem if entry.is_notebook else ""
     if len(entry.parts) == 1:
         reason = entry.reason or f"{last} is not in a student's folder: student/lesson.ipynb"
-        return Submission(first, "", reason=reason) if entry.reason else Submission("", last, reason=reason)
+        return Submission("", last, reason=reason) if stem or not entry.reason else Submission(first, "", reason=reason)
     student, name = first, stem or last
     if len(entry.parts) == 2 and first in lessons and stem not in lessons:
-        student, name = stem, first
+        student, name = stem or last, first
     lesson, reason = lessons.get(name), entry.reason
     if not reason and lesson is None:
         near = nearest(name, lessons)
         reason = f"{last} is not the name of a lesson" + (f"; the nearest is {near[0]}.ipynb" if near else "")
     elif not reason and len(entry.parts) > 2 and entry.parts[1:-1] != (name,):
         reason = f"{'/'.join(entry.parts)} is too deep: student/{last} or student/{name}/{last}"
-    return Submission(student, name, entry.path, lesson, reason, entry.member)
+    return Submission(student, name, entry.path, lesson, reason, entry.members)
 
 
-def _without_doubles(found: list[Submission]) -> list[Submission]:
-    seen: set[tuple[str, str]] = set()
+def without_doubles(found: Iterable[Submission]) -> list[Submission]:
+    """The submissions, sorted; where a student has two for a lesson, the second is none, and says so."""
+    found, seen = sorted(found, key=lambda one: (one.student, one.name)), set()
     for number, each in enumerate(found):
         if each.lesson and not each.reason:
             if (each.student, each.name) in seen:
@@ -187,59 +239,28 @@ def _without_doubles(found: list[Submission]) -> list[Submission]:
     return found
 
 
-def read_roster(path: Path) -> list[str]:
-    """The names in a CSV file: its column `student` or, without such a heading, its first column.
-
-    Raises `CourseError` if there are none, and `OSError` if the file cannot be read.
-    """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise CourseError(f"the roster {path} is not CSV in UTF-8 ({error}).") from None
-    heading = [cell.strip().lower() for cell in rows[0]] if rows else []
-    column = heading.index("student") if "student" in heading else 0
-    body = rows[1:] if "student" in heading else rows
-    names = [row[column].strip() for row in body if len(row) > column and row[column].strip()]
-    if not names:
-        raise CourseError(f"the roster {path} holds no names: give a column `student`.")
-    return list(dict.fromkeys(names))
-
-
-def add_roster(found: Sequence[Submission], names: Sequence[str], lessons: Mapping[str, Lesson]) -> list[Submission]:
-    """The submissions, and an entry for each name and lesson without one; who is not on the roster is marked."""
-    known = set(names)
-    marked = [
-        each if each.student in known or not each.student else replace(each, remark=NOT_ON_ROSTER) for each in found
-    ]
-    handed_in = {(each.student, each.name) for each in found}
-    missing = [
-        Submission(student, name, lesson=lesson, reason=NOT_HANDED_IN, missing=True)
-        for student in names
-        for name, lesson in lessons.items()
-        if (student, name) not in handed_in
-    ]
-    return sorted([*marked, *missing], key=lambda one: (one.student, one.name))
+@contextlib.contextmanager
+def _open(path: Path, members: tuple[zipfile.ZipInfo, ...]) -> Iterator[IO[bytes]]:
+    if (kind := stat.S_IFMT(path.lstat().st_mode)) != stat.S_IFREG:
+        raise CourseError(f"it is {NO_FILE.get(kind, 'not a regular file')}")
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(path.open("rb"))
+        for info in members:  # by its entry: in a zip, two files may have one name
+            file = stack.enter_context(stack.enter_context(zipfile.ZipFile(file)).open(info))
+        yield file
 
 
 def read_submission(submission: Submission) -> bytes:
     """The bytes of a regular file (or member of a zip) of at most `MAX_BYTES`; `CourseError` for anything else."""
     try:
-        with contextlib.ExitStack() as stack:
-            if submission.member:
-                archive = stack.enter_context(zipfile.ZipFile(submission.path))
-                file = stack.enter_context(archive.open(submission.member))
-            elif (kind := stat.S_IFMT(submission.path.lstat().st_mode)) != stat.S_IFREG:
-                raise CourseError(f"it is {NO_FILE.get(kind, 'not a regular file')}")
-            else:
-                file = stack.enter_context(submission.path.open("rb"))
+        with _open(submission.path, submission.members) as file:
             data = file.read(MAX_BYTES + 1)
     except CourseError:
         raise
     except OSError as error:
         raise CourseError(f"it cannot be read: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # a zip may be broken in any way
         raise CourseError(f"it cannot be unpacked: {error}") from None
     if len(data) > MAX_BYTES:
-        raise CourseError(f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again")
+        raise CourseError(TOO_LARGE)
     return data

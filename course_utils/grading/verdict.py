@@ -18,14 +18,13 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
 
+from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.tasks import Closing
 from course_utils.root import ROOT
 
@@ -185,9 +184,8 @@ class Comparer(Closing):
     """One comparison to come: a folder for the verdict notebook, and the process that waits for it."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="course-verdict-", ignore_cleanup_errors=True)
-        self._place = place = Path(self._folder.name)
-        (place / "runtime").mkdir(mode=0o700)
+        self._folder = OwnFolder()
+        self._place = place = self._folder.path
         (place / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -199,9 +197,9 @@ class Comparer(Closing):
                 "COURSE_PROGRESS": "off",
                 "IPYTHONDIR": str(place / "ipython"),
                 "JUPYTER_PREFER_ENV_PATH": "1",
-                "JUPYTER_RUNTIME_DIR": str(place / "runtime"),
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                 "PYTHONPATH": os.pathsep.join(paths),
+                "TMPDIR": str(place),  # for the kernel's connection file
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -244,7 +242,7 @@ class Comparer(Closing):
             self._process.wait()
         for stream in filter(None, (self._process.stdin, self._process.stdout)):
             stream.close()
-        self._folder.cleanup()
+        self._folder.close()
 
 
 # What a library tries to import for something else, and does without where it is missing: formats that no notebook has

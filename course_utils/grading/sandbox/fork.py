@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from course_utils.exercises.bare import bare_lessons
+from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.tasks import KILLED, LATE, MEBIBYTE, TOO_LONG, TOO_MUCH, Closing, Limits, Ran, Task
 from course_utils.root import ROOT, CourseError
 
-KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
+KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
     "COURSE_PROGRESS": "off",
@@ -47,12 +48,15 @@ class HostProcess:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(lanes)]
         pairs += [socket.socketpair()] * key
         theirs = [their.fileno() for _, their in pairs]
+        self._folder = OwnFolder()
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={name: os.environ[name] for name in KEPT if name in os.environ} | ENVIRONMENT,
+            env={name: os.environ[name] for name in KEPT if name in os.environ}
+            | ENVIRONMENT
+            | {"TMPDIR": str(self._folder.path)},
             cwd="/",
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
             pass_fds=theirs,
@@ -91,6 +95,7 @@ class HostProcess:
             lane.close()
         if self.key:
             self.key.close()
+        self._folder.close()
 
 
 class ForkEngine(Closing):

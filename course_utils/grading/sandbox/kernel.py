@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from course_utils.exercises.bare import bare_lessons
+from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.tasks import EVIDENCE, KILLED, LATE, TOO_LONG, Limits, Ran, Task
 from course_utils.grading.sandbox.walls import kernel_words
 
@@ -48,11 +49,10 @@ class KernelEngine:
         start = time.monotonic()
         if start >= deadline:
             return Ran(ended=LATE)
-        with tempfile.TemporaryDirectory(prefix="course-grade-", ignore_cleanup_errors=True) as name:
-            folder = Path(name)
-            (folder / "lessons").write_bytes(self._lessons)
-            ended = _execute(task, folder, limits.exercise, deadline + START_SECONDS)
-            record, unclear = ("", "") if ended else _read_evidence(folder / "out.ipynb")
+        with OwnFolder() as folder:
+            (folder.path / "lessons").write_bytes(self._lessons)
+            ended = _execute(task, folder.path, limits.exercise, deadline + START_SECONDS)
+            record, unclear = ("", "") if ended else _read_evidence(folder.path / "out.ipynb")
         if ended == TOO_LONG and deadline - start < limits.exercise:
             ended = LATE
         return Ran(record, ended or unclear, round(time.monotonic() - start, 4))
@@ -95,10 +95,9 @@ def _execute(task: Task, folder: Path, exercise_seconds: float, deadline: float)
         return max(1, round(left))
 
     (folder / "empty").mkdir()
-    (folder / "runtime").mkdir(mode=0o700)
     nbformat.write(_make_notebook(task, folder / "lessons"), folder / "in.ipynb")
-    environment = {**kernel_environment(folder), "JUPYTER_RUNTIME_DIR": str(folder / "runtime")}
-    with mock.patch.dict(os.environ, environment), _quiet():
+    temporary = mock.patch.object(tempfile, "tempdir", str(folder))  # there the connection file will be
+    with mock.patch.dict(os.environ, kernel_environment(folder)), temporary, _quiet():
         try:
             papermill.execute_notebook(
                 folder / "in.ipynb",

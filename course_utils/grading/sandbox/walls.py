@@ -10,7 +10,6 @@ although it was promised keeps the answer from running.
 import contextlib
 import functools
 import os
-import shutil
 import site
 import sys
 import sysconfig
@@ -19,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course_utils.grading.sandbox.own_folder import remove
 from course_utils.grading.sandbox.tasks import Limits
 from course_utils.root import ROOT
 
@@ -287,11 +287,7 @@ def make_scratch(isolation: Isolation) -> Iterator[str]:
             os.chown(folder, isolation.user, isolation.user)
         yield folder
     finally:
-        for path, names, _ in os.walk(folder):  # all that ran in it is dead; no link is followed
-            for name in names:
-                if not os.path.islink(inside := os.path.join(path, name)):
-                    os.chmod(inside, 0o700)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)  # all that ran in it is dead
 
 
 @functools.cache

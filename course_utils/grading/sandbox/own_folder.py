@@ -1,0 +1,71 @@
+"""Temporary folders and locks that end with their process, however it ends: by itself, by Ctrl-C, or killed."""
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+import weakref
+from pathlib import Path
+from typing import BinaryIO
+
+from course_utils.grading.sandbox.tasks import Closing
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    import msvcrt
+
+PREFIX, LOCK = "course-grade-", "lock"
+
+
+def lock(path: Path) -> BinaryIO | None:
+    """Lock a file until what is returned is closed, or its process ends; None if somebody else has locked it."""
+    file = path.open("ab")
+    try:
+        if os.name == "nt":
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        file.close()
+        return None
+    return file
+
+
+class OwnFolder(Closing):
+    """A new temporary folder, at `path`, until it is closed. What a killed process has left, the next one removes."""
+
+    def __init__(self) -> None:
+        _remove_leftovers()
+        held = None
+        while held is None:  # another process may take the folder for a leftover before it is locked
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+            with contextlib.suppress(FileNotFoundError):
+                held = lock(self.path / LOCK)
+                self.path.chmod(0o711)  # an answer that runs as another user may pass to its own folder in it
+        self.close = weakref.finalize(self, _end, self.path, held)  # at the latest when Python ends
+
+
+def _end(folder: Path, held: BinaryIO) -> None:
+    held.close()  # Windows removes no open file
+    remove(folder)
+
+
+def _remove_leftovers() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            found = folder.lstat()
+            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == getattr(os, "geteuid", int)()
+            if is_own and (held := lock(folder / LOCK)):
+                with held:
+                    remove(folder)
+
+
+def remove(folder: str | Path) -> None:
+    """Remove a folder with all that is in it, closed folders too; no link is followed."""
+    for path, names, _ in os.walk(folder):
+        for name in names:
+            if not os.path.islink(inside := os.path.join(path, name)):
+                os.chmod(inside, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)

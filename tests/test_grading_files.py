@@ -1,0 +1,261 @@
+"""Which files and which names the grader finds: folders, zips, rosters; hostile ones are only read."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+import zipfile
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import nbformat
+import pytest
+from grading_samples import LESSONS, START, put
+
+from course_utils.authoring import source
+from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER, Roster, add_roster, read_roster
+from course_utils.grading.sandbox.own_folder import PREFIX, OwnFolder
+from course_utils.grading.submissions import MAX_BYTES, Submission, find_submissions, read_submission
+from course_utils.root import CourseError
+
+BLANK = nbformat.writes(source.learner(START.path))
+BOTH = [("ann", START.name, True), ("bo", START.name, True)]
+
+
+def seen(place):
+    """Student, name, and whether it can be graded, of everything found."""
+    return [(one.student, one.name, one.reason == "") for one in find_submissions(place, LESSONS)]
+
+
+@pytest.mark.parametrize(
+    ("ann", "bo"),
+    [
+        ("ann/LESSON.ipynb", "bo/LESSON.ipynb"),
+        ("LESSON/ann.ipynb", "LESSON/bo.ipynb"),
+        ("submitted/ann/LESSON/LESSON.ipynb", "submitted/bo/LESSON/LESSON.ipynb"),
+        ("ann/LESSON/LESSON.ipynb", "bo/LESSON/LESSON.ipynb"),
+        ("ann/LESSON.ipynb", "LESSON/bo.ipynb"),
+    ],
+)
+@pytest.mark.parametrize("above", ["", "class/"])
+def test_every_layout_is_understood(ann, bo, above, tmp_path):
+    """In a folder, in a zip, and in a zip of the folder."""
+    folder, places = tmp_path / "class", [place.replace("LESSON", START.name) for place in (ann, bo)]
+    put(folder, *places, text=BLANK)
+    assert seen(folder) == BOTH
+    with zipfile.ZipFile(tmp_path / "class.zip", "w") as archive:
+        for place in places:
+            archive.write(folder / place, f"{above}{place}")
+        archive.writestr(f"__MACOSX/._{START.name}.ipynb", "")
+    assert seen(tmp_path / "class.zip") == BOTH
+
+
+def test_other_folders_of_nbgrader_and_of_a_learner_are_not_looked_at(tmp_path):
+    nested, one = f"{START.name}/{START.name}.ipynb", f"ann/{START.name}.ipynb"
+    put(tmp_path / "one", f"submitted/ann/{nested}", f"source/{nested}", text=BLANK)
+    put(tmp_path / "two", one, f"ann/backups/{START.name}.ipynb", text=BLANK)
+    assert seen(tmp_path / "one") == seen(tmp_path / "two") == BOTH[:1]
+    assert seen(tmp_path / "two" / one) == [("student", START.name, True)], "one file alone"
+
+
+def test_every_file_in_the_folder_gets_a_row(tmp_path):
+    folder, outside = tmp_path / "class", tmp_path / "outside"
+    for name in ("ann", "empty", "up..down", "line\nbreak", ".git"):
+        (folder / name).mkdir(parents=True)
+    name = f"{START.name}.ipynb"
+    put(outside, "secret.ipynb", text=BLANK)
+    put(folder, f"ann/{name}", "ann/00_start_her (1).ipynb", "loose.ipynb", text=BLANK)
+    put(folder, f"cy/homework/{name}", f"di/{name}", f"{START.name}/di.ipynb", text=BLANK)
+    put(folder, "ann/notes.txt", "empty/answers.py", "readme.md", text="mine")
+    (folder / "ann" / "01_tensor_hooks.ipynb").symlink_to(outside / "secret.ipynb")
+    (folder / "linked").symlink_to(outside, target_is_directory=True)
+    found = {(each.student, each.name): each.reason for each in find_submissions(folder, LESSONS) if each.reason}
+    wanted = {
+        ("ann", "00_start_her (1)"): "the nearest is 00_start_here.ipynb",
+        ("ann", "01_tensor_hooks"): "links are not followed",
+        ("empty", ""): "only answers.py",
+        ("linked", ""): "links are not followed",
+        ("up..down", ""): "should have",
+        ("line\\nbreak", ""): "should have",
+        ("", "loose.ipynb"): "not in a student's folder",
+        ("cy", START.name): "too deep",
+        ("di", START.name): "second notebook",
+    }
+    assert found.keys() == wanted.keys()
+    assert not [where for where, words in wanted.items() if words not in found[where]]
+
+
+def test_only_small_regular_files_are_opened(tmp_path):
+    (tmp_path / "folder.ipynb").mkdir()
+    (tmp_path / "large.ipynb").write_bytes(b" " * (MAX_BYTES + 1))
+    (tmp_path / "link.ipynb").symlink_to(tmp_path / "large.ipynb")
+    os.mkfifo(tmp_path / "pipe.ipynb")
+    reasons = {"folder": "is a folder", "large": "than 20 MB", "link": "link", "pipe": "regular", "gone": "cannot"}
+    for name, reason in reasons.items():
+        with pytest.raises(CourseError, match=reason):
+            read_submission(Submission("ann", name, tmp_path / f"{name}.ipynb"))
+
+
+def test_a_hostile_zip_is_only_read(tmp_path):
+    path, name = tmp_path / "class.zip", f"{START.name}.ipynb"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for place in ("../..", "/etc", "ann"):
+            archive.writestr(f"{place}/{name}", BLANK)
+        archive.writestr(f"bomb/{name}", b" " * 100_000_000)
+        link = zipfile.ZipInfo(f"link/{name}")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    found = {one.student: one for one in find_submissions(path, LESSONS)}
+    assert [student for student, one in found.items() if not one.reason] == ["ann", "bomb"]
+    assert len(found) == 5
+    assert read_submission(found["ann"]) == BLANK.encode()
+    with pytest.raises(CourseError, match="larger than 20 MB"):
+        read_submission(found["bomb"])
+    data = path.read_bytes()
+    place = data.index(f"ann/{name}".encode()) + len(f"ann/{name}")
+    path.write_bytes(data[:place] + bytes(40) + data[place + 40 :])
+    with pytest.raises(CourseError, match="cannot be unpacked"):
+        read_submission(found["ann"])
+    assert os.listdir(tmp_path) == ["class.zip"]
+
+
+def zipped(files):
+    """The bytes of a zip; a name may occur twice."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive, warnings.catch_warnings(action="ignore"):
+        for place, text in files:
+            archive.writestr(place, text)
+    return data.getvalue()
+
+
+def test_of_a_name_that_is_twice_in_a_zip_the_first_is_read_and_the_second_noted(tmp_path):
+    name = f"ann/{START.name}.ipynb"
+    (tmp_path / "class.zip").write_bytes(
+        zipped([(name, "first"), (name, "second"), (f"bo\\{START.name}.ipynb", BLANK)])
+    )
+    first, second, other = find_submissions(tmp_path / "class.zip", LESSONS)
+    assert (first.student, first.reason, read_submission(first)) == ("ann", "", b"first")
+    assert (second.student, second.reason) == ("ann", "it is a second notebook for this lesson; the first counts")
+    assert (other.student, read_submission(other)) == ("bo", BLANK.encode()), "a zip that Windows made"
+
+
+def test_the_zip_of_a_student_counts_as_a_folder_and_nothing_hidden_is_lost(tmp_path):
+    name, folder = f"{START.name}.ipynb", tmp_path / "class"
+    inner = zipped([(name, BLANK)])
+    put(
+        folder,
+        f"ann/{name}",
+        f"..up/{name}",
+        f".cy/{name}",
+        f"ann/.{name}",
+        f"ann/.ipynb_checkpoints/{name}",
+        text=BLANK,
+    )
+    put(folder, ".idea/x", ".DS_Store", f"ann/._{name}", "Ed.rar", "ann/data.gz", "cut.zip", text="x")
+    for place, files in {
+        "Bo.zip": [(f"work/{name}", BLANK), (f"work/backups/{name}", BLANK)],
+        "Moodle_7/any.ZIP": [(f"a/b/c/{name}", BLANK)],
+        f"{START.name}/di.zip": [(name, BLANK)],
+        "empty.zip": [("docs/", "")],
+        "deep.zip": [("one.zip", inner), ("two.zip", zipped([("three.zip", inner)]))],
+        "many.zip": [(f"{number}", "") for number in range(2001)],
+    }.items():
+        put(folder, place, text=zipped(files))
+    put(folder, "large.zip", text=b"")
+    os.truncate(folder / "large.zip", MAX_BYTES + 1)
+    whole = Path(shutil.make_archive(tmp_path / "class", "zip", folder))
+    for place in (folder, whole):
+        found = find_submissions(place, LESSONS)
+        taken = {each.student: read_submission(each) for each in found if not each.reason}
+        assert taken == dict.fromkeys(("ann", "Bo", "Moodle_7", "di", "deep"), BLANK.encode())
+        reasons = {f"{each.student}/{each.name}": each.reason for each in found if each.reason}
+        assert [where for where, words in REASONS.items() if words not in reasons.pop(where)] == []
+        assert [where for where in reasons if not where.startswith("..up/")] == [], "and no row too many"
+    put(tmp_path, "Bo.zip", text=inner)
+    assert seen(tmp_path / "Bo.zip") == [("Bo", START.name, True)], "given by itself"
+
+
+REASONS = {
+    f"ann/.{START.name}": "is hidden",
+    f".cy/{START.name}": "is hidden",
+    "/Ed.rar": "not in a student's folder",
+    "cut/": "cut.zip is not a zip that can be read",
+    "empty/": "no notebook in the folder, only nothing",
+    "deep/three.zip": "a zip in a zip in a zip",
+    "large/": "larger than 20 MB",
+    "many/": "it holds 2,001 files",
+}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"student,mail\nann,a@b\n\nZo\xc3\xa9 Day,\n",
+        "mail,Student\r\na,ann\r\nz,\r\nx, zoé  day".encode(),
+        "\ufeffStudent ID;Gruppe\nann;1\nANN;1\nZoé Day;2\n".encode(),
+        "sep=;\nlogin;x\nann;1\nZoé Day;2\n".encode(),
+        "First name\tSurname\n\tann\nZoe\u0301\tDay\nZoé\tDay\n".encode("utf-16"),
+        "Last name,First name,ID number\nann,,7\nDay,Zoé,8\n".encode("utf-16-le"),
+        "Student,SIS Login ID\n,Manual\n    Points Possible,\nann,a\nStudent,SIS Login ID\nZoé Day,z".encode(),
+        '"Full name";"e,mail"\n"ann";"x"\n"Zoé\u00a0Day";"Lee, Zoé"\n'.encode(),
+    ],
+)
+def test_rosters_as_they_are_exported_are_read(data, tmp_path):
+    (tmp_path / "roster.csv").write_bytes(data)
+    names = read_roster(tmp_path / "roster.csv").names
+    assert [name.casefold() for name in names] == ["ann", "zoé day"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "begins with nothing; its first row has to be headings"),
+        (b"ann\nzoe\n", "begins with ann; its first row"),
+        (b"Teilnehmer;Mail\nann;a@b\n", "begins with Teilnehmer, Mail; its first row"),
+        (b"student\n \n", "holds no names"),
+        ("student\né".encode("latin-1"), "not CSV in UTF-8 or UTF-16"),
+        (b'student\n"ann\nzoe\n', "not CSV in UTF-8 or UTF-16"),
+        (b"student,mail\nLee, Ann,a@b\n", "more cells for Lee than headings"),
+        (b"name,login\nAnn Lee,a1\nann lee,a2\n", "two students called ann lee"),
+    ],
+)
+def test_what_is_no_roster_is_refused_in_a_sentence(data, words, tmp_path):
+    (tmp_path / "roster.csv").write_bytes(data)
+    with pytest.raises(CourseError, match=words):
+        read_roster(tmp_path / "roster.csv")
+
+
+def test_a_roster_keeps_its_columns(tmp_path):
+    put(tmp_path, "roster.csv", text="Section;Student;ID\nA; ann ;1\n;zoe\n")
+    roster = read_roster(tmp_path / "roster.csv")
+    assert roster == Roster(("Section", "Student", "ID"), {"ann": ("A", "ann", "1"), "zoe": ("", "zoe", "")})
+
+
+def test_a_folder_called_almost_as_a_student_is_theirs(tmp_path):
+    put(tmp_path, *(f"{name}/{START.name}.ipynb" for name in ("zoe\u0301  DAY", "ann", "Ann")), text=BLANK)
+    found = add_roster(find_submissions(tmp_path, LESSONS), ["Ann", "Zoé Day", "bo"], {START.name: START})
+    wanted = [("Ann", ""), ("Ann", "it is a second notebook for this lesson; the first counts")]
+    assert [(each.student, each.reason) for each in found] == [*wanted, ("Zoé Day", ""), ("bo", NOT_HANDED_IN)]
+    (guest,) = add_roster(found[:1], ["bo"], {})
+    assert guest.remark == NOT_ON_ROSTER
+
+
+def test_a_killed_process_leaves_its_folder_to_the_next_and_a_living_one_keeps_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    put(tmp_path, "kept/file", text="")
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "kept")
+    code = "import os\nfrom course_utils.grading.sandbox.own_folder import OwnFolder\nown = OwnFolder()\n"
+    for end, left in (("os.kill(os.getpid(), 9)", 1), ("pass", 0)):
+        subprocess.run([sys.executable, "-c", code + end], check=False)
+        assert len([path for path in tmp_path.glob(f"{PREFIX}*") if not path.is_symlink()]) == left
+        with OwnFolder() as first, OwnFolder() as second:
+            assert {*tmp_path.iterdir()} == {first.path, second.path, tmp_path / "kept", tmp_path / f"{PREFIX}link"}
+    assert [*tmp_path.rglob("file")] == [tmp_path / "kept" / "file"]
+    make = MagicMock(side_effect=[str(tmp_path / "gone"), str(tmp_path / "kept")])
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    with OwnFolder() as own:
+        assert own.path == tmp_path / "kept", "what another process took for a leftover is not used"
