@@ -51,14 +51,15 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option = command("lab", "lab.jupyter:open_lab", rest="arguments")
     commands.choices["lab"].epilog = "All other options are JupyterLab's own, such as --no-browser."
     option("--port", type=int, default=8888, help="where it listens on this machine (default: 8888)")
-    command("check", "grading.grade:check_work", folder=ROOT / "work")("--lesson", help="this lesson only, like 01")
+    option = command("check", "grading.grade:check_work")
+    option("--lesson", help="this lesson only, like 01")
+    option("--folder", type=Path, default=ROOT / "work", help="where your lessons are (default: work)")
     command("doctor", "lab.doctor:main")
     option = command("notebooks", "authoring.build:build_notebooks")
     option("lessons", nargs="*", help="which to build, like 01 02; by default those that are out of date")
     option("--check", action="store_true", help="say which are out of date; build nothing")
-    option = command("grade", "grading.grade:run")
+    command("grade", "grading.grade:run")
     if "grade" in arguments:  # only this command waits for the grader's modules
-        option("submissions", type=Path, help="a folder, a zip or a notebook")
         resolve_name("course_utils.grading.grade:add_options")(commands.choices["grade"])
     command("instructor", "authoring.editions:write_instructor")("--lesson", help="this one only, like 01")
     command("slides", "authoring.slides:write_slides")("--lesson", help="this one only, like 01")
@@ -108,7 +109,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that `arguments` (default: `sys.argv[1:]`) name, and say in a sentence what goes wrong."""
+    """Run the command that `arguments` (default: `sys.argv[1:]`) name; returns its status, or 2 if it could not run."""
     if sys.version_info < OLDEST_PYTHON:
         sys.exit(f"The course needs Python 3.10 or newer, and {sys.executable} is {sys.version.split()[0]}.")
     try:
@@ -126,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         mend = "Free some space, or move the course to a folder of your own."
         print(f"{error.filename}: {error.strerror}. {mend}", file=sys.stderr)
-    return 1
+    return 2
 
 
 if __name__ == "__main__":

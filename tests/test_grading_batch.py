@@ -15,13 +15,14 @@ import psutil
 import pytest
 from grading_samples import EXERCISES, LESSONS, SEED, START, TENSOR_HOOKS, answer_to, give, hand_in, key_of, put
 
+from course_utils.__main__ import main
 from course_utils.authoring import source
 from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
 from course_utils.grading import batch
 from course_utils.grading.batch import STOPPED, grade
 from course_utils.grading.evidence import Observed, make_keys, make_task, read_ran, seed_for
-from course_utils.grading.grade import check_work, main
+from course_utils.grading.grade import check_work
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import read_scores
 from course_utils.grading.resume import FOLDER, GradingMemory
@@ -148,7 +149,7 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
     for row in result.scores:
         found.setdefault(row.student, set()).add((row.stage, row.points, row.look_by_hand, row.reason))
     ((*unread, reason),) = found.pop("ed")
-    assert unread == ["not graded", 0, True]
+    assert unread == ["unreadable", 0, True]
     assert reason.startswith("the file could not be read: it is not complete JSON")
     assert found == {
         "ann": {("not graded", 0, True, "it could not be graded: OSError: the disk is full")},
@@ -242,8 +243,8 @@ def test_whatever_ends_the_command_the_same_command_goes_on_and_nothing_is_left(
     monkeypatch.setenv("TMPDIR", str(temporary))
     slow = "import time\ndef largest(tensor):\n    time.sleep(0.5)\n    return tensor.max().item()\n"
     give(folder, **{f"s{number:02}": slow for number in range(6)})
-    command = [sys.executable, "-m", "course_utils.grading", str(folder), "--report", str(report), "--jobs", "1"]
-    command += ["--engine", engine]
+    command = [sys.executable, "-m", "course_utils", "grade", "--exit-zero", str(folder), "--report", str(report)]
+    command += ["--jobs", "1", "--engine", engine]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while len(list(report.glob(f"{FOLDER}/*/*.json"))) < 3 and time.monotonic() < deadline and process.poll() is None:
@@ -269,19 +270,16 @@ def test_whatever_ends_the_command_the_same_command_goes_on_and_nothing_is_left(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "give a folder"),
-        (["class", "--check", "work"], "give a folder"),
         (["gone"], "gone does not exist"),
         (["taken"], "taken is not a folder, a .zip"),
-        (["--check", "empty"], "there is no lesson in empty"),
-        (["--check", "empty", "--lesson", "77"], "there is no lesson 77; there is 00, 01"),
+        (["class", "--lesson", "77"], "there is no lesson 77; there is 00, 01"),
         (["empty"], "nothing to grade in empty"),
         (["class.zip"], "not a zip that can be read"),
         (["class", "--roster", "gone.csv"], "gone.csv cannot be read: No such file"),
         (["class", "--roster", "taken"], "the roster taken begins with PK"),
         (["class", "--report", "taken"], "cannot be written to taken"),
         (["class", "--report", "full"], "report cannot be written to full: File exists"),
-        *((["class", "--report", end], "stopped; nothing was written") for end in ("SIGINT", "SIGTERM", "SIGHUP")),
+        *((["class", "--report", end], "Stopped. The same command") for end in ("SIGINT", "SIGTERM", "SIGHUP")),
     ],
 )
 def test_what_cannot_be_run_gets_one_sentence(arguments, sentence, tmp_path, monkeypatch, capsys, no_processes):
@@ -296,24 +294,27 @@ def test_what_cannot_be_run_gets_one_sentence(arguments, sentence, tmp_path, mon
         return find_submissions(*given)
 
     monkeypatch.setattr("course_utils.grading.submissions.find_submissions", find)
-    assert main(arguments) == 2
+    assert main(["grade", *arguments]) == (130 if arguments[-1].startswith("SIG") else 2)
     printed = capsys.readouterr()
-    assert sentence in printed.err.splitlines()[-1]
-    assert (printed.err.count("\ngrading: ") <= 1, printed.out) == (True, "")
+    assert (sentence in printed.err.splitlines()[-1], printed.out) == (True, "")
 
 
 def test_a_class_is_graded_and_every_name_on_the_roster_has_rows(tmp_path, monkeypatch, capsys, no_processes):
     monkeypatch.chdir(tmp_path)
     give(tmp_path / "class", ann=WRONG)
-    assert main(["class", "--lesson", "00"]) == 0
+    assert main(["grade", "class", "--lesson", "00"]) == 0
     assert "ann      0 of 1" in capsys.readouterr().out
     page = (tmp_path / "report" / "students" / "ann.html").read_text(encoding="utf-8")
     assert re.search(r"Likely cause[\s\S]*Read again", page)
     give(tmp_path / "class", guest=RIGHT)
     hand_in(tmp_path / "class", "guest", TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
-    put(tmp_path, "roster.csv", text="student\nann\nzoe\n")
-    assert main(["class", "--roster", "roster.csv", "--lesson", "0"]) == 1
-    assert re.search(r"isolation: none\n[\s\S]*1 of 3 were graded before", capsys.readouterr().out)
+    put(tmp_path, "roster.csv", text="E-mail;student\n=a@x;ann\nz@x;zoe\n")
+    command = ["grade", "class", "--roster", "roster.csv", "--lesson", "0"]
+    assert [main(command), main([*command, "--exit-zero"])] == [1, 0]
+    words = r"isolation: none\n[\s\S]*1 of 3 were graded before[\s\S]*\nTo look at by hand: 1, which are listed .*\n$"
+    assert re.search(words, capsys.readouterr().out)
+    gradebook = (tmp_path / "report" / "gradebook.csv").read_text().splitlines()
+    assert gradebook == ["E-mail,student,00_start_here,total", "'=a@x,ann,0,0", "z@x,zoe,,"]
     assert [(row["student"], row["lesson"], row["reason"], row["look_by_hand"]) for row in read_scores("report")] == [
         ("ann", START.name, "", False),
         ("guest", START.name, NOT_ON_ROSTER, True),
@@ -328,6 +329,8 @@ def test_a_learners_own_score_by_the_same_rule(tmp_path, capsys, no_processes):
     printed = capsys.readouterr().out
     wanted = ("largest: not yet (wrong type or structure)", find("largest").mistakes[0].message, "total: 0 of 1")
     assert [each in printed for each in (*wanted, "seed")] == [True, True, True, False]
+    with pytest.raises(CourseError, match="there is no lesson in"):
+        check_work(tmp_path / "nobody")
     put(tmp_path, lost := f"mine/{TENSOR_HOOKS.name}.ipynb", text="x")
     assert check_work(tmp_path / "mine", "01") == 1
     assert "scale_gradient: no score\n    the file could not be read" in capsys.readouterr().out

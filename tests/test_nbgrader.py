@@ -104,7 +104,7 @@ def test_nbgrader_gives_the_scores_that_our_grader_gives_and_shows_what_check_sa
             for notebook in book.find_submission(LESSON, student).notebooks
             for score in notebook.grades
         }
-    run(course, "course_utils.grading", "submitted")
+    run(course, "course_utils", "grade", "submitted")
     assert {(row["student"], row["exercise"]): row["points"] for row in read_scores(course / "report")} == theirs
     right = {("ada", each.name): each.points for each in exercises_of(1)} | {("bob", RIGHT): find(RIGHT).points}
     assert {key: points for key, points in theirs.items() if points} == right

@@ -190,8 +190,9 @@ def test_make_check_and_the_instructors_grader_give_full_marks_to_right_answers(
     for student, answers in (("right", {each.name: each.source for each in exercises_of(1)}), ("empty", {})):
         build.write(source.put_answers(released, answers), tmp_path / "handed_in" / student / "01_tensor_hooks.ipynb")
     worth = [each.points for each in exercises_of(1)]
-    said = run_python(unpacked, "-m", "course_utils.grading", "--check", tmp_path / "handed_in" / "right", cwd=unpacked)
+    right, report = tmp_path / "handed_in" / "right", tmp_path / "report"
+    said = run_python(unpacked, "-m", "course_utils", "check", "--folder", right, cwd=unpacked)
     assert f"total: {sum(worth)} of {sum(worth)}" in said
-    run_python(ROOT, "-m", "course_utils.grading", tmp_path / "handed_in", "--report", tmp_path / "report")
-    points = [(row["student"], row["points"]) for row in read_scores(tmp_path / "report")]
+    run_python(ROOT, "-m", "course_utils", "grade", tmp_path / "handed_in", "--report", report)
+    points = [(row["student"], row["points"]) for row in read_scores(report)]
     assert points == [*(("empty", 0) for _ in worth), *(("right", each) for each in worth)]

@@ -1,8 +1,8 @@
-"""`python -m course_utils.grading`: grade submissions, or a learner's own work."""
+"""`python -m course_utils.grading` is another name for `python -m course_utils grade`."""
 
+import runpy
 import sys
 
-from course_utils.grading.grade import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.argv[1:1] = ["grade"]
+    runpy.run_module("course_utils", run_name="__main__", alter_sys=True)

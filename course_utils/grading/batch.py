@@ -12,7 +12,7 @@ from course_utils.exercises.outcome import Outcome
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import CollectedAnswer, collect_answers
 from course_utils.grading.evidence import Key, Observed, make_keys, make_task, read_ran
-from course_utils.grading.report import Score, score
+from course_utils.grading.report import NOT_GRADED, NOT_HANDED_IN, UNREADABLE, Score, score
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
 from course_utils.grading.sandbox.tasks import Limits, Ran
@@ -21,6 +21,7 @@ from course_utils.grading.verdict import Comparer, Item, Verdict, compare, judge
 from course_utils.root import CourseError, write_whole
 
 STOPPED = "the grading was stopped before this was run"
+UNREAD = "the file could not be read"
 
 
 @dataclass
@@ -117,7 +118,7 @@ class _Grading:
             path = self._memory.path_for(submission.student, submission.name, data)
             answers = collect_answers(read_cells(data), submission.lesson)
         except CourseError as error:
-            return _Work(submission, reason=f"the file could not be read: {error}")
+            return _Work(submission, reason=f"{UNREAD}: {error}")
         except Exception as error:  # it must not cost the class
             return _Work(submission, reason=f"it could not be graded: {type(error).__name__}: {error}")
         known = self._memory.recall(path)
@@ -162,8 +163,10 @@ def _rows(work: _Work, verdicts: Iterator[Verdict]) -> Iterator[tuple[Score, Out
     if not exercises or work.reason:
         reason = printable(work.reason or "this lesson has no exercises", but="\n")
         by_hand = bool(work.reason) and not submission.missing
+        unread = lesson and (submission.reason or reason.startswith(UNREAD))
+        stage = NOT_HANDED_IN if submission.missing else UNREADABLE if unread else NOT_GRADED
         for exercise, possible in exercises or [("", 0)]:
-            yield Score(student, name, exercise, 0, possible, look_by_hand=by_hand, reason=reason), None
+            yield Score(student, name, exercise, 0, possible, stage, look_by_hand=by_hand, reason=reason), None
         return
     for _, possible in exercises:
         verdict = next(verdicts)

@@ -1,4 +1,4 @@
-"""Step 4: the scores, as a table on screen, as CSV and JSON, as a page for each student and one for the class; marks.
+"""Step 4: the scores, as a table on screen, as CSV and JSON, and as pages, one for each student and one for the class.
 
 `scores.json` is an object: `version` (of this description), `isolation` (lines of text), `columns`, and `scores`.
 
@@ -10,12 +10,14 @@ exercise      the exercise's name; empty where the file is no lesson
 points        points earned
 possible      points that the exercise gives
 stage         how far the answer came (`outcome.Stage`): "passed", "wrong value", "raised", "not attempted" …;
-              "not graded" where there is no score
+              where there is no score, "not handed in", "unreadable" (the file) or "not graded"
 sentence      what was seen, in the words of the learner's own `check`
 cause         the likely cause, if a declared mistake behaves as the answer does
 look_by_hand  whether a person has to look: yes or no (in JSON true or false)
 reason        why there is no score, or why a person has to look
 seconds       how long the answer ran, with its sandbox; 0 if it was not run
+
+`gradebook.csv` has a row for each student and a column for each lesson, for Moodle or Canvas to import.
 
 A student's page tells what the learner's own `check` would: how far each answer came, the first difference, the likely
 cause, and a hint to read again. It holds no reference answer, no seed, and nothing about anybody else.
@@ -23,12 +25,13 @@ cause, and a hint to read again. It holds no reference answer, no seed, and noth
 
 import base64
 import csv
+import hashlib
 import io
 import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -40,12 +43,16 @@ from course_utils.grading.verdict import Verdict
 from course_utils.root import ASSETS, write_whole
 from course_utils.show import code_spans
 
-NOT_GRADED = "not graded"
-VERSION = 2
+NO_SCORE = UNREADABLE, NOT_GRADED, NOT_HANDED_IN = "unreadable", "not graded", "not handed in"
+BEST_FIRST = (*map(str, reversed(Stage)), *NO_SCORE)
+SIGNS = {"passed": "✓", "not attempted": "○", UNREADABLE: "!", NOT_GRADED: "?", NOT_HANDED_IN: "\u2013"}  # or ✗
+VERSION = 3
 CLASS_PAGE = "index.html"
 LONGEST = 600  # characters of a sentence on a page; what an answer raised may be long
 MOST_CAUSES = 15
 MOST_LOOKS = 500
+FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # and the wide forms of the first four
+CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
 
 @dataclass(frozen=True)
@@ -82,15 +89,51 @@ def score(student: str, lesson: str, possible: int, verdict: Verdict, remark: st
 
 def write_scores(scores: Sequence[Score], folder: Path, isolation: Sequence[str] = ()) -> None:
     """Write `scores.csv` and `scores.json` into `folder`; in the latter also what kept the answers in."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in scores:
-        writer.writerow(asdict(row) | {"look_by_hand": "yes" if row.look_by_hand else "no"})
-    write_whole(folder / "scores.csv", text.getvalue())
     rows = [asdict(row) for row in scores]
+    shown = [row | {"look_by_hand": "yes" if row["look_by_hand"] else "no"} for row in rows]
+    _write_csv(folder / "scores.csv", COLUMNS, shown)
     content = {"version": VERSION, "isolation": list(isolation), "columns": COLUMNS, "scores": rows}
     write_whole(folder / "scores.json", json.dumps(content, indent=1) + "\n")
+
+
+def _write_csv(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    # Text that a spreadsheet would take for a formula gets an apostrophe (owasp.org: CSV Injection).
+    text = io.StringIO()
+    writer = csv.writer(text)
+    for row in [{name: name for name in columns}, *rows]:
+        cells = [row.get(name, "") for name in columns]
+        writer.writerow([f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in cells])
+    write_whole(path, text.getvalue())
+
+
+def write_gradebook(
+    scores: Sequence[Score], folder: Path, roster: Mapping[str, Mapping[str, str]], system: str = "moodle"
+) -> None:
+    """Write `gradebook.csv` into `folder`: a row for each student, with the points for each lesson.
+
+    `roster` gives each student's columns in the roster; it is empty if there is none. Nobody else has a row, for Moodle
+    would give the points of somebody without, say, an address to the student above. An empty cell is no grade: nothing
+    of the lesson has a score. `system` is "moodle" (the roster's columns, the lessons, a total; docs.moodle.org: Grade
+    import, and its `grade/import/csv/classes/load_data.php`) or "canvas" (its own columns, the lessons, and a row of
+    the points possible; its guide "How do I import grades in the Gradebook?", and its `lib/gradebook_importer.rb`).
+    """
+    lessons = _exercises(scores)
+    points: dict[str, Counter[str]] = {}
+    for row in scores:
+        if row.exercise and row.stage not in NO_SCORE:
+            points.setdefault(row.student, Counter())[row.lesson] += row.points
+    people = roster or {student: {"student": student} for student in _by("student", scores) if student}
+    columns, rows = [*dict.fromkeys([*itertools.chain(*people.values()), *lessons, "total"])], []
+    if system == "canvas":
+        columns = [*CANVAS, *lessons]
+        rows.append({"Student": "    Points Possible"} | {name: sum(each.values()) for name, each in lessons.items()})
+    for student, known in people.items():
+        if system == "canvas":  # it looks for an ID, for a login, then for a name
+            found = {"student": student, "sis login id": student} | {name.lower(): text for name, text in known.items()}
+            known = {name: found.get(name.lower(), "") for name in CANVAS}
+        mine = points.get(student, {})
+        rows.append({**known, **dict.fromkeys(lessons, ""), **mine, "total": sum(mine.values()) if mine else ""})
+    _write_csv(folder / "gradebook.csv", columns, rows)
 
 
 def read_scores(report: str | Path) -> list[dict[str, Any]]:
@@ -98,40 +141,53 @@ def read_scores(report: str | Path) -> list[dict[str, Any]]:
     return json.loads((Path(report) / "scores.json").read_text(encoding="utf-8"))["scores"]
 
 
-def by_student(scores: Sequence[Score]) -> dict[str, list[Score]]:
-    """The rows of each student, in the order in which the students come."""
+def _by(column: str, scores: Iterable[Score]) -> dict[str, list[Score]]:
     found: dict[str, list[Score]] = {}
     for row in scores:
-        found.setdefault(row.student, []).append(row)
+        found.setdefault(getattr(row, column), []).append(row)
     return found
+
+
+def _exercises(scores: Iterable[Score]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for row in sorted(scores, key=lambda row: row.lesson):
+        if row.exercise:
+            found.setdefault(row.lesson, {})[row.exercise] = row.possible
+    return found
+
+
+def looks(scores: Sequence[Score]) -> list[tuple[str, str, str, str]]:
+    """What a person has to look at, each thing once: student, lesson, exercises (none for the whole file), and why."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for row in scores:
+        if row.look_by_hand:
+            found.setdefault((row.student, row.lesson, row.reason), []).append(row.exercise)
+    sizes = Counter((row.student, row.lesson) for row in scores if row.exercise)
+    return [
+        (student, lesson, "" if 1 < len(names) == sizes[student, lesson] else ", ".join(names), reason)
+        for (student, lesson, reason), names in found.items()
+    ]
 
 
 def table(scores: Sequence[Score]) -> str:
     """A line for each student with the points for each lesson and in all, and a line for each thing to look at."""
-    lessons = sorted({row.lesson for row in scores if row.exercise})
+    lessons = list(_exercises(scores))
     rows = [["student", *lessons, "total"]]
-    for student, mine in by_student(scores).items():
-        marks = [_points([row for row in mine if row.lesson == lesson]) for lesson in lessons]
-        rows.append([student or "(nobody)", *marks, _points(mine)])
+    for student, mine in _by("student", scores).items():
+        points = [_points([row for row in mine if row.lesson == lesson]) for lesson in lessons]
+        rows.append([student or "(nobody)", *points, _points(mine)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    found: dict[tuple[str, str, str], list[str]] = {}
-    sizes = Counter((row.student, row.lesson) for row in scores)
-    for row in scores:
-        if row.look_by_hand:
-            found.setdefault((row.student, row.lesson, row.reason), []).append(row.exercise)
-    notes = []
-    for (student, lesson, reason), exercises in found.items():
-        where = "/".join(part for part in (student, lesson) if part) or "(nobody)"
-        which = "" if len(exercises) == sizes[student, lesson] else f", {', '.join(exercises)}"
-        notes.append(f"  {where}{which}: {reason}")
-    return "\n".join([*lines, *(["", "To look at by hand:", *notes] if notes else [])])
+    for number, (student, lesson, exercises, reason) in enumerate(looks(scores)):
+        where = "/".join(filter(None, (student, lesson))) or "(nobody)"
+        lines += [] if number else ["", "To look at by hand:"]
+        lines.append(f"  {where}{exercises and f', {exercises}'}: {reason}")
+    return "\n".join(lines)
 
 
 def _points(rows: Sequence[Score]) -> str:
-    if not any(row.exercise for row in rows):
-        return "-"
-    return f"{sum(row.points for row in rows)} of {sum(row.possible for row in rows)}"
+    earned, possible = (sum(getattr(row, column) for row in rows) for column in ("points", "possible"))
+    return f"{earned} of {possible}" if any(row.exercise for row in rows) else "-"
 
 
 def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = ()) -> None:
@@ -143,9 +199,11 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
     blocks = {"trim_blocks": True, "lstrip_blocks": True}
     templates = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined, **blocks)
     templates.filters["code"] = lambda text: Markup(code_spans(text))
+    templates.filters["digest"] = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     templates.filters["short"] = lambda text: text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    templates.globals.update(signs=SIGNS, no_score=NO_SCORE, best_first=BEST_FIRST)
     exercises = {exercise.name: exercise for exercise in read_declarations()}
-    students = by_student(scores)
+    students = _by("student", scores)
     files = file_names(list(students))
     for old in (report / "students").glob("*.html"):
         old.unlink()
@@ -153,83 +211,47 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
     for student, rows in students.items():
         write_whole(report / "students" / files[student], page.render(student=student, rows=rows, exercises=exercises))
     page = templates.get_template("grading_class.html.j2")
-    told = {"scores": scores, "students": students, "files": files, "isolation": isolation, "most_looks": MOST_LOOKS}
-    write_whole(report / CLASS_PAGE, page.render(told | _describe_answers(scores)))
+    graded = [row for row in scores if row.stage not in NO_SCORE]
+    lessons = _exercises(scores)
+    told = {
+        "files": files,
+        "isolation": isolation,
+        "graded": len(graded),
+        "lessons": lessons,
+        "students": {student: (rows, _cells(rows, lessons)) for student, rows in students.items()},
+        "rates": list(_rates(graded)),
+        "causes": Counter((row.exercise, row.cause) for row in graded if row.cause).most_common(MOST_CAUSES),
+        "looks": looks(scores),
+        "most_looks": MOST_LOOKS,
+    }
+    write_whole(report / CLASS_PAGE, page.render(told))
+
+
+def _cells(rows: Sequence[Score], lessons: Mapping[str, Iterable[str]]) -> list[tuple[int, Score]]:
+    # How many columns each cell of a student's row spans, and what it tells: what is true of a whole file once.
+    found, cells = {(row.lesson, row.exercise): row for row in rows}, []
+    for lesson, exercises in lessons.items():
+        missing = Score("", lesson, "", stage=NOT_HANDED_IN, look_by_hand=False)
+        mine = [found.get((lesson, exercise), missing) for exercise in exercises]
+        whole = mine[0].stage in NO_SCORE and len({(row.stage, row.reason) for row in mine}) == 1
+        cells += [(len(mine), mine[0])] if whole else [(1, row) for row in mine]
+    return cells
+
+
+def _rates(graded: Iterable[Score]) -> Iterator[tuple[str, int, int, int, float, float, float]]:
+    for name, mine in _by("exercise", graded).items():
+        passed = sum(row.stage == Stage.PASSED for row in mine)
+        tried = sum(row.stage != Stage.NOT_ATTEMPTED for row in mine)
+        seconds = sorted(row.seconds for row in mine if row.seconds) or [0.0]
+        yield name, len(mine), tried, passed, 100 * passed / len(mine), seconds[len(seconds) // 2], seconds[-1]
 
 
 def file_names(students: Sequence[str]) -> dict[str, str]:
     """A file name for each student, safe on every system, and two students' names never the same."""
-    found: dict[str, str] = {}
-    taken: set[str] = set()
+    found = {}
     for student in students:
-        plain = re.sub(r"[^\w-]+", "_", student, flags=re.ASCII).strip("_")[:60] or "nobody"
-        names = itertools.chain([plain], (f"{plain}-{number}" for number in itertools.count(2)))
-        name = next(name for name in names if name.lower() not in taken)
-        taken.add(name.lower())
+        name = re.sub(r"\W+", "_", student, flags=re.ASCII).strip("_")[:60]
+        if name != student or name != name.lower() or not name:
+            name = f"{name or 'nobody'}-{hashlib.sha256(student.encode()).hexdigest()[:12]}"
         found[student] = f"{name}.html"
     return found
-
-
-def _describe_answers(scores: Sequence[Score]) -> dict[str, Any]:
-    graded = [row for row in scores if row.stage != NOT_GRADED]
-    found: dict[str, Any] = {"graded": len(graded), "rates": [], "causes": []}
-    if not graded:
-        return found
-    shares = {}
-    for name in dict.fromkeys(row.exercise for row in graded):
-        mine = [row for row in graded if row.exercise == name]
-        passed = sum(row.stage == Stage.PASSED for row in mine)
-        tried = sum(row.stage != Stage.NOT_ATTEMPTED for row in mine)
-        shares[name] = 100 * passed / len(mine)
-        seconds = sorted(row.seconds for row in mine if row.seconds)
-        times = [f"{seconds[place]:.2f}" if seconds else "-" for place in (len(seconds) // 2, -1)]
-        found["rates"].append([name, len(mine), tried, passed, f"{shares[name]:.0f} %", *times])
-    worst = min(shares, key=shares.get)
-    title = f"{worst} was passed least often: by {shares[worst]:.0f} %"
-    found["rates_chart"] = _draw_bars(shares, title, "passed, in % of those who handed in", most=100)
-    common = Counter((row.exercise, row.cause) for row in graded if row.cause).most_common(MOST_CAUSES)
-    if common:
-        found["causes"] = [(f"{place}. {name}", why, count) for place, ((name, why), count) in enumerate(common, 1)]
-        bars = {name: count for name, _, count in found["causes"]}
-        title = f"The most frequent one is in {common[0][0][0]}: {common[0][1]} times"
-        found["causes_chart"] = _draw_bars(bars, title, "answers", most=common[0][1])
-    return found
-
-
-def _draw_bars(bars: Mapping[str, float], title: str, label: str, most: float) -> str:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 1.2 + 0.3 * len(bars)), layout="constrained")
-    axes = figure.subplots()
-    names = list(bars)[::-1]
-    drawn = axes.barh(names, [bars[name] for name in names], color="#0072b2")
-    axes.bar_label(drawn, fmt="%.0f", padding=3)
-    axes.set(title=title, xlabel=label, xlim=(0, 1.1 * max(most, 1)))
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.spines[["top", "right"]].set_visible(False)
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=100, metadata={"Software": None})
-    return base64.b64encode(data.getvalue()).decode()
-
-
-def marks(
-    scores: Sequence[Mapping[str, Any]],
-    weights: Mapping[str, float] | None = None,
-    days_late: Mapping[tuple[str, str], int] | None = None,
-    loss_per_day: float = 0.1,
-) -> dict[str, float]:
-    """The mark of each student, from 0 to 100: a template to copy, for what a score is worth is for a course to say.
-
-    `scores` are rows as `read_scores` gives them; `weights` says what a point of an exercise counts (1 for those that
-    are not named); `days_late` has days by (student, lesson), each of which takes `loss_per_day` of that lesson's
-    points, down to nothing.
-    """
-    weights, days_late = weights or {}, days_late or {}
-    earned: dict[str, float] = {}
-    possible: dict[str, float] = {}
-    for row in scores:
-        student, weight = row["student"], weights.get(row["exercise"], 1.0)
-        kept = max(0.0, 1.0 - loss_per_day * days_late.get((student, row["lesson"]), 0))
-        earned[student] = earned.get(student, 0.0) + weight * kept * row["points"]
-        possible[student] = possible.get(student, 0.0) + weight * row["possible"]
-    return {name: 100 * earned[name] / possible[name] if possible[name] else 0.0 for name in earned}

@@ -142,7 +142,7 @@ def run_ours(count: int, folder: Path) -> Measured:
     for number in range(count):
         cells = [_cell("import torch"), *(_cell(ANSWERS[name]) for name in NAMES)]
         _write(folder / "class" / f"s{number:04}" / f"{LESSON}.ipynb", cells)
-    command = [sys.executable, "-m", "course_utils.grading", "class", "--report", "report"]
+    command = [sys.executable, "-m", "course_utils", "grade", "class", "--report", "report"]
     found = measure("ours", count, command, folder)
     return found if found.skipped else _check_scores(found, folder / "report")
 
