@@ -6,6 +6,7 @@ One JSON file a lesson, in the assets: `{"torch": version, "seeds": [0, …], "e
 
 import functools
 import json
+from importlib.metadata import version
 from typing import Any
 
 from course_utils.exercises.plain import Evidence
@@ -27,6 +28,17 @@ def recorded_key(lesson: int, name: str, seed: int) -> tuple[list[Evidence], dic
     if not found:
         raise NotRecorded(f"No result of {name} is recorded for seed {seed}.")
     return found["reference"], dict(found["mistakes"])
+
+
+def other_torch(lesson: int) -> str:
+    """A sentence where a lesson's results were recorded with another torch than this; "" where with the same."""
+    theirs, mine = _read(lesson).get("torch"), version("torch").split("+")[0]
+    beside = "Numbers are compared within a tolerance; if a right answer fails, tell your instructor."
+    return (
+        f"This is torch {mine}, and the results were recorded with {theirs}. {beside}"
+        if theirs not in (mine, None)
+        else ""
+    )
 
 
 @functools.cache
