@@ -40,21 +40,17 @@ def test_the_search_finds_planted_answers(kind):
     for name, exercise in EXERCISES.items():
         for answer in (exercise.reference, *exercise.accepted):
             said, body = release.words(code := release.body_of(answer)), release.source_of(answer)
-            half = code.find(" ", len(code) // 2)
-            if kind == "whole":
-                files = {"a.md": f"Write\n\n    {code}\n", "b.ipynb": json.dumps({"deep": [1, {"text": body}]})}
-            elif kind == "split over two hints":
-                files = {"lesson_01.py": f"hints=['First `{code[:half]}`', 'then `{code[half:]}`.']"}
-            elif kind == "spread over the files":
-                parts = [" ".join(said[start : start + 12]) for start in range(0, len(said), 6)]
-                files = {f"{number}.py": f"# so: {part}" for number, part in enumerate(parts)}
-            else:
-                files = {"c.py": renamed(re.sub("  # .*", "", body))}
+            half, parts = code.find(" ", len(code) // 2), range(0, len(said), 6)
+            files = {
+                "whole": {"a.md": f"Write\n\n    {code}\n", "b.ipynb": json.dumps({"deep": [1, {"text": body}]})},
+                "split over two hints": {"lesson_01.py": f"hints=['First `{code[:half]}`', 'then `{code[half:]}`.']"},
+                "spread over the files": {f"{at}.py": f"# so: {' '.join(said[at : at + 12])}" for at in parts},
+                "renamed": {"c.py": renamed(re.sub("  # .*", "", body))},
+            }[kind]
+            files = {path: text.encode() for path, text in files.items()}
             enough = release.SHORTEST if kind == "whole" else 25
             if len(said) >= enough and (kind == "whole" or name not in release.TAUGHT):
-                assert [*release.find_answers({path: text.encode() for path, text in files.items()}, [exercise])] == [
-                    name
-                ]
+                assert [*release.find_answers(files, [exercise])] == [name]
     nothing = {"a.md": b"`return guided * heat` is a part", "net.pt": b"\x80\xff"}
     assert release.find_answers(nothing, list(EXERCISES.values())) == {}
 

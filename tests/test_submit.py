@@ -12,14 +12,13 @@ from lesson_runs import run_python
 
 from course_utils.authoring import build, source
 from course_utils.exercises.engine import exercises_of
-from course_utils.exercises.saved_progress import MARKER
 from course_utils.grading.lessons import read_lessons
 from course_utils.grading.submissions import find_submissions
 from course_utils.grading.submit import submit
 from course_utils.root import ROOT, CourseError
 
 LESSONS = read_lessons()
-ONE, TWO = "01_tensor_hooks", "02_retain_grad_or_hook"
+ONE = "01_tensor_hooks"
 
 
 @pytest.fixture
@@ -31,9 +30,8 @@ def work(tmp_path):
     lesson = nbformat.read(ROOT / "notebooks" / f"{ONE}.ipynb", as_version=4)
     build.write(source.put_answers(lesson, answers), folder / f"{ONE}.ipynb")
     shutil.copy(ROOT / "notebooks" / "03_module_hooks.ipynb", folder)
-    (folder / f"{TWO}.ipynb").write_text('{"cells": [')
+    (folder / "02_retain_grad_or_hook.ipynb").write_text('{"cells": [')
     (folder / "My \n copy.ipynb").write_text("{}")
-    (folder / MARKER).touch()
     return folder
 
 
@@ -41,26 +39,24 @@ def test_what_is_there_and_what_is_missing_is_said_and_the_grader_reads_the_file
     monkeypatch.setattr(sys, "stdin", io.StringIO(" Ann  Lee \n"))
     assert submit(work=work, folder=tmp_path) == 0
     said = capsys.readouterr().out
-    later = ", ".join(each.name for each in exercises_of(1)[3:])
     for line in (
-        f"{ONE}: 3 of 8 exercises attempted; not yet {', '.join(sorted(later.split(', ')))}.",
+        f"{ONE}: 3 of 8 exercises attempted; not yet {', '.join(each.name for each in exercises_of(1)[3:])}.",
         "    keep_positive: your line 2, `return tensor register_hook`, is not Python: invalid syntax.",
-        f"{TWO}: left out, because it is not complete JSON",
+        "02_retain_grad_or_hook: left out, because it is not complete JSON",
         "03_module_hooks: left out, because none of its exercises has been attempted.",
         "04_inside_call: left out, because it is not in the folder `work`.",
         "My \\n copy.ipynb: left out, because no lesson has this name.",
         f"Send this one file to your instructor:  {tmp_path / 'Ann Lee.zip'}",
     ):
         assert line in said
-    found = find_submissions(tmp_path / "Ann Lee.zip", LESSONS)
-    assert [(each.student, each.name, each.reason) for each in found] == [("Ann Lee", ONE, "")]
     with zipfile.ZipFile(tmp_path / "Ann Lee.zip") as archive:
         about = json.loads(archive.read("Ann Lee/submission.json"))
         archive.extractall(tmp_path / "class")
-    assert (about["name"], about["attempted"]) == ("Ann Lee", {ONE: 3})
-    assert " whole " in about["edition"]
+    assert (about["name"], about["attempted"], " whole " in about["edition"]) == ("Ann Lee", {ONE: 3}, True)
     assert about["torch"]
-    assert [each.reason for each in find_submissions(tmp_path / "class", LESSONS)] == [""]
+    for place in ("Ann Lee.zip", "class"):
+        (found,) = find_submissions(tmp_path / place, LESSONS)
+        assert (found.student, found.name, found.reason) == ("Ann Lee", ONE, "")
 
 
 def test_an_own_file_is_replaced_another_persons_stays_and_nothing_is_half_written(work, tmp_path):
@@ -74,7 +70,6 @@ def test_an_own_file_is_replaced_another_persons_stays_and_nothing_is_half_writt
     with pytest.raises(CourseError, match="There is nothing to hand in"):
         submit("Dee", work=tmp_path / "nowhere", folder=tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == kept
-    assert len(kept) == 3
 
 
 @pytest.mark.parametrize(
@@ -85,7 +80,6 @@ def test_an_own_file_is_replaced_another_persons_stays_and_nothing_is_half_writt
         ("Zoe\u0301 O'Neill (B)", "Zo\u00e9 O'Neill (B)"),
         ("\u674e\u660e", "\u674e\u660e"),
         ("C:\\x\u202e\n\udc80 y", "C-x y"),
-        ("=1+1", "=1+1"),
         ("\U0001f41f" * 60, "\U0001f41f" * 30),
         (ONE, ONE),
     ],

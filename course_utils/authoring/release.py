@@ -141,12 +141,10 @@ def record(exercise: Exercise, seed: int) -> dict[str, Any]:
     """What the reference answer and the mistakes do with one seed. What they print is not compared, and not kept."""
     reference, mistakes = replace(exercise, limit=PATIENCE).key(seed)
     if any(case["raised"] and case["raised"]["type"] == "TimeIsUp" for case in reference):
-        problem = f"The reference answer to {exercise.name} did not come to an end here"
-        raise CourseError(f"{problem}, so nothing was recorded.")
+        raise CourseError(f"Nothing was recorded: the reference answer to {exercise.name} did not come to an end here.")
     for message, cases in mistakes.items():
         if judge(exercise.name, cases, reference, mistakes.items()).cause != message:
-            problem = f"A mistake in {exercise.name} was not recognised here"
-            raise CourseError(f"{problem}, so nothing was recorded: {message}")
+            raise CourseError(f"Nothing was recorded: a mistake in {exercise.name} was not recognised here: {message}")
     for case in (*reference, *itertools.chain(*mistakes.values())):
         case["printed"] = ""
     return {"reference": reference, "mistakes": [list(each) for each in mistakes.items()]}

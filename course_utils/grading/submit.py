@@ -17,6 +17,7 @@ from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.outcome import Stage
 from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import collect_answers
+from course_utils.grading.grade import check_work
 from course_utils.grading.lessons import Lesson, read_lessons
 from course_utils.grading.submissions import ABOUT, NBGRADER, SKIPPED, Submission, printable, read_submission
 from course_utils.root import ROOT, CourseError, has_answers, write_whole, zip_of
@@ -35,12 +36,8 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
     name = " ".join("".join(shown).split())
     student, target = folder_name(name), folder / f"{folder_name(name)}.zip"
     if target.exists() and _name_in(target) != name:
-        raise CourseError(
-            f"{target} is there already, and not from {name}. Move it, or give your name in another form."
-        )
+        raise CourseError(f"{target} is there already, and not from {name}. Move it, or write your name otherwise.")
     if check:
-        from course_utils.grading.grade import check_work
-
         check_work(work)
     lessons, files, attempted = read_lessons(read=read_declarations), {}, {}
     for lesson in lessons.values():
@@ -56,14 +53,11 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
         if path.stem not in lessons:
             print(printable(f"{path.name}: left out, because no lesson has this name."))
     if not files:
-        raise CourseError(
-            f"There is nothing to hand in. `make lab` opens the lessons, and keeps your copies in {work}."
-        )
+        raise CourseError(f"There is nothing to hand in. `make lab` opens the lessons; your copies are in {work}.")
     text = b"".join(path.read_bytes() for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
     versions = {one: next((each.version for each in distributions(name=one)), "") for one in ("course-utils", "torch")}
-    edition = (
-        f"{versions['course-utils']} {'whole' * has_answers() or 'released'} {hashlib.sha256(text).hexdigest()[:8]}"
-    )
+    kind, digest = "whole" if has_answers() else "released", hashlib.sha256(text).hexdigest()[:8]
+    edition = f"{versions['course-utils']} {kind} {digest}"
     about = {"name": name, "edition": edition, "torch": versions["torch"], "attempted": attempted}
     files[f"{student}/{ABOUT}"] = json.dumps(about, indent=1, ensure_ascii=False).encode()
     write_whole(target, zip_of(files))
