@@ -26,8 +26,7 @@ from course_utils.root import CourseError, nearest
 MAX_BYTES = 20 * 1024 * 1024
 MAX_FILES = 200_000
 MAX_DEPTH = 5
-ABOUT = "submission.json"  # which `make submit` adds
-SKIPPED = {ABOUT, "__pycache__", "__MACOSX", "Thumbs.db", "desktop.ini"}
+SKIPPED = {"submission.json", "__pycache__", "__MACOSX", "Thumbs.db", "desktop.ini"}
 NBGRADER = "submitted"
 NOT_HANDED_IN = "nothing was handed in"
 NOT_ON_ROSTER = "this name is not on the roster"

@@ -19,8 +19,11 @@ from course_utils.grading.answers import read_cells
 from course_utils.grading.collect import collect_answers
 from course_utils.grading.grade import check_work
 from course_utils.grading.lessons import Lesson, read_lessons
-from course_utils.grading.submissions import ABOUT, NBGRADER, SKIPPED, Submission, printable, read_submission
+from course_utils.grading.submissions import NBGRADER, Submission, printable, read_submission
 from course_utils.root import ROOT, CourseError, has_answers, write_whole, zip_of
+
+ABOUT = "submission.json"  # the grader passes over it
+NO_NAMES = {"", NBGRADER, "__MACOSX", "__pycache__"}  # the grader takes them for something else
 
 
 def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", folder: Path = ROOT) -> int:
@@ -89,7 +92,7 @@ def folder_name(name: str) -> str:
     Raises `CourseError` where nothing is left.
     """
     plain = re.sub(r"\.{2,}", ".", re.sub(r'[<>:"/\\|?*]+', "-", name)).encode()[:120].decode(errors="ignore")
-    if (plain := plain.strip(" .-")) in {"", NBGRADER, *SKIPPED}:
+    if (plain := plain.strip(" .-")) in NO_NAMES:
         raise CourseError('Give your name, as your instructor knows it:  make submit NAME="Ann Lee"')
     return plain
 
