@@ -90,7 +90,7 @@ def test_an_odd_name_is_a_folder_that_the_grader_reads(work, tmp_path, name, fol
     assert (found.student, found.name, found.reason) == (folder, ONE, "")
 
 
-@pytest.mark.parametrize("name", ["", " ", "..", "/", "\u200b", "submitted", "__MACOSX"])
+@pytest.mark.parametrize("name", ["", " ", "..", "/", "\u200b", "submitted", "__MACOSX", "submission.json"])
 def test_what_is_no_name_is_refused(name, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(CourseError, match=r'make submit NAME="Ann Lee"'):

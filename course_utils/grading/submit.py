@@ -23,7 +23,7 @@ from course_utils.grading.submissions import NBGRADER, Submission, printable, re
 from course_utils.root import ROOT, CourseError, has_answers, write_whole, zip_of
 
 ABOUT = "submission.json"  # the grader passes over it
-NO_NAMES = {"", NBGRADER, "__MACOSX", "__pycache__"}  # the grader takes them for something else
+NO_NAMES = {"", ABOUT, NBGRADER, "__MACOSX", "__pycache__"}  # the grader takes them for something else
 
 
 def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", folder: Path = ROOT) -> int:
