@@ -17,7 +17,7 @@ CPU_WHEELS = https://download.pytorch.org/whl/cpu
 option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
 lesson = $(call option,LESSON,--lesson)
 
-.PHONY: help setup lab check doctor test test-all notebooks grade instructor slides handout release mutants train bench
+.PHONY: help setup lab check doctor test test-all notebooks grade instructor slides handout release submit mutants train bench
 help:
 	@$(PYTHON) -m course_utils help
 setup: $(DONE)
@@ -26,6 +26,9 @@ lab: $(DONE)
 	@$(IN) course_utils lab $(call option,PORT,--port) $(ARGS)
 check: $(DONE)
 	@$(IN) course_utils check $(lesson) $(ARGS)
+# Only a NAME that is given here: under WSL, the shell's NAME is the computer's.
+submit: $(DONE)
+	@$(IN) course_utils submit $(if $(findstring command,$(origin NAME)),$(call option,NAME,--name)) $(ARGS)
 instructor slides: $(DONE)
 	@$(IN) course_utils $@ $(lesson) $(ARGS)
 doctor notebooks release train: $(DONE)

@@ -12,13 +12,14 @@ from pkgutil import resolve_name
 from course_utils.root import ROOT, CourseError, has_answers, nearest
 
 OLDEST_PYTHON = (3, 10)
-STUDENT_COMMANDS = ("lab", "check", "doctor", "setup")  # what a students' release has
+STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # what a students' release has
 MAKE_ONLY = ("setup", "test", "test-all", "bench")
 
 # Each target of the Makefile: what it is for, and the variables that it takes.
 TARGETS = {
     "lab": ("open the lessons in JupyterLab", "PORT= ARGS= TORCH=cpu"),
     "check": ("show your own score, from the work folder", "LESSON=01"),
+    "submit": ("check what is in the work folder, and write one file to hand in", "NAME= ARGS="),
     "doctor": ("find what is wrong with the environment, and how to mend it", ""),
     "setup": ("make the environment, as every other target does first", "TORCH=cpu"),
     "test": ("run the fast tests", "ARGS="),
@@ -54,6 +55,9 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option = command("check", "grading.grade:check_work")
     option("--lesson", help="this lesson only, like 01")
     option("--folder", type=Path, default=ROOT / "work", help="where your lessons are (default: work)")
+    option = command("submit", "grading.submit:submit")
+    option("--name", default="", help="yours, as your instructor knows it; without it, you are asked")
+    option("--check", action="store_true", help="also run the answers, and show their scores")
     command("doctor", "lab.doctor:main")
     option = command("notebooks", "authoring.build:build_notebooks")
     option("lessons", nargs="*", help="which to build, like 01 02; by default those that are out of date")
@@ -71,6 +75,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option = command("release", "authoring.release:write_release")
     option("--output", type=Path, metavar="ZIP", help="where to write it")
     option("--nbgrader", type=Path, metavar="FOLDER", help="write an nbgrader course there instead")
+    option("--hints", type=int, default=2, help="of each exercise, if they complete no answer (default: 2)")
     option = command("mutants", "authoring.mutants:show_mutants")
     option("--lesson", type=int, help="of this lesson only, like 03")
     option("--exercise", help="of this exercise only")

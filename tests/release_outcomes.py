@@ -45,7 +45,7 @@ def main(folder: Path, seed: int) -> None:
     cells = {name: cell for each in learners for name, cell in source.answer_cells(each).items()}
     for exercise in engine.exercises_of():
         exercise.limit = 300.0  # a slow machine must not decide
-        namespace = dict(vars(sys.modules[f"course_utils.lessons.lesson_{exercise.lesson:02}"]))
+        namespace = vars(sys.modules[f"course_utils.lessons.lesson_{exercise.lesson:02}"]) | {"__name__": "notebook"}
         exec(compile(cells[exercise.name].source, "<cell>", "exec"), namespace)
         answers = {"reference": whole[exercise.name].reference, "skeleton": namespace[exercise.name]}
         answers |= {"raises": lambda *_, **__: 1 / 0, "prints": lambda *_, **__: print("an answer that prints")}

@@ -17,6 +17,7 @@ from course_utils import root
 from course_utils.root import ROOT, CourseError
 
 HANDOUT = {"lesson": "07", "network": "resnet34", "image": "", "layer": ""}
+RELEASE = {"output": Path("x.zip"), "nbgrader": None, "hints": 2}
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make on this machine")
 PIP = "import sys\nprint(*sys.argv[1:], file=open('pip.log', 'a'))\nsys.exit('nowhere' in sys.argv)\n"
 
@@ -27,11 +28,12 @@ PIP = "import sys\nprint(*sys.argv[1:], file=open('pip.log', 'a'))\nsys.exit('no
         ("lab", "lab.jupyter:open_lab", {"port": 8888, "arguments": []}),
         ("lab --port 9 --no-browser x", "lab.jupyter:open_lab", {"port": 9, "arguments": ["--no-browser", "x"]}),
         ("check --lesson 01", "grading.grade:check_work", {"lesson": "01", "folder": ROOT / "work"}),
+        ("submit --name=Ann", "grading.submit:submit", {"name": "Ann", "check": False}),
         ("doctor", "lab.doctor:main", {}),
         ("notebooks 01 --check", "authoring.build:build_notebooks", {"lessons": ["01"], "check": True}),
         ("slides --lesson=02", "authoring.slides:write_slides", {"lesson": "02"}),
         ("handout --lesson=07 --network=resnet34", "authoring.editions:write_handout", HANDOUT),
-        ("release --output x.zip", "authoring.release:write_release", {"output": Path("x.zip"), "nbgrader": None}),
+        ("release --output x.zip", "authoring.release:write_release", RELEASE),
         ("train --measure", "authoring.train:main", {"argv": ["--measure"]}),
         ("grade x", "grading.grade:run", None),  # whose options are its own
     ],
@@ -86,9 +88,9 @@ def test_a_release_has_the_students_commands_only(monkeypatch, tmp_path, capsys)
     monkeypatch.setattr(root, "ASSETS", tmp_path)
     assert cli.main(["grade", "x"]) == 2
     whole = "`grade` needs the whole course, and this is the students' release, without answers and tests."
-    assert capsys.readouterr().err == f"{whole} Here you have: lab, check, doctor, setup.\n"
+    assert capsys.readouterr().err == f"{whole} Here you have: lab, check, submit, doctor, setup.\n"
     assert cli.main([]) == 0
-    assert listed(capsys.readouterr().out) == ["lab", "check", "doctor", "setup"]
+    assert listed(capsys.readouterr().out) == ["lab", "check", "submit", "doctor", "setup"]
 
 
 def make(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess:
@@ -113,6 +115,7 @@ def test_make_alone_lists_every_target():
         (["check", "LESSON=01"], "-m course_utils check --lesson='01'"),
         (["handout", "LESSON=07", "NETWORK=a", "IMAGE=b c"], "handout --lesson='07' --network='a' --image='b c'"),
         (["grade", "SUBMISSIONS=it's", "ROSTER=r"], r"grade --exit-zero 'it'\''s' --roster='r'"),
+        (["submit", "NAME=Ann O'Lee", "ARGS=--check"], r"course_utils submit --name='Ann O'\''Lee' --check"),
         (["bench", "ARGS=--quick"], "-m tests.bench.bench --quick"),
         (["test"], '--dist=loadfile --no-loadscope-reorder -m "not slow"'),
         (["test-all", "ARGS=-k 'a or b'"], "-m slow -k 'a or b' || [ $? = 5 ]"),

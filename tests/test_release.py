@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import textwrap
 import zipfile
 from pathlib import Path
 
@@ -27,23 +26,38 @@ LARGEST = "def largest(tensor):\n    return max(tensor.flatten().tolist())\n"
 LATE, UNSEEN = "reference answer to largest did not come to an end", r"largest was not recognised .* No mistake\."
 
 
-def test_the_search_finds_every_answer_right_or_wrong_and_reads_what_is_no_text():
+def renamed(code: str) -> str:
+    """The code with other names for whatever it binds itself."""
+    tree = ast.parse(code)
+    bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound -= release.KNOWN
+    return re.sub(r"(?<![.\w])\w+(?!\w|=[^=])", lambda found: found[0] + "_2" * (found[0] in bound), code)
+
+
+@pytest.mark.parametrize("kind", ["whole", "split over two hints", "spread over the files", "renamed"])
+def test_the_search_finds_planted_answers(kind):
     for name, exercise in EXERCISES.items():
-        answers = [exercise.reference, *exercise.accepted, *(each.function for each in exercise.mistakes)]
-        answers = [each for each in answers if len(release.body_of(each)[0]) >= release.SHORTEST]
-        files = {}
-        for number, code in enumerate(map(release.source_of, answers)):
-            files[f"{number}.py"] = textwrap.indent(code, " " * 8)
-            files[f"{number}.ipynb"] = json.dumps({"deep": [1, {"text": f"x = 1\n\n{code}\nx = 2"}]})
-        found = release.find_answers({path: text.encode() for path, text in files.items()}, [exercise])
-        assert {f"{path}: an answer to {name}" for path in files} == set(found)
+        for answer in (exercise.reference, *exercise.accepted):
+            said, body = release.words(code := release.body_of(answer)), release.source_of(answer)
+            half, parts = code.find(" ", len(code) // 2), range(0, len(said), 6)
+            files = {
+                "whole": {"a.md": f"Write\n\n    {code}\n", "b.ipynb": json.dumps({"deep": [1, {"text": body}]})},
+                "split over two hints": {"lesson_01.py": f"hints=['First `{code[:half]}`', 'then `{code[half:]}`.']"},
+                "spread over the files": {f"{at}.py": f"# so: {' '.join(said[at : at + 12])}" for at in parts},
+                "renamed": {"c.py": renamed(re.sub("  # .*", "", body))},
+            }[kind]
+            files = {path: text.encode() for path, text in files.items()}
+            enough = release.SHORTEST if kind == "whole" else 25
+            if len(said) >= enough and (kind == "whole" or name not in release.TAUGHT):
+                assert [*release.find_answers(files, [exercise])] == [name]
     nothing = {"a.md": b"`return guided * heat` is a part", "net.pt": b"\x80\xff"}
-    assert release.find_answers(nothing, list(EXERCISES.values())) == []
+    assert release.find_answers(nothing, list(EXERCISES.values())) == {}
 
 
 @pytest.mark.parametrize("path", sorted(MODULES.glob("lesson_[0-9][0-9].py")), ids=lambda path: path.stem)
 def test_a_module_keeps_its_declarations_and_loses_its_answers(path):
-    text = release.student_module(path.read_text(encoding="utf-8"))
+    text = release.student_module(path.read_text(encoding="utf-8"), {"largest": 1})
     tree = ast.parse(text)
     assert not re.search(r"\.accept\b|\.mistake\(", text)
     assert text.count("\nprediction(") == path.read_text(encoding="utf-8").count("\nprediction(")
@@ -52,20 +66,11 @@ def test_a_module_keeps_its_declarations_and_loses_its_answers(path):
         node.decorator_list = []
         assert ast.unparse(node) == exercise.skeleton
         assert f"@{exercise.name}.cases" in text
+        hints = list(exercise.hints[: 1 + (exercise.name != "largest")])
+        assert f"hints={hints!r})" in text
     for alias in (alias for node in tree.body for alias in getattr(node, "names", [])):
         name = (alias.asname or alias.name).partition(".")[0]
         assert name == "annotations" or len(re.findall(rf"\b{name}\b", text)) > 1, f"{name} is imported for nothing"
-
-
-def test_hints_that_are_answers_are_left_out_and_most_stay():
-    exercise, none = EXERCISES["keep_positive"], "Words alone, and `a piece of code that is none`."
-    assert [release.gives_away(hint, exercise) for hint in (*exercise.hints, none)] == [False, False, True, False]
-    text = release.student_module((MODULES / "lesson_01.py").read_text(encoding="utf-8"))
-    assert exercise.hints[1].split("`")[1] in text
-    assert "lambda grad: grad.clamp(min=0))`" not in text
-    given = [[release.gives_away(hint, each) for hint in each.hints] for each in EXERCISES.values()]
-    assert 4 <= sum(map(any, given)) < len(given) / 2
-    assert min(each.count(False) for each in given) >= 2
 
 
 def test_the_readme_is_for_students_and_brings_what_it_links_to():
@@ -77,10 +82,29 @@ def test_the_readme_is_for_students_and_brings_what_it_links_to():
     assert release.linked_files(links) == ["docs/a.md", "img/b.png", "img/c.png"]
 
 
-def test_a_release_with_an_answer_in_it_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(release, "collect_files", lambda _: {"notes.md": EXERCISES["hook_once"].source.encode()})
+def test_hints_that_complete_an_answer_are_left_out_and_a_release_with_an_answer_in_it_is_refused(
+    monkeypatch, tmp_path
+):
+    """As if the course were these hints and one note."""
+    asked, note = [], b"nothing"
+
+    def collect(_: Path, hints: dict[str, int]) -> dict[str, bytes]:
+        asked.append({name: number for name, number in hints.items() if number != 2})
+        return {
+            "note.md": note,
+            "hints": "\n".join(" ".join(EXERCISES[n].hints[:k]) for n, k in hints.items()).encode(),
+        }
+
+    monkeypatch.setattr(release, "collect_files", collect)
     monkeypatch.setattr(release, "record_results", dict)
-    with pytest.raises(CourseError, match=r"would hold answers:\nnotes\.md: an answer to hook_once"):
+    assert (
+        release.write_release(tmp_path / "course.zip") == release.write_release(tmp_path / "course.zip", hints=9) == 0
+    )
+    assert asked[0] == {}, "two hints each give nothing away"
+    assert 4 <= len(asked[1]) - len(asked[-1]) < len(EXERCISES) / 2
+    (tmp_path / "course.zip").unlink()
+    note = EXERCISES["hook_once"].source.encode()
+    with pytest.raises(CourseError, match=r"would hold answers:\nnote\.md: an answer to hook_once"):
         release.write_release(tmp_path / "course.zip")
     assert list(tmp_path.iterdir()) == []
 
@@ -98,7 +122,7 @@ def test_recorded_results_are_what_was_seen_and_the_answers_are_with_the_instruc
     monkeypatch.setattr(root, "ASSETS", tmp_path)
     seen = {seed: exercise.key(seed) for seed in release.SEEDS[:3]}
     kept = {str(seed): release.record(exercise, seed) for seed in seen}
-    path.write_text(json.dumps({"seeds": list(seen), "exercises": {exercise.name: kept}}))
+    path.write_text(json.dumps({"torch": "1.0", "seeds": list(seen), "exercises": {exercise.name: kept}}))
     recorded._read.cache_clear()
     assert "your instructor has them" in str(classroom.solution(exercise, now=True))
     assert "Your instructor has the answers." in [str(classroom.hint(exercise)) for _ in range(4)][-1]
@@ -106,7 +130,9 @@ def test_recorded_results_are_what_was_seen_and_the_answers_are_with_the_instruc
         told = {why: [{**case, "printed": ""} for case in cases] for why, cases in mistakes.items()}
         assert exercise.key(seed) == (reference, told)
     assert {exercise.fresh_seed() for _ in range(60)} == set(release.SEEDS[1:3])
-    assert classroom.check(exercise.reference).passed
+    first, second = classroom.check(exercise.reference), classroom.check(exercise.reference)
+    assert (first.passed, second.passed, second.note) == (True, True, ""), "another torch is said, and only once"
+    assert re.match(r"This is torch \d.*, and the results were recorded with 1\.0\. Numbers", first.note)
     broken = {'{"seeds": [0], "exercises": {}}': "No result of largest", "half": "Unpack the course again"}
     for content, said in broken.items():
         path.write_text(content)
@@ -133,7 +159,9 @@ def unpacked(tmp_path_factory):
         assert release.write_release(folder / "new" / "course.zip") == 0
     with zipfile.ZipFile(folder / "new" / "course.zip") as archive:
         assert archive.namelist() == sorted(archive.namelist()), "the same files give the same zip"
-        assert {(each.date_time, each.external_attr >> 16) for each in archive.infolist()} == {(release.DATE, 0o644)}
+        assert {(each.date_time, each.external_attr >> 16) for each in archive.infolist()} == {
+            ((1980, 1, 1, 0, 0, 0), 0o644)
+        }
         archive.extractall(folder)
     return folder / release.FOLDER
 
@@ -185,14 +213,18 @@ def test_a_lesson_runs_and_its_check_works_where_the_release_is_installed(unpack
     assert "not attempted yet" in (tmp_path / "out.ipynb").read_text(encoding="utf-8")
 
 
-def test_make_check_and_the_instructors_grader_give_full_marks_to_right_answers(unpacked, tmp_path):
-    released = nbformat.read(unpacked / "notebooks" / "01_tensor_hooks.ipynb", as_version=4)
-    for student, answers in (("right", {each.name: each.source for each in exercises_of(1)}), ("empty", {})):
-        build.write(source.put_answers(released, answers), tmp_path / "handed_in" / student / "01_tensor_hooks.ipynb")
-    worth = [each.points for each in exercises_of(1)]
-    right, report = tmp_path / "handed_in" / "right", tmp_path / "report"
-    said = run_python(unpacked, "-m", "course_utils", "check", "--folder", right, cwd=unpacked)
-    assert f"total: {sum(worth)} of {sum(worth)}" in said
-    run_python(ROOT, "-m", "course_utils", "grade", tmp_path / "handed_in", "--report", report)
-    points = [(row["student"], row["points"]) for row in read_scores(report)]
-    assert points == [*(("empty", 0) for _ in worth), *(("right", each) for each in worth)]
+def test_a_student_hands_in_half_of_a_lesson_and_the_file_gets_what_make_check_said(unpacked, tmp_path):
+    half = exercises_of(1)[:4]
+    for name, answers in (("01_tensor_hooks", {each.name: each.source for each in half}), ("03_module_hooks", {})):
+        released = nbformat.read(unpacked / "notebooks" / f"{name}.ipynb", as_version=4)
+        build.write(source.put_answers(released, answers), unpacked / "work" / f"{name}.ipynb")
+    worth = [each.points for each in half] + [0] * (len(exercises_of(1)) - len(half))
+    checked = run_python(unpacked, "-m", "course_utils", "check", "--lesson=01", cwd=unpacked)
+    assert f"total: {sum(worth)} of {sum(each.points for each in exercises_of(1))}" in checked
+    said = run_python(unpacked, "-m", "course_utils", "submit", "--name=Ann Lee", cwd=unpacked)
+    assert "01_tensor_hooks: 4 of 8 exercises attempted; not yet" in said
+    assert "03_module_hooks: left out, because none" in said
+    assert " released " in said
+    run_python(ROOT, "-m", "course_utils.grading", unpacked / "Ann Lee.zip", "--report", tmp_path / "report")
+    points = [(row["student"], row["exercise"], row["points"]) for row in read_scores(tmp_path / "report")]
+    assert points == [("Ann Lee", each.name, worth[place]) for place, each in enumerate(exercises_of(1))]

@@ -2,20 +2,18 @@
 
 The checks compare with *recorded results*: for every exercise what the reference and each mistake did on the inputs of
 `SEEDS`, as JSON, so that each outcome has the same words as in the whole course. All of it is searched for the answers
-before the zip is written. What this cannot hide stands in this room's README.
+before the zip is written (`find_answers`). What this cannot hide stands in this room's README.
 """
 
 import ast
-import contextlib
+import builtins
 import inspect
-import io
 import itertools
 import json
+import keyword
 import re
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,44 +25,57 @@ from course_utils.exercises.bare import strip
 from course_utils.exercises.declaration import decorators
 from course_utils.exercises.engine import Exercise, exercises_of, find, source_of
 from course_utils.exercises.judging import judge
-from course_utils.root import ASSETS, ROOT, CourseError, recorded_path, write_whole
+from course_utils.root import ASSETS, ROOT, CourseError, recorded_path, write_whole, zip_of
 
 TARGET = ROOT / "build" / "release" / "pytorch-hooks-course.zip"
 FOLDER = "pytorch-hooks-course"
 SEEDS = (0, 11, 22, 33, 44)  # the first are the inputs that `check` tries first; of the others it draws one
 PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
 FILES = ("LICENSE", "Makefile", "environment.yml", "pyproject.toml", ".gitignore")
-COMMANDS = ("lab", "check", "doctor", "setup")  # that a student has
+COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # that a student has
 AUTHORING = ("__init__", "source", "build", "readme")  # of its modules, what `make check` needs; others hold answers
 EDITION = """\
 This is the students' edition. The exercises check themselves as ever, by results recorded from the
-answers; the answers themselves are with your instructor, who grades the notebooks in `work`."""
-SHORTEST = 24  # characters; a shorter answer, such as `return []`, says nothing
-DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold: the same content gives the same bytes
+answers; the answers themselves are with your instructor, to whom you send the file that `make submit` writes."""
+HINTS = 2  # of each exercise; the later ones are pieces of its answer
+SHORTEST = 12  # words and signs; a shorter answer, such as `return []`, says nothing
+RUNS = {False: 6, True: 16}  # words and signs that can be no chance: as they stand, and with names made alike
+COVERED = 0.9  # the share of an answer from which on it is given away
+KNOWN = {*keyword.kwlist, *dir(builtins), "F", "nn", "self", "torch"}  # names that nobody chooses
+# Nearly the whole of these answers is in the lessons' own text and in the library, without any hint: that is what they
+# teach. Only a whole answer in one place counts as given away.
+TAUGHT = {"SaveOutput", "channel_weights", "class_activation_map", "class_gradient", "freeze_biases"}
+TAUGHT |= {"grad_cam_with_hooks", "keep_positive", "largest", "record_gradient", "share_on_thing"}
 
 
-def write_release(output: Path | None = None, nbgrader: Path | None = None) -> int:
-    """Write and list the release in `output`, or an nbgrader course in `nbgrader`; `CourseError` where it cannot be."""
+def write_release(output: Path | None = None, nbgrader: Path | None = None, hints: int = HINTS) -> int:
+    """Write the release to `output`, or an nbgrader course to `nbgrader`; `CourseError` where it cannot be.
+
+    It holds the first `hints` hints of each exercise, but for those that would complete an answer.
+    """
     if nbgrader:
         print(*nbgrader_course.export(Path(nbgrader)), sep="\n")
         print(f"Next:  cd {nbgrader} && nbgrader generate_assignment ASSIGNMENT")
         return 0
-    target = Path(output or TARGET)
-    files = collect_files(ROOT) | record_results()
-    if found := find_answers(files, exercises_of()):
-        raise CourseError("No release was written, because it would hold answers:\n" + "\n".join(found))
-    write_whole(target, zip_of(files))
-    for folder in sorted({Path(name).parent.as_posix() for name in files}):
-        sizes = [len(content) / 1e6 for name, content in files.items() if Path(name).parent.as_posix() == folder]
-        print(f"{folder:<30}  {len(sizes):>3} files  {sum(sizes):6.2f} MB")
-    size = target.stat().st_size / 1e6
-    print(f"{target}: {len(files)} files, {size:.1f} MB. It was searched for the answers, and has none.")
+    target, exercises, recorded = Path(output or TARGET), exercises_of(), record_results()
+    kept = {each.name: len(each.hints[: max(0, hints)]) for each in exercises}
+    while found := find_answers(files := collect_files(ROOT, kept) | recorded, exercises):
+        beside = [each.name for each in exercises if each.lesson in {find(name).lesson for name in found}]
+        later = [[name for name in names if kept[name] > HINTS] for names in (found, beside)]
+        less = later[0] or later[1] or [name for name in found if kept[name]]
+        if not less:
+            raise CourseError("No release was written, because it would hold answers:\n" + "\n".join(found.values()))
+        kept |= {name: kept[name] - 1 for name in less}
+    write_whole(target, zip_of({f"{FOLDER}/{name}": content for name, content in files.items()}))
+    there = f"{len(files)} files, {sum(kept.values())} of {sum(len(each.hints) for each in exercises)} hints"
+    print(f"{target}: {there}, {target.stat().st_size / 1e6:.1f} MB. It was searched for the answers, and has none.")
     return 0
 
 
-def collect_files(root: Path) -> dict[str, bytes]:
+def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[str, bytes]:
     """The course's files for students, by their path in it, without answers; without the recorded results too.
 
+    `hints` says how many hints of an exercise to keep, by its name (default: 2).
     Raises `CourseError` where a notebook is not what its source says.
     """
     readme = student_readme((root / "README.md").read_text(encoding="utf-8"))
@@ -81,7 +92,7 @@ def collect_files(root: Path) -> dict[str, bytes]:
         kept = [cell for cell in cells if not re.match(r"# %%.*tags=\[.*\"instructor\"", cell)]
         files[f"notebooks/source/{source.name}"] = "".join(kept).encode()
     modules = [name for name in files if re.fullmatch(r"course_utils/lessons/lesson_\d\d\.py", name)]
-    return files | {name: student_module(files[name].decode()).encode() for name in modules}
+    return files | {name: student_module(files[name].decode(), hints or {}).encode() for name in modules}
 
 
 def student_readme(text: str) -> str:
@@ -97,8 +108,8 @@ def linked_files(markdown: str) -> list[str]:
     return sorted({link for link in re.findall(r"(?:\]\(|\bsrc=\")([^)#\s\"]+)", markdown) if "://" not in link})
 
 
-def student_module(source: str) -> str:
-    """A lesson's module without answers, hints that are one, comments, and imports that only answers need."""
+def student_module(source: str, hints: Mapping[str, int]) -> str:
+    """A lesson's module without answers, later `hints`, comments, and imports that only answers need."""
     tree = strip(source)
     used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)} | {"annotations"}
     for node in tree.body:
@@ -106,23 +117,9 @@ def student_module(source: str) -> str:
             node.names = [each for each in node.names if (each.asname or each.name).partition(".")[0] in used]
         for option in getattr(decorators(node).get("exercise"), "keywords", []):
             if option.arg == "hints":
-                exercise, hints = find(node.name), option.value.elts
-                option.value.elts = [each for each in hints if not gives_away(ast.literal_eval(each), exercise)]
+                option.value.elts = option.value.elts[: hints.get(node.name, HINTS)]
     tree.body = [node for node in tree.body if getattr(node, "names", True)]
     return f"{ast.unparse(tree)}\n"
-
-
-def gives_away(hint: str, exercise: Exercise) -> bool:
-    """Whether the pieces of code in a hint are together all that one of the right answers says."""
-    said = set()
-    for span in re.findall(r"`([^`]+)`", hint):
-        with contextlib.suppress(SyntaxError):
-            said |= _say(ast.parse(span).body)
-    return bool(said) and any(said >= _say(body_of(answer)[1]) for answer in (exercise.reference, *exercise.accepted))
-
-
-def _say(statements: Sequence[ast.stmt]) -> set[str]:
-    return {ast.unparse(each).removeprefix("return ") for each in statements}
 
 
 def record_results() -> dict[str, bytes]:
@@ -144,52 +141,72 @@ def record(exercise: Exercise, seed: int) -> dict[str, Any]:
     """What the reference answer and the mistakes do with one seed. What they print is not compared, and not kept."""
     reference, mistakes = replace(exercise, limit=PATIENCE).key(seed)
     if any(case["raised"] and case["raised"]["type"] == "TimeIsUp" for case in reference):
-        problem = f"The reference answer to {exercise.name} did not come to an end here"
-        raise CourseError(f"{problem}, so nothing was recorded.")
+        raise CourseError(f"Nothing was recorded: the reference answer to {exercise.name} did not come to an end here.")
     for message, cases in mistakes.items():
         if judge(exercise.name, cases, reference, mistakes.items()).cause != message:
-            problem = f"A mistake in {exercise.name} was not recognised here"
-            raise CourseError(f"{problem}, so nothing was recorded: {message}")
+            raise CourseError(f"Nothing was recorded: a mistake in {exercise.name} was not recognised here: {message}")
     for case in (*reference, *itertools.chain(*mistakes.values())):
         case["printed"] = ""
     return {"reference": reference, "mistakes": [list(each) for each in mistakes.items()]}
 
 
-def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> list[str]:
-    """Where the text of an answer to one of `exercises`, right or wrong, stands in one of `files`: a sentence each."""
-    texts, found = {name: content.decode("utf-8", errors="ignore") for name, content in files.items()}, []
-    for name, text in texts.items():
-        texts[name] = " ".join((_strings(json.loads(text)) if name.endswith((".ipynb", ".json")) else text).split())
-    for exercise in exercises:
-        for function in (exercise.reference, *exercise.accepted, *(each.function for each in exercise.mistakes)):
-            if len(text := body_of(function)[0]) >= SHORTEST:
-                found += [f"{name}: an answer to {exercise.name}" for name in texts if text in texts[name]]
+def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> dict[str, str]:
+    """Which of `exercises` the `files` give away: a sentence for each, by its name.
+
+    All texts count as one, for a learner has them all: tasks, hints, prose, outputs, the messages of `check`, the code
+    of notebooks and library. They are read as words, numbers and signs, without `return` and blanks; all quotes are
+    alike. An exercise is given away
+
+    - if the whole of a right answer stands in one file;
+    - if `COVERED` of it stands in all files together. A word of the answer counts as shipped where it lies in a run of
+      6 words that some text has too, or in a run of 16 that some text has with other names: an answer that is spread
+      over hints and prose is found, and one whose variables have been renamed. Shorter runs are ordinary Python.
+      `TAUGHT` are the exercises for which this says nothing.
+    """
+    texts, found = {name: _read_text(name, content) for name, content in files.items()}, {}
+    shipped = {run for text in texts.values() for renamed in RUNS for run in _runs(text, renamed)}
+    whole = {name: f" {' '.join(words(text))} " for name, text in texts.items()}
+    for each in exercises:
+        for answer in map(body_of, (each.reference, *each.accepted)):
+            said, share = words(answer), coverage(answer, shipped)
+            if len(said) >= SHORTEST and (places := [name for name in whole if f" {' '.join(said)} " in whole[name]]):
+                found[each.name] = f"{', '.join(places)}: an answer to {each.name}"
+            elif share >= COVERED and each.name not in TAUGHT:
+                found.setdefault(each.name, f"all texts together: {share:.0%} of an answer to {each.name}")
     return found
 
 
-def _strings(value: object) -> str:
-    if isinstance(value, dict | list):
-        return "\n".join(map(_strings, value.values() if isinstance(value, dict) else value))
-    return value if isinstance(value, str) else ""
+def coverage(answer: str, shipped: Collection[tuple[str, ...]]) -> float:
+    """The share of an answer's words and signs that lie in one of the `shipped` runs (see `find_answers`)."""
+    covered = set()
+    for renamed, length in RUNS.items():
+        for start, run in enumerate(_runs(answer, renamed)):
+            covered |= {*range(start, start + length)} if run in shipped else set()
+    return len(covered) / len(words(answer))
 
 
-@cache
-def body_of(function: object) -> tuple[str, list[ast.stmt]]:
-    """What a function or class has below its signature and docstring: with each run of blanks as one; statements."""
+def words(text: str, renamed: bool = False) -> list[str]:
+    """The words, numbers and signs of a text, without `return`; if `renamed`, names that one may choose are alike."""
+    found = re.findall(r"\.?\w+|[^\w\s]", text.replace('"', "'"))
+    kept = [word for word in found if word != "return"]
+    return [word if word in KNOWN or not word.isidentifier() else "_" for word in kept] if renamed else kept
+
+
+def _runs(text: str, renamed: bool) -> Iterator[tuple[str, ...]]:
+    found = words(text, renamed)
+    return zip(*(found[start:] for start in range(RUNS[renamed])), strict=False)
+
+
+def _read_text(name: str, content: bytes) -> str:
+    text = content.decode("utf-8", errors="ignore")
+    strings = re.findall(r'"(?:[^"\\]|\\.)*"', text) if name.endswith((".ipynb", ".json")) else []
+    return " ".join(map(json.loads, strings)) or text
+
+
+def body_of(function: object) -> str:
+    """What a function or class has below its signature and docstring, without comments."""
     source = source_of(inspect.unwrap(function))
     node = ast.parse(source).body[0]
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
     first, *rest = source.splitlines()[body[0].lineno - 1 :]
-    return " ".join(" ".join([first[body[0].col_offset :], *rest]).split()), body
-
-
-def zip_of(files: Mapping[str, bytes]) -> bytes:
-    """A zip of `files` below one folder. The same files give the same bytes, whatever the machine and day."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name in sorted(files):
-            entry = zipfile.ZipInfo(f"{FOLDER}/{name}", DATE)
-            entry.create_system = 3  # Unix, so that the rights count
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED, 9)
-    return packed.getvalue()
+    return re.sub(r"(?m)(?:^|  )# .*$", "", "\n".join([first[body[0].col_offset :], *rest]))

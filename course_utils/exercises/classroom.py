@@ -10,7 +10,7 @@ from course_utils.exercises import saved_progress as saved
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, Prediction, exercises_of, find, find_prediction, predictions_of
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.recorded import NotRecorded
+from course_utils.exercises.recorded import NotRecorded, other_torch
 from course_utils.root import CourseError, has_answers
 from course_utils.show import Told, code_spans, widget_bundle
 
@@ -22,6 +22,7 @@ NOT_RUN = "This is the same function as at the last check: if you have edited it
 NOT_KEPT = "Open the lessons with `make lab` and your progress is kept between sessions."
 
 _failed_code: dict[str, object] = {}
+_told: set[str] = set()  # what is said once
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,6 +62,9 @@ def check(*answers: object) -> Outcome:
         return Outcome(found.name, Stage.RAISED, "You interrupted the check.", possible=found.points)
     except NotRecorded as error:
         return Outcome("check", Stage.NOT_AN_EXERCISE, str(error))
+    if not has_answers() and (said := other_torch(found.lesson)) not in _told:
+        _told.add(said)
+        outcome = replace(outcome, note=f"{outcome.note} {said}".strip())
     saved.note_attempt(found.name, outcome.passed)
     failed_before = _failed_code.pop(found.name, None)
     if not outcome.passed:

@@ -1,0 +1,105 @@
+"""Handing in: look at a learner's copies of the lessons, by their text alone, and pack them into one file to send.
+
+`NAME.zip` holds `NAME/LESSON.ipynb`, as the grader reads it, and `NAME/submission.json`, which tells a person what was
+handed in and with which edition of the course.
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+import unicodedata
+import zipfile
+from importlib.metadata import distributions
+from pathlib import Path
+
+from course_utils.exercises.declaration import read_declarations
+from course_utils.exercises.outcome import Stage
+from course_utils.grading.answers import read_cells
+from course_utils.grading.collect import collect_answers
+from course_utils.grading.grade import check_work
+from course_utils.grading.lessons import Lesson, read_lessons
+from course_utils.grading.submissions import NBGRADER, Submission, printable, read_submission
+from course_utils.root import ROOT, CourseError, has_answers, write_whole, zip_of
+
+ABOUT = "submission.json"  # the grader passes over it
+NO_NAMES = {"", ABOUT, NBGRADER, "__MACOSX", "__pycache__"}  # the grader takes them for something else
+
+
+def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", folder: Path = ROOT) -> int:
+    """Say what there is in `work` and what is missing, and write the file to send into `folder`; returns 0.
+
+    The learner is asked for an empty `name`. Answers are run, and their scores shown, only with `check`. Raises
+    `CourseError` where there is no name, nothing to hand in, or another person's file in the place.
+    """
+    if not name:
+        with contextlib.suppress(EOFError):
+            name = input("Your name, as your instructor knows it: ")
+    shown = (sign for sign in unicodedata.normalize("NFC", name) if sign.isprintable() or sign.isspace())
+    name = " ".join("".join(shown).split())
+    student, target = folder_name(name), folder / f"{folder_name(name)}.zip"
+    if target.exists() and _name_in(target) != name:
+        raise CourseError(f"{target} is there already, and not from {name}. Move it, or write your name otherwise.")
+    if check:
+        check_work(work)
+    lessons, files, attempted = read_lessons(read=read_declarations), {}, {}
+    for lesson in lessons.values():
+        try:
+            if not (path := work / f"{lesson.name}.ipynb").exists():
+                raise CourseError("it is not in the folder `work`")
+            data = read_submission(Submission(student, lesson.name, path, lesson))
+            attempted[lesson.name] = count_attempted(data, lesson)
+            files[f"{student}/{lesson.name}.ipynb"] = data
+        except CourseError as error:
+            print(printable(f"{lesson.name}: left out, because {error}."))
+    for path in sorted(work.glob("*.ipynb")):
+        if path.stem not in lessons:
+            print(printable(f"{path.name}: left out, because no lesson has this name."))
+    if not files:
+        raise CourseError(f"There is nothing to hand in. `make lab` opens the lessons; your copies are in {work}.")
+    text = b"".join(path.read_bytes() for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
+    versions = {one: next((each.version for each in distributions(name=one)), "") for one in ("course-utils", "torch")}
+    kind, digest = "whole" if has_answers() else "released", hashlib.sha256(text).hexdigest()[:8]
+    edition = f"{versions['course-utils']} {kind} {digest}"
+    about = {"name": name, "edition": edition, "torch": versions["torch"], "attempted": attempted}
+    files[f"{student}/{ABOUT}"] = json.dumps(about, indent=1, ensure_ascii=False).encode()
+    write_whole(target, zip_of(files))
+    print(f"\nHanded in by {name}: {', '.join(attempted)}; {sum(attempted.values())} exercises; edition {edition}.")
+    print(f"Send this one file to your instructor:  {target}")
+    return 0
+
+
+def count_attempted(data: bytes, lesson: Lesson) -> int:
+    """Say and return how many exercises of `lesson` a notebook attempts, by its text.
+
+    Raises `CourseError` with a reason if it is no notebook, or attempts none.
+    """
+    answers = collect_answers(read_cells(data), lesson)
+    todo = [each.exercise.name for each in answers if each.outcome and each.outcome.stage is Stage.NOT_ATTEMPTED]
+    if not (number := len(answers) - len(todo)):
+        raise CourseError("none of its exercises has been attempted")
+    missing = f"; not yet {', '.join(todo)}" if todo else ""
+    print(f"{lesson.name}: {number} of {len(answers)} exercises attempted{missing}.")
+    for each in answers:
+        if each.outcome and each.exercise.name not in todo:  # an answer that is not Python
+            print(printable(f"    {each.exercise.name}: {each.outcome.sentence}"))
+    return number
+
+
+def folder_name(name: str) -> str:
+    """The student's folder in the zip: `name` without signs that no file's name can have, and at most 120 bytes long.
+
+    Raises `CourseError` where nothing is left.
+    """
+    plain = re.sub(r"\.{2,}", ".", re.sub(r'[<>:"/\\|?*]+', "-", name)).encode()[:120].decode(errors="ignore")
+    if (plain := plain.strip(" .-")) in NO_NAMES:
+        raise CourseError('Give your name, as your instructor knows it:  make submit NAME="Ann Lee"')
+    return plain
+
+
+def _name_in(path: Path) -> str | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.read(f"{path.stem}/{ABOUT}"))["name"]
+    except Exception:  # whatever it is, it was not written here
+        return None
