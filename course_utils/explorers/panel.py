@@ -44,6 +44,7 @@ class Explorer:
     controls: by name, with the boxes and HTML that a subclass fills itself.
     rows: what stands below each other: a name, several names side by side, or a widget. The "picture", the "sentence"
         and the "problem" are made here, and come last where no row names them.
+    sentence: the words under the picture, with its key numbers: also the plain-text form of the explorer.
 
     A subclass has `look`, and `fit` where controls depend on others. A `CourseError` in one of them is shown in words
     under the last picture, except in the first look, where it is raised.
@@ -118,17 +119,12 @@ class Explorer:
 
     def show(self, view: View) -> None:
         """Put a view on the panel: the only place where the picture changes."""
-        self.view = view
+        self.view, self.sentence = view, view.sentence
         drawn = isinstance(view.picture, str)
         picture = make_drawing(view.picture) if drawn else make_picture(Picture(png(view.picture), view.alt))
         words = {"picture": picture, "sentence": make_paragraph(view.sentence), "problem": "", **view.more}
         for name, html in words.items():
             self.controls[name].value = html
-
-    @property
-    def sentence(self) -> str:
-        """The words under the picture, with its key numbers: also the plain-text form of the explorer."""
-        return self.view.sentence
 
     @property
     def still_picture(self) -> str | Picture:

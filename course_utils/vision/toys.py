@@ -91,6 +91,7 @@ def make_edge_net() -> nn.Sequential:
     return net.eval()
 
 
+SAME = [[1.0, 0.0], [0.0, 1.0]]  # as a weight: what comes out is what came in
 HEADS = ("the word before", "the same word")
 ODDS = 96  # a place that is looked for gets this many times the attention of another one
 
@@ -155,7 +156,7 @@ def make_overflow_net() -> nn.Sequential:
     It is finite as long as no input is above 88: `exp` of more overflows, and the division then gives nan.
     """
     softmax = nn.Sequential(OrderedDict(exp=Exponential(), share=Shares()))
-    parts = {"stem": make_linear([[1.0, 0.0], [0.0, 1.0]]), "softmax": softmax, "relu": nn.ReLU()}
+    parts = {"stem": make_linear(SAME), "softmax": softmax, "relu": nn.ReLU()}
     return nn.Sequential(OrderedDict(**parts, head=make_linear([[3.0, 4.0]])))
 
 
@@ -164,8 +165,7 @@ def make_distance_net() -> nn.Sequential:
 
     Its gradient at the origin is nan: the square root has an infinite slope at 0, times 0.
     """
-    identity = [[1.0, 0.0], [0.0, 1.0]]
-    return nn.Sequential(OrderedDict(embed=make_linear(identity), turn=make_linear(identity), distance=Distance()))
+    return nn.Sequential(OrderedDict(embed=make_linear(SAME), turn=make_linear(SAME), distance=Distance()))
 
 
 def make_one_unit() -> nn.Sequential:
@@ -179,9 +179,9 @@ def have_an_accident(model: nn.Module) -> None:
     model.features[12].bias[:32] -= 50
 
 
-def make_chain(depth: int, factor: float = 3.0) -> nn.Sequential:
-    """`depth` Linear layers without bias, (N, 2) to (N, 2): each keeps the first number and multiplies the second.
+def make_chain(depth: int) -> nn.Sequential:
+    """`depth` Linear layers without bias, (N, 2) to (N, 2): each keeps the first number and triples the second.
 
-    With the input [1, 0] the forward pass is [1, 0] everywhere; the second number of the gradient grows by `factor`.
+    With the input [1, 0] the forward pass is [1, 0] everywhere; the second number of the gradient grows threefold.
     """
-    return nn.Sequential(*(make_linear([[1.0, 0.0], [0.0, factor]]) for _ in range(depth)))
+    return nn.Sequential(*(make_linear([[1.0, 0.0], [0.0, 3.0]]) for _ in range(depth)))
