@@ -17,19 +17,13 @@ T = TypeVar("T")
 class Case:
     """One situation: the answer is called with the values of `given`, in that order; then `then` plays on.
 
-    Parameters
-    ----------
-    given
-        The arguments by the names the task uses. Each case makes its own: an answer may spoil them.
-    then
-        Gets what the answer returned, does what the world does next (the rest of a forward, a backward, a second
-        call …) and returns what to compare, each value under the words that name it: `{"x.grad": x.grad}`. What the
-        answer returned, the gradients of the given tensors and all side effects are compared anyway.
-    shown
-        Words for the input, where the values of `given` would not tell.
-    fresh
-        True where the task promises tensors and modules that nobody has used before: then the case is not tried again
-        with the traces of earlier work, see `put_in_use`.
+    given: the arguments by the names the task uses. Each case makes its own: an answer may spoil them.
+    then: gets what the answer returned, does what the world does next (the rest of a forward, a backward, a second call
+        …) and returns what to compare, each value under the words that name it: `{"x.grad": x.grad}`. What the answer
+        returned, the gradients of the given tensors and all side effects are compared anyway.
+    shown: words for the input, where the values of `given` would not tell.
+    fresh: True where the task promises tensors and modules that nobody has used before: then the case is not tried
+        again with the traces of earlier work, see `put_in_use`.
     """
 
     given: Mapping[str, Any]
@@ -71,12 +65,9 @@ def _look(*_: object) -> None:
 def _look_into(name: str, value: object) -> Iterator[tuple[str, torch.Tensor | nn.Module]]:
     if isinstance(value, torch.Tensor | nn.Module):
         yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
+    elif isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _look_into(f"{name}[{key!r}]", item)
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from _look_into(f"{name}[{number}]", item)
 
 
 class Numbers:
@@ -109,6 +100,6 @@ class Numbers:
         values = [self.integer(1, 4 * high) / 4 * self.choice((-1, 1)) for _ in range(math.prod(shape))]
         return torch.tensor(values).reshape(shape)
 
-    def leaf(self, *shape: int, low: int = 1, high: int = 9) -> torch.Tensor:
-        """A leaf that requires its gradient, of whole numbers from `low` to `high`."""
-        return self.whole(*shape, low=low, high=high).requires_grad_()
+    def leaf(self, *shape: int) -> torch.Tensor:
+        """A leaf that requires its gradient, of whole numbers from 1 to 9."""
+        return self.whole(*shape).requires_grad_()

@@ -20,6 +20,7 @@ import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
     with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
         gc.freeze()  # a collection of new objects alone takes milliseconds instead of 0.3 s
         stack.callback(gc.unfreeze)
-        cases = _every_case(make_cases, seed)
+        used = (case for case in make_cases(Numbers(seed)) if not case.fresh and case.put_in_use())
+        cases = itertools.chain(make_cases(Numbers(seed)), used)
         for index in itertools.count():
             torch.default_generator.manual_seed(seed + index)  # `torch.manual_seed` looks for devices: 3 ms more
             case = next(cases, None)
@@ -88,7 +90,7 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             if found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__:
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
-        del case, cases
+        del case, cases, used
         if not all(storage.expired() for storage in itertools.chain(*storages)):
             gc.collect()  # reference cycles first
         names = names_used(function)
@@ -110,13 +112,6 @@ def names_used(function: Callable) -> list[str]:
     return sorted(names)
 
 
-def _every_case(make_cases: CaseMaker, seed: int) -> Iterator[Case]:
-    yield from make_cases(Numbers(seed))
-    for case in make_cases(Numbers(seed)):
-        if not case.fresh and case.put_in_use():
-            yield case
-
-
 def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
     tensors = (each for each in values if isinstance(each, torch.Tensor) and each.layout is torch.strided)
     return [StorageWeakRef(each.untyped_storage()) for each in tensors if each.device.type != "meta"]
@@ -133,12 +128,7 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     world, lost, printed = [read() for _, read, _ in WORLD], set(), _CappedText()
     returned, during = None, "call"
     try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(printed),
-            contextlib.redirect_stderr(printed),
-            time_limit(limit),
-        ):
+        with warnings.catch_warnings(), redirect_stdout(printed), redirect_stderr(printed), time_limit(limit):
             warnings.simplefilter("ignore")
             with _modules_kept(lost):
                 returned = function(*given.values())

@@ -4,8 +4,6 @@ What an answer did is compared, stored and carried out of a sandbox as plain dat
 learner's own objects survives. Each value is a dict with its `type`; a tensor keeps its dtype, shape and numbers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re
@@ -92,7 +90,7 @@ def _number(value: float) -> float | str:
     return value + 0.0 if math.isfinite(value) else str(value)  # + 0.0 makes 0 of the -0 that no reader expects
 
 
-def _plain_tensor(tensor: torch.Tensor) -> Plain:
+def _plain_tensor(tensor: "torch.Tensor") -> Plain:
     try:
         flat = tensor.detach().to("cpu").reshape(-1)[:MAX_NUMBERS]
         numbers = flat.tolist()
