@@ -5,8 +5,6 @@ it to be called. Those are declared beside their exercise, by the edit and with 
 wrong answer that behaves as a mutant does has the mutant's slip for its likely cause.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import difflib
@@ -123,12 +121,18 @@ def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iter
     """The mutants of each of `answers`, which are called with arguments such as `given`; each text once."""
     seen = set()
     for answer in answers:
-        if isinstance(tree := _tree(answer), ast.FunctionDef | ast.ClassDef):  # no lambda
-            seen.add(ast.unparse(tree))
-            for mutant in mutate(tree, answer.__module__, given):
-                if mutant.source not in seen:
-                    seen.add(mutant.source)
-                    yield mutant
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(answer)))).body[0]
+        if not isinstance(tree, ast.FunctionDef | ast.ClassDef):  # a lambda
+            continue
+        ours = [made for name, made in decorators(tree).items() if name in ("exercise", "accept")]
+        tree.decorator_list = [each for each in tree.decorator_list if each not in ours]
+        if ast.get_docstring(tree) is not None:
+            del tree.body[0]
+        seen.add(ast.unparse(tree))
+        for mutant in mutate(tree, answer.__module__, given):
+            if mutant.source not in seen:
+                seen.add(mutant.source)
+                yield mutant
 
 
 def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str, object]) -> Iterator[Mutant]:
@@ -144,22 +148,9 @@ def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str
         slip = SLIPS.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
         if operator == "mixed up":
             slip = slip.format(*(getattr(each, "id", getattr(each, "attr", "")) for each in (new, old)))
-        yield Mutant(operator, _difference(text, source), slip, source, namespace[tree.name])
-
-
-def _difference(before: str, after: str) -> str:
-    lines = difflib.ndiff(before.splitlines(), after.splitlines())
-    return " ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
-
-
-def _tree(answer: Callable) -> ast.stmt:
-    node = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(answer)))).body[0]
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        ours = [made for name, made in decorators(node).items() if name in ("exercise", "accept")]
-        node.decorator_list = [each for each in node.decorator_list if each not in ours]
-        if ast.get_docstring(node) is not None:
-            del node.body[0]
-    return node
+        lines = difflib.ndiff(text.splitlines(), source.splitlines())
+        differing = " ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
+        yield Mutant(operator, differing, slip, source, namespace[tree.name])
 
 
 def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterator[Edit]:
