@@ -288,7 +288,12 @@ def _find_causes(
 ) -> list[str]:
     """The message of the mistake that behaves alike; else of those that together do, but for side effects."""
     others, names = [], got[0]["names"] if got else []
+    differs = (number for number, pair in enumerate(zip(got, key, strict=False)) if _differences([pair[0]], [pair[1]]))
+    first = next(differs, None)
     for message, evidence in mistakes:
+        if first is not None and not _share(got[first], evidence[first], key[first]):
+            continue  # so it is not run in all cases
+        evidence = list(evidence)
         if _can_be_said(message, evidence[0]["names"], names):
             if behaves_alike(got, evidence):
                 return [message]
@@ -303,6 +308,12 @@ def _find_causes(
             causes.append(message)
             left = {place: value for place, value in left.items() if place not in found}
     return causes if not left else []
+
+
+def _share(got: Evidence, mistake: Evidence, key: Evidence) -> bool:
+    """Whether something in which an answer differs from the reference in a case is the same in a mistake."""
+    mine, others = (_differences([each], [key]) for each in (got, mistake))
+    return any(alike(value, others[place]) for place, value in mine.items() if place in others)
 
 
 def _relate_numbers(got: Sequence[Evidence], key: Sequence[Evidence]) -> str:
