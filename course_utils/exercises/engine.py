@@ -41,7 +41,7 @@ class Lazily:
         self._observe = functools.partial(exercise.observe, function, seed)
 
     def __getitem__(self, number: int) -> Evidence:
-        return self._observe(only=number)[0]
+        return self._observe(at=number)[0]
 
     def __iter__(self) -> Iterator[Evidence]:
         return iter(self._observe())
@@ -81,12 +81,10 @@ class Exercise(Declaration):
         self.equivalents.update(dict.fromkeys(edits, reason))
 
     def observe(
-        self, function: Callable, seed: int, limit: float | None = None, only: int | None = None
+        self, function: Callable, seed: int, limit: float | None = None, at: int | None = None
     ) -> list[Evidence]:
-        """What `function` does in every case of `seed`, or in `only` one; `limit` is in seconds for each."""
-        if self.make_cases is None:
-            raise CourseError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
-        return observe_all(self.make_cases, function, seed, limit or self.limit, only)
+        """What `function` does in every case of `seed`, or in number `at` alone; each has `limit` seconds."""
+        return observe_all(self.make_cases, function, seed, limit or self.limit, at)
 
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
         """What the reference does in every case of `seed`, and what each mistake does, by its message.

@@ -29,9 +29,7 @@ class Stage(str, Enum):
 
 
 COMPARED = [Stage.RETURNED_NOTHING, Stage.WRONG_TYPE, Stage.WRONG_SHAPE, Stage.WRONG_DTYPE, Stage.WRONG_VALUE]
-UNKNOWN = (
-    "The cause is not known: work through this input by hand, and look for the first step that comes out otherwise."
-)
+UNKNOWN = "The cause is not known: work through this input by hand, and look for the first step that differs."
 
 
 @dataclass(frozen=True, repr=False)
