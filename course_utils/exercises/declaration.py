@@ -98,8 +98,7 @@ def without_answer(node: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef | as
 def is_blank(answer: object) -> bool:
     """Whether a function, or every method of a class, does nothing yet: only a docstring, `...` or `pass`."""
     if inspect.isclass(answer):
-        own = [each for each in answer.__mro__ if each.__module__ == answer.__module__]  # not what it builds upon
-        return all(is_blank(value) for each in own for value in vars(each).values() if inspect.isfunction(value))
+        return all(is_blank(value) for value in vars(answer).values() if inspect.isfunction(value))
     code = getattr(answer, "__code__", None)
     if code is None or any(constant not in (None, answer.__doc__) for constant in code.co_consts):
         return False

@@ -6,11 +6,12 @@ make, each with the sentence that helps. `check`, hints, solutions, the grader a
 
 import ast
 import contextlib
+import functools
 import importlib
 import inspect
 import secrets
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,6 +30,19 @@ class Mistake(NamedTuple):
 
     message: str
     function: Callable
+
+
+class Lazily:
+    """What a function does in the cases of a seed; no more of them are run than are asked for."""
+
+    def __init__(self, exercise: "Exercise", function: Callable, seed: int) -> None:
+        self._observe = functools.partial(exercise.observe, function, seed)
+
+    def __getitem__(self, number: int) -> Evidence:
+        return self._observe(at=number)[0]
+
+    def __iter__(self) -> Iterator[Evidence]:
+        return iter(self._observe())
 
 
 @dataclass(repr=False)
@@ -64,11 +78,11 @@ class Exercise(Declaration):
         """Say why answers with these edits, as `make mutants` writes them, are right as well."""
         self.equivalents.update(dict.fromkeys(edits, reason))
 
-    def observe(self, function: Callable, seed: int, limit: float | None = None) -> list[Evidence]:
-        """What `function` does in every case of `seed`; it has `limit` seconds for each (default: the exercise's)."""
-        if self.make_cases is None:
-            raise CourseError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
-        return observe_all(self.make_cases, function, seed, limit or self.limit)
+    def observe(
+        self, function: Callable, seed: int, limit: float | None = None, at: int | None = None
+    ) -> list[Evidence]:
+        """What `function` does in every case of `seed`, or in number `at` alone; each has `limit` seconds."""
+        return observe_all(self.make_cases, function, seed, limit or self.limit, at)
 
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
         """What the reference does in every case of `seed`, and what each mistake does, by its message.
@@ -76,14 +90,13 @@ class Exercise(Declaration):
         Raises `NotRecorded` in an edition without answers, if nothing is recorded for `seed`.
         """
         reference, mistakes = self._observe_key(seed)
-        return reference, dict(mistakes)
+        return reference, {message: list(evidence) for message, evidence in mistakes}
 
-    def _observe_key(self, seed: int) -> tuple[list[Evidence], Iterable[tuple[str, list[Evidence]]]]:
+    def _observe_key(self, seed: int) -> tuple[list[Evidence], Iterable[tuple[str, list[Evidence] | Lazily]]]:
         if not has_answers():
             reference, mistakes = recorded_key(self.lesson, self.name, seed)
             return reference, mistakes.items()
-        # The mistakes run one by one, as they are asked for.
-        mistakes = ((message, self.observe(function, seed)) for message, function in self.mistakes)
+        mistakes = [(message, Lazily(self, function, seed)) for message, function in self.mistakes]
         return self.observe(self.reference, seed), mistakes
 
     def fresh_seed(self) -> int:

@@ -67,8 +67,10 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0) -> list[Evidence]:
-    """Run `function` in every case of `seed` and return the evidence of each.
+def observe_all(
+    make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0, at: int | None = None
+) -> list[Evidence]:
+    """Run `function` in every case of `seed`, or in number `at` alone, and return the evidence of each.
 
     torch's random numbers are seeded before each case and put back afterwards, so that a case's modules are the same
     for every function. After an answer has run out of time (`limit`, in seconds a case), no further case is tried.
@@ -85,9 +87,11 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             case = next(cases, None)
             if case is None:
                 break
+            if at not in (None, index):
+                continue
             storages.append(_storages(case.given.values()))
             found.append(observe(function, case, limit))
-            if found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__:
+            if index == at or (found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__):
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
         del case, cases, used

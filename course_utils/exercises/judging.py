@@ -7,6 +7,7 @@ counts, and `alike` when two values count as equal; everything else is words.
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -133,10 +134,9 @@ def _differing_item(got: Plain, expected: Plain, path: str) -> Part | None:
 
 
 def _by_key(value: Plain) -> dict[tuple[str, int], list[Plain]]:  # keys may look alike, as two modules of a class do
-    count: dict[str, int] = {}
-    found = {}
+    found, count = {}, Counter()
     for key, one in value["items"]:
-        count[repr(key)] = count.get(repr(key), 0) + 1
+        count[repr(key)] += 1
         found[repr(key), count[repr(key)]] = [key, one]
     return found
 
@@ -288,7 +288,11 @@ def _find_causes(
 ) -> list[str]:
     """The message of the mistake that behaves alike; else of those that together do, but for side effects."""
     others, names = [], got[0]["names"] if got else []
+    first = min((number for number, _ in _differences(got, key)), default=None)
     for message, evidence in mistakes:
+        if first is not None and not _share(got[first], evidence[first], key[first]):
+            continue  # so it is not run in all cases
+        evidence = list(evidence)
         if _can_be_said(message, evidence[0]["names"], names):
             if behaves_alike(got, evidence):
                 return [message]
@@ -303,6 +307,12 @@ def _find_causes(
             causes.append(message)
             left = {place: value for place, value in left.items() if place not in found}
     return causes if not left else []
+
+
+def _share(got: Evidence, mistake: Evidence, key: Evidence) -> bool:
+    """Whether something in which an answer differs from the reference in a case is the same in a mistake."""
+    mine, others = (_differences([each], [key]) for each in (got, mistake))
+    return any(alike(value, others[place]) for place, value in mine.items() if place in others)
 
 
 def _relate_numbers(got: Sequence[Evidence], key: Sequence[Evidence]) -> str:

@@ -1907,7 +1907,7 @@ class _HandleProxy(_Sound):
 @Handle.mistake("`__enter__` does not give the handle: return `self` from it.")
 class _HandleNothing(_Sound):
     def __enter__(self):
-        return None
+        self.entered = True
 
 
 @Handle.mistake("All handles have the same `id`. Count them in the class, not in the object.")
