@@ -49,6 +49,7 @@ def run(
         raise CourseError(f"{submissions} does not exist: give the folder that holds a folder for each student.")
     if submissions.is_file() and submissions.suffix.lower() not in (".zip", ".ipynb"):
         raise CourseError(f"{submissions} is not a folder, a .zip or an .ipynb file.")
+    _end_as_ctrl_c()
     from course_utils.grading.verdict import NOTEBOOK, Comparer, import_lean
 
     # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
@@ -80,6 +81,7 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
     submissions = find_work(folder, _read_lessons(lesson)[1], student="you")
     if not submissions:
         raise CourseError(f"there is no lesson in {folder}; `make lab` puts a copy of each lesson there.")
+    _end_as_ctrl_c()
     with _make_crew() as crew:
         graded = grade(submissions, crew=crew)
     found = zip(graded.scores, graded.outcomes, strict=True)
@@ -91,6 +93,12 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
                 print(f"    {row.reason}")
     print(f"total: {sum(row.points for row in graded.scores)} of {sum(row.possible for row in graded.scores)}")
     return int(any(row.look_by_hand for row in graded.scores))
+
+
+def _end_as_ctrl_c():
+    for name in {"SIGTERM", "SIGHUP"} & {*dir(signal)}:  # nohup's choice stays, Windows has one of the two
+        if signal.getsignal(number := getattr(signal, name)) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _read_lessons(number):
@@ -128,9 +136,6 @@ def _find(place, roster, number):
 def _make_crew(engine="auto", jobs=None, scheduler=None, hidden=()):
     from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew, choose_engine
 
-    for name in {"SIGTERM", "SIGHUP"} & {*dir(signal)}:  # as Ctrl-C; nohup's choice stays, Windows has one of the two
-        if signal.getsignal(number := getattr(signal, name)) == signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
     chosen = choose_engine(engine)
     try:
         return DaskCrew(scheduler, chosen) if scheduler else LocalCrew(chosen, jobs, hidden=hidden, key=True)
