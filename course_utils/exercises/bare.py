@@ -36,13 +36,17 @@ def load_bare_lessons(modules: bytes) -> None:
 def strip(source: str, hints: Callable[[str], int] = lambda name: 0) -> ast.Module:
     """The syntax tree of a lesson's module without the answers in it; `hints(name)` says how many hints to keep."""
     tree, helpers = ast.parse(source), []
-    tree.body = [node for node in tree.body if not (decorators(node).keys() & {"accept", "mistake"} or _is_said(node))]
-    for node in tree.body:
-        if declared := decorators(node).get("exercise"):
+    for node in list(tree.body):
+        declared = decorators(node)
+        # `x.equivalent("…", "…")` says which edits of an answer are right as well.
+        is_said = isinstance(node, ast.Expr) and ast.unparse(node).partition("(")[0].endswith(".equivalent")
+        if is_said or declared.keys() & {"accept", "mistake"}:
+            tree.body.remove(node)
+        elif "exercise" in declared:
             without_answer(node)
-            for said in (each.value for each in declared.keywords if each.arg == "hints"):
+            for said in (each.value for each in declared["exercise"].keywords if each.arg == "hints"):
                 said.elts = said.elts[: hints(node.name)]
-        elif "cases" not in decorators(node) and getattr(node, "name", "").startswith("_"):
+        elif "cases" not in declared and getattr(node, "name", "").startswith("_"):
             helpers.append(node)
     unused = helpers
     while unused:
@@ -51,14 +55,6 @@ def strip(source: str, hints: Callable[[str], int] = lambda name: 0) -> ast.Modu
         unused = [node for node in tree.body if node in helpers and node.name not in used]
         tree.body = [node for node in tree.body if node not in unused]
     return ast.fix_missing_locations(tree)
-
-
-def _is_said(node: ast.stmt) -> bool:
-    # Whether a statement says which edits of an answer are right as well: `x.equivalent("…", "…")`.
-    match node:
-        case ast.Expr(ast.Call(ast.Attribute(attr="equivalent"))):
-            return True
-    return False
 
 
 def forget(name: str) -> None:

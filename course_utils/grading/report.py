@@ -117,9 +117,9 @@ def write_gradebook(
     for student, known in people.items():
         found = {"student": student, "sis login id": student} | {name.lower(): text for name, text in known.items()}
         row = {name: found.get(name.lower(), "") for name in CANVAS}  # it looks for an ID, for a login, then for a name
-        mine = {name: points[student, name] for name in lessons if (student, name) in points}
-        total = sum(mine.values()) if mine else ""
-        rows.append({**row, **known, **dict.fromkeys(lessons, ""), **mine, "total": total})
+        mine = {name: points.get((student, name), "") for name in lessons}
+        earned = [each for each in mine.values() if each != ""]
+        rows.append({**row, **known, **mine, "total": sum(earned) if earned else ""})
     _write_csv(folder / "gradebook.csv", columns, rows)
 
 
