@@ -12,7 +12,7 @@ import itertools
 import json
 import keyword
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -22,10 +22,9 @@ from course_utils.authoring import nbgrader as nbgrader_course
 from course_utils.authoring.editions import read_built
 from course_utils.authoring.source import sources
 from course_utils.exercises.bare import strip
-from course_utils.exercises.declaration import decorators
 from course_utils.exercises.engine import Exercise, exercises_of, find, source_of
 from course_utils.exercises.judging import judge
-from course_utils.root import ASSETS, ROOT, CourseError, recorded_path, write_whole, zip_of
+from course_utils.root import ROOT, CourseError, recorded_path, write_whole, zip_of
 
 TARGET = ROOT / "build" / "release" / "pytorch-hooks-course.zip"
 FOLDER = "pytorch-hooks-course"
@@ -39,7 +38,7 @@ This is the students' edition. The exercises check themselves as ever, by result
 answers; the answers themselves are with your instructor, to whom you send the file that `make submit` writes."""
 HINTS = 2  # of each exercise; the later ones are pieces of its answer
 SHORTEST = 12  # words and signs; a shorter answer, such as `return []`, says nothing
-RUNS = {False: 6, True: 16}  # words and signs that can be no chance: as they stand, and with names made alike
+RUNS = 6, 16  # words and signs that can be no chance: as they stand, and with names made alike
 COVERED = 0.9  # the share of an answer from which on it is given away
 KNOWN = {*keyword.kwlist, *dir(builtins), "F", "nn", "self", "torch"}  # names that nobody chooses
 # Nearly the whole of these answers is in the lessons' own text and in the library, without any hint: that is what they
@@ -88,9 +87,9 @@ def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[st
         read_built(source, root / "notebooks")
         name = f"notebooks/{source.stem}.ipynb"
         files[name] = (root / name).read_bytes()
-        cells = re.split(r"^(?=# %%)", source.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        kept = [cell for cell in cells if not re.match(r"# %%.*tags=\[.*\"instructor\"", cell)]
-        files[f"notebooks/source/{source.name}"] = "".join(kept).encode()
+        text = source.read_text(encoding="utf-8")
+        text = re.sub(r"(?m)^# %%.*tags=\[.*\"instructor\"[\s\S]*?(?=^# %%|\Z)", "", text)
+        files[f"notebooks/source/{source.name}"] = text.encode()
     modules = [name for name in files if re.fullmatch(r"course_utils/lessons/lesson_\d\d\.py", name)]
     return files | {name: student_module(files[name].decode(), hints or {}).encode() for name in modules}
 
@@ -110,14 +109,11 @@ def linked_files(markdown: str) -> list[str]:
 
 def student_module(source: str, hints: Mapping[str, int]) -> str:
     """A lesson's module without answers, later `hints`, comments, and imports that only answers need."""
-    tree = strip(source)
+    tree = strip(source, lambda name: hints.get(name, HINTS))
     used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)} | {"annotations"}
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             node.names = [each for each in node.names if (each.asname or each.name).partition(".")[0] in used]
-        for option in getattr(decorators(node).get("exercise"), "keywords", []):
-            if option.arg == "hints":
-                option.value.elts = option.value.elts[: hints.get(node.name, HINTS)]
     tree.body = [node for node in tree.body if getattr(node, "names", True)]
     return f"{ast.unparse(tree)}\n"
 
@@ -132,8 +128,8 @@ def record_results() -> dict[str, bytes]:
     for lesson in sorted({each.lesson for each in exercises_of()}):
         found = {each.name: {str(seed): record(each, seed) for seed in SEEDS} for each in exercises_of(lesson)}
         results = {"torch": version("torch").split("+")[0], "seeds": SEEDS, "exercises": found}
-        text = json.dumps(results, separators=(",", ":"))
-        files[f"course_utils/{ASSETS.name}/{recorded_path(lesson).name}"] = f"{text}\n".encode()
+        text = json.dumps(results, separators=(",", ":")) + "\n"
+        files[recorded_path(lesson).relative_to(ROOT).as_posix()] = text.encode()
     return files
 
 
@@ -155,20 +151,18 @@ def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> d
 
     All texts count as one, for a learner has them all: tasks, hints, prose, outputs, the messages of `check`, the code
     of notebooks and library. They are read as words, numbers and signs, without `return` and blanks; all quotes are
-    alike. An exercise is given away
-
-    - if the whole of a right answer stands in one file;
-    - if `COVERED` of it stands in all files together. A word of the answer counts as shipped where it lies in a run of
-      6 words that some text has too, or in a run of 16 that some text has with other names: an answer that is spread
-      over hints and prose is found, and one whose variables have been renamed. Shorter runs are ordinary Python.
-      `TAUGHT` are the exercises for which this says nothing.
+    alike. An exercise is given away if the whole of a right answer stands in one file, or if `COVERED` of it stands in
+    all files together (but for those in `TAUGHT`): in runs of 6 words that some text has too, or in runs of 16 that
+    some text has with other names. So an answer that is spread over hints and prose is found, and one whose variables
+    have been renamed. Shorter runs are ordinary Python.
     """
-    texts, found = {name: _read_text(name, content) for name, content in files.items()}, {}
-    shipped = {run for text in texts.values() for renamed in RUNS for run in _runs(text, renamed)}
-    whole = {name: f" {' '.join(words(text))} " for name, text in texts.items()}
+    texts, found = {name: words(_read_text(name, content)) for name, content in files.items()}, {}
+    shipped = {run for text in texts.values() for length in RUNS for run in _runs(text, length)}
+    whole = {name: f" {' '.join(text)} " for name, text in texts.items()}
     for each in exercises:
-        for answer in map(body_of, (each.reference, *each.accepted)):
-            said, share = words(answer), coverage(answer, shipped)
+        for said in (words(body_of(answer)) for answer in (each.reference, *each.accepted)):
+            lie = ((at, length) for length in RUNS for at, run in enumerate(_runs(said, length)) if run in shipped)
+            share = len({place for at, length in lie for place in range(at, at + length)}) / len(said)
             if len(said) >= SHORTEST and (places := [name for name in whole if f" {' '.join(said)} " in whole[name]]):
                 found[each.name] = f"{', '.join(places)}: an answer to {each.name}"
             elif share >= COVERED and each.name not in TAUGHT:
@@ -176,25 +170,15 @@ def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> d
     return found
 
 
-def coverage(answer: str, shipped: Collection[tuple[str, ...]]) -> float:
-    """The share of an answer's words and signs that lie in one of the `shipped` runs (see `find_answers`)."""
-    covered = set()
-    for renamed, length in RUNS.items():
-        for start, run in enumerate(_runs(answer, renamed)):
-            covered |= {*range(start, start + length)} if run in shipped else set()
-    return len(covered) / len(words(answer))
+def words(text: str) -> list[str]:
+    """The words, numbers and signs of a text, without `return`."""
+    return [word for word in re.findall(r"\.?\w+|[^\w\s]", text.replace('"', "'")) if word != "return"]
 
 
-def words(text: str, renamed: bool = False) -> list[str]:
-    """The words, numbers and signs of a text, without `return`; if `renamed`, names that one may choose are alike."""
-    found = re.findall(r"\.?\w+|[^\w\s]", text.replace('"', "'"))
-    kept = [word for word in found if word != "return"]
-    return [word if word in KNOWN or not word.isidentifier() else "_" for word in kept] if renamed else kept
-
-
-def _runs(text: str, renamed: bool) -> Iterator[tuple[str, ...]]:
-    found = words(text, renamed)
-    return zip(*(found[start:] for start in range(RUNS[renamed])), strict=False)
+def _runs(found: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
+    if length == RUNS[1]:
+        found = [word if word in KNOWN or not word.isidentifier() else "_" for word in found]
+    return zip(*(found[start:] for start in range(length)), strict=False)
 
 
 def _read_text(name: str, content: bytes) -> str:

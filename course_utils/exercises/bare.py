@@ -11,61 +11,50 @@ import importlib
 import marshal
 import sys
 import types
+from collections.abc import Callable
 
 from course_utils.exercises.declaration import PACKAGE, decorators, lesson_files, without_answer
 
 
 def bare_lessons() -> bytes:
     """The compiled modules of all lessons without their answers and hints, for `load_bare_lessons`. Needs no torch."""
-    found = {}
-    for path in lesson_files():
-        tree = strip(path.read_text(encoding="utf-8"))
-        for node in tree.body:
-            for option in getattr(decorators(node).get("exercise"), "keywords", []):
-                if option.arg == "hints":
-                    option.value.elts = []
-        found[path.stem] = compile(tree, str(path), "exec", dont_inherit=True)
-    return marshal.dumps(found)
+    texts = {path: path.read_text(encoding="utf-8") for path in lesson_files()}
+    return marshal.dumps({path.stem: compile(strip(text), str(path), "exec") for path, text in texts.items()})
 
 
 def load_bare_lessons(modules: bytes) -> None:
     """Put the bare edition of every lesson's exercises where `import` finds it. Once, in a fresh process."""
-    package = importlib.import_module(PACKAGE)
     for stem, code in marshal.loads(modules).items():
         name = f"{PACKAGE}.{stem}"
         if name in sys.modules:
             raise RuntimeError(f"{name} has been imported with its answers; a bare edition needs a fresh process")
-        module = types.ModuleType(name)
-        module.__package__ = PACKAGE
-        sys.modules[name] = module
+        sys.modules[name] = module = types.ModuleType(name)
         exec(code, vars(module))
-        setattr(package, stem, module)
+        setattr(importlib.import_module(PACKAGE), stem, module)
 
 
-def strip(source: str) -> ast.Module:
-    """The syntax tree of a lesson's module without the answers in it."""
-    tree = ast.parse(source)
-    tree.body = [node for node in tree.body if not (decorators(node).keys() & {"accept", "mistake"} or _is_said(node))]
-    for node in tree.body:
-        if "exercise" in decorators(node):
+def strip(source: str, hints: Callable[[str], int] = lambda name: 0) -> ast.Module:
+    """The syntax tree of a lesson's module without the answers in it; `hints(name)` says how many hints to keep."""
+    tree, helpers = ast.parse(source), []
+    for node in list(tree.body):
+        declared = decorators(node)
+        # `x.equivalent("…", "…")` says which edits of an answer are right as well.
+        is_said = isinstance(node, ast.Expr) and ast.unparse(node).partition("(")[0].endswith(".equivalent")
+        if is_said or declared.keys() & {"accept", "mistake"}:
+            tree.body.remove(node)
+        elif "exercise" in declared:
             without_answer(node)
-    defined = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
-    helpers = [node for node in defined if not decorators(node).keys() & {"cases", "exercise"} and node.name[0] == "_"]
-    unused = None
-    while unused != []:
+            for said in (each.value for each in declared["exercise"].keywords if each.arg == "hints"):
+                said.elts = said.elts[: hints(node.name)]
+        elif "cases" not in declared and getattr(node, "name", "").startswith("_"):
+            helpers.append(node)
+    unused = helpers
+    while unused:
         names = ((node, part) for node in tree.body for part in ast.walk(node) if isinstance(part, ast.Name))
         used = {part.id for node, part in names if part.id != getattr(node, "name", None)}
         unused = [node for node in tree.body if node in helpers and node.name not in used]
         tree.body = [node for node in tree.body if node not in unused]
     return ast.fix_missing_locations(tree)
-
-
-def _is_said(node: ast.stmt) -> bool:
-    """Whether a statement says which edits of an answer are right as well: `x.equivalent("…", "…")`."""
-    match node:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="equivalent"))):
-            return True
-    return False
 
 
 def forget(name: str) -> None:

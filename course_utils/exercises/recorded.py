@@ -18,7 +18,7 @@ class NotRecorded(CourseError):
 
 def recorded_seeds(lesson: int) -> list[int]:
     """The seeds for which a lesson's results are recorded. Raises `NotRecorded`."""
-    return list(_read(lesson)["seeds"])
+    return _read(lesson)["seeds"]
 
 
 def recorded_key(lesson: int, name: str, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
@@ -33,10 +33,9 @@ def other_torch(lesson: int) -> str:
     """A sentence where a lesson's results were recorded with another torch than this; "" where with the same."""
     import torch
 
-    theirs, mine = _read(lesson).get("torch"), torch.__version__.split("+")[0]
+    theirs, mine = _read(lesson)["torch"], torch.__version__.split("+")[0]
     beside = "Numbers are compared with a tolerance; if a right answer fails, tell your instructor."
-    said = f"This is torch {mine}, and the results were recorded with {theirs}. {beside}"
-    return said if theirs not in (mine, None) else ""
+    return "" if mine == theirs else f"This is torch {mine}, and the results were recorded with {theirs}. {beside}"
 
 
 @functools.cache

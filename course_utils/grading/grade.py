@@ -1,7 +1,8 @@
 """The commands: grade a class, or check a learner's own work."""
 
 import argparse
-import contextlib
+import functools
+import itertools
 import signal
 import textwrap
 import zipfile
@@ -9,29 +10,23 @@ from pathlib import Path
 
 from course_utils.root import CourseError
 
-ABOUT = """\
-Only the answers are taken from a notebook. Each is run by itself, with inputs that nobody has seen, and compared with
-the reference answer elsewhere. Ctrl-C keeps what is done, and the same command goes on from there. Exit status: 0 all
-graded, 1 some need a look by hand (they are listed), 2 nothing could be run. More is in course_utils/grading/README.md.
-"""
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the parameters of `run` to a command line."""
-    parser.epilog = ABOUT
+    parser.epilog = "Exit status: 0 all graded, 1 some need a look by hand (they are listed), 2 nothing could be run. "
+    parser.epilog += "Ctrl-C keeps what is done. The guide for graders is course_utils/grading/README.md."
+    parser.argument_default, option = argparse.SUPPRESS, parser.add_argument  # the defaults are those of `run`
     layouts = "student/lesson.ipynb, lesson/student.ipynb or nbgrader's submitted/student/lesson/lesson.ipynb"
-    parser.add_argument("submissions", type=Path, help=f"a folder ({layouts}), a zip of one, or one notebook")
-    parser.add_argument("--report", type=Path, default=Path("report"), metavar="DIR", help="where to (default: report)")
-    parser.add_argument("--roster", type=Path, metavar="CSV", help="names (column `student`); each gets a row")
-    systems = {"choices": ("moodle", "canvas"), "default": "moodle"}
-    parser.add_argument("--for", dest="system", **systems, help="what will import gradebook.csv (default: moodle)")
-    parser.add_argument("--lesson", metavar="NN", help="grade this lesson only, such as 01")
-    engines = {"choices": ("auto", "fork", "process"), "default": "auto"}
+    option("submissions", type=Path, help=f"a folder ({layouts}), a zip of one, or one notebook")
+    option("--report", type=Path, metavar="DIR", help="where to (default: report)")
+    option("--roster", type=Path, metavar="CSV", help="names (column `student`); each gets a row")
+    option("--for", dest="system", choices=("moodle", "canvas"), help="what imports gradebook.csv (default: moodle)")
+    option("--lesson", metavar="NN", help="grade this lesson only, such as 01")
     about = "fork: sandboxed children, on Linux; process: a new process for each exercise, slow (default: auto)"
-    parser.add_argument("--engine", **engines, help=about)
-    parser.add_argument("--jobs", type=int, metavar="N", help="answers that run at a time (default: one for each core)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
-    parser.add_argument("--exit-zero", action="store_true", help="exit with 0 also when some need a look by hand")
+    option("--engine", choices=("auto", "fork", "process"), help=about)
+    option("--jobs", type=int, metavar="N", help="answers that run at a time (default: one for each core)")
+    option("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
+    option("--exit-zero", action="store_true", help="exit with 0 also when some need a look by hand")
 
 
 def run(
@@ -47,15 +42,14 @@ def run(
 ) -> int:
     """Grade `submissions` (a folder, a zip or a notebook), write the `report` folder, and print a table.
 
-    `roster` is a CSV file of names, each of which gets a row; `lesson` (such as 01) limits what is graded; `engine` is
-    auto, fork or process; `jobs` says how many answers run at a time; `scheduler` is the address of a Dask cluster;
-    `system` (moodle or canvas) is what will import the gradebook. Returns the exit status: 0 graded, 1 some need a look
-    by hand (0 with `exit_zero`, unless it was stopped). Raises `CourseError` if nothing can be run.
+    The parameters are the options that `add_options` describes; `system` is `--for`. Returns the exit status: 0 graded,
+    1 some need a look by hand (0 with `exit_zero`, unless it was stopped). Raises `CourseError` if nothing can be run.
     """
     if not submissions.exists():
         raise CourseError(f"{submissions} does not exist: give the folder that holds a folder for each student.")
     if submissions.is_file() and submissions.suffix.lower() not in (".zip", ".ipynb"):
         raise CourseError(f"{submissions} is not a folder, a .zip or an .ipynb file.")
+    _end_as_ctrl_c()
     from course_utils.grading.verdict import NOTEBOOK, Comparer, import_lean
 
     # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
@@ -63,19 +57,14 @@ def run(
         import_lean()
         from tqdm import tqdm
 
-        from course_utils.exercises.declaration import read_declarations
         from course_utils.grading.batch import grade
-        from course_utils.grading.lessons import read_lessons
         from course_utils.grading.resume import GradingMemory
 
-        lessons = read_lessons(read=read_declarations)
-        found, people = _find(submissions, roster, lessons, _choose(lessons, lesson))
-        bar = {"desc": "grading", "unit": "notebook"}
+        found, people = _find(submissions, roster, lesson)
+        bar = functools.partial(tqdm, None, "grading", unit="notebook", delay=0.1)
         with GradingMemory(report) as memory:
-            options = {"memory": memory, "record": report / NOTEBOOK, "comparer": comparer}
-            graded = grade(
-                found, crew=crew, progress=lambda total: tqdm(total=total, disable=not total, **bar), **options
-            )
+            record = report / NOTEBOOK
+            graded = grade(found, crew=crew, memory=memory, record=record, comparer=comparer, progress=bar)
             status = _write_report(graded, len(found), report, people, system)
     return 0 if exit_zero and not graded.stopped else status
 
@@ -86,54 +75,59 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
     `folder` holds copies of the lessons; `lesson` (such as 01) limits what is checked.
     Returns the exit status, and raises, as `run` does.
     """
-    from course_utils.exercises.declaration import read_declarations
     from course_utils.grading.batch import grade
-    from course_utils.grading.lessons import read_lessons
     from course_utils.grading.submissions import find_work
 
-    submissions = find_work(folder, _choose(read_lessons(read=read_declarations), lesson), student="you")
+    submissions = find_work(folder, _read_lessons(lesson)[1], student="you")
     if not submissions:
         raise CourseError(f"there is no lesson in {folder}; `make lab` puts a copy of each lesson there.")
+    _end_as_ctrl_c()
     with _make_crew() as crew:
         graded = grade(submissions, crew=crew)
-    name = None
-    for row, outcome in zip(graded.scores, graded.outcomes, strict=True):
-        if row.lesson != name:
-            name = row.lesson
-            print(name)
-        print(textwrap.indent(str(outcome or f"{row.exercise}: no score"), "  "))
-        if row.reason:
-            print(f"    {row.reason}")
+    found = zip(graded.scores, graded.outcomes, strict=True)
+    for name, rows in itertools.groupby(found, key=lambda each: each[0].lesson):
+        print(name)
+        for row, outcome in rows:
+            print(textwrap.indent(str(outcome or f"{row.exercise}: no score"), "  "))
+            if row.reason:
+                print(f"    {row.reason}")
     print(f"total: {sum(row.points for row in graded.scores)} of {sum(row.possible for row in graded.scores)}")
-    return 1 if any(row.look_by_hand for row in graded.scores) else 0
+    return int(any(row.look_by_hand for row in graded.scores))
 
 
-def _choose(lessons, number):
-    if number is None:
-        return lessons
-    found = {name: each for name, each in lessons.items() if number in (name, name[:2], str(each.number))}
-    if not found:
+def _end_as_ctrl_c():
+    for name in {"SIGTERM", "SIGHUP"} & {*dir(signal)}:  # nohup's choice stays, Windows has one of the two
+        if signal.getsignal(number := getattr(signal, name)) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+
+
+def _read_lessons(number):
+    from course_utils.exercises.declaration import read_declarations
+    from course_utils.grading.lessons import read_lessons
+
+    lessons = read_lessons(read=read_declarations)
+    chosen = {name: each for name, each in lessons.items() if number in (None, name, name[:2], str(each.number))}
+    if not chosen:
         raise CourseError(f"there is no lesson {number}; there is {', '.join(name[:2] for name in lessons)}.")
-    return found
+    return lessons, chosen
 
 
-def _find(place, roster, lessons, chosen):
+def _find(place, roster, number):
     from course_utils.grading.roster import add_roster, read_roster
     from course_utils.grading.submissions import find_submissions
 
-    people = {}
+    lessons, chosen = _read_lessons(number)
     try:
         found = [each for each in find_submissions(place, lessons) if each.lesson is None or each.lesson.name in chosen]
-        if roster:
-            handed_in = {each.name for each in found}
-            wanted = {name: each for name, each in chosen.items() if each.exercises}
-            asked = {name: each for name, each in wanted.items() if name in handed_in} or wanted
-            people = read_roster(roster)
-            found = add_roster(found, people, asked)
+        people = read_roster(roster) if roster else {}
     except zipfile.BadZipFile as error:
         raise CourseError(f"{place} is not a zip that can be read: {error}.") from None
     except OSError as error:
         raise CourseError(f"{error.filename or place} cannot be read: {error.strerror}.") from None
+    if people:
+        wanted = {name: each for name, each in chosen.items() if each.exercises}
+        handed_in = wanted.keys() & {each.name for each in found}
+        found = add_roster(found, people, {name: wanted[name] for name in wanted if name in handed_in or not handed_in})
     if not found:
         raise CourseError(f"there is nothing to grade in {place}: it should hold student/lesson.ipynb.")
     return found, people
@@ -142,10 +136,6 @@ def _find(place, roster, lessons, chosen):
 def _make_crew(engine="auto", jobs=None, scheduler=None, hidden=()):
     from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew, choose_engine
 
-    for name in ("SIGTERM", "SIGHUP"):  # as Ctrl-C; nohup's choice stays, Windows has one of the two
-        with contextlib.suppress(ValueError):  # only the main thread may
-            if (number := getattr(signal, name, 0)) and signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, signal.default_int_handler)
     chosen = choose_engine(engine)
     try:
         return DaskCrew(scheduler, chosen) if scheduler else LocalCrew(chosen, jobs, hidden=hidden, key=True)
@@ -164,9 +154,7 @@ def _write_report(graded, submissions, report, people, system):
         write_pages(graded.scores, report, graded.isolation)
     except OSError as error:
         raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
-    print(table(graded.scores))
-    for line in ["", *graded.isolation, *filter(None, [graded.problem])]:
-        print(line)
+    print(table(graded.scores), "", *graded.isolation, *filter(None, [graded.problem]), sep="\n")
     if graded.known:
         print(f"{graded.known} of {submissions} were graded before and have not changed.")
     if graded.stopped:

@@ -17,22 +17,19 @@ look_by_hand  whether a person has to look: yes or no (in JSON true or false)
 reason        why there is no score, or why a person has to look
 seconds       how long the answer ran, with its sandbox; 0 if it was not run
 
-`gradebook.csv` has a row for each student and a column for each lesson, for Moodle or Canvas to import.
-
-A student's page tells what the learner's own `check` would: how far each answer came, the first difference, the likely
-cause, and a hint to read again. It holds no reference answer, no seed, and nothing about anybody else.
+A student's page holds no reference answer, no seed, and nothing about anybody else.
 """
 
 import base64
 import csv
 import hashlib
 import io
-import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +45,7 @@ BEST_FIRST = (*map(str, reversed(Stage)), *NO_SCORE)
 SIGNS = {"passed": "✓", "not attempted": "○", UNREADABLE: "!", NOT_GRADED: "?", NOT_HANDED_IN: "\u2013"}  # or ✗
 VERSION = 3
 CLASS_PAGE = "index.html"
-LONGEST = 600  # characters of a sentence on a page; what an answer raised may be long
-MOST_CAUSES = 15
-MOST_LOOKS = 500
+MOST_CAUSES, MOST_LOOKS = 15, 500
 FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # and the wide forms of the first four
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
@@ -77,14 +72,11 @@ COLUMNS = tuple(field.name for field in fields(Score))
 
 def score(student: str, lesson: str, possible: int, verdict: Verdict, remark: str = "") -> Score:
     """The row for a verdict; a `remark` about the submission is for a person to look at."""
-    found, exercise, seconds = verdict.outcome, verdict.exercise, verdict.seconds
-    reason = printable("; ".join(filter(None, (verdict.reason, remark))), but="\n")
-    if found is None:
-        return Score(student, lesson, exercise, 0, possible, reason=reason, seconds=seconds)
-    sentence, cause = (printable(text, but="\n") for text in (found.sentence, found.cause))
-    by_hand = verdict.by_hand or bool(remark)
-    points = (found.points, found.possible)
-    return Score(student, lesson, exercise, *points, str(found.stage), sentence, cause, by_hand, reason, seconds)
+    found, reason = verdict.outcome, "; ".join(filter(None, (verdict.reason, remark)))
+    points, said = (found.points, (found.stage, found.sentence, found.cause)) if found else (0, (NOT_GRADED, "", ""))
+    *said, reason = (printable(text, but="\n") for text in (*said, reason))
+    by_hand = not found or verdict.by_hand or bool(remark)
+    return Score(student, lesson, verdict.exercise, points, possible, *said, by_hand, reason, verdict.seconds)
 
 
 def write_scores(scores: Sequence[Score], folder: Path, isolation: Sequence[str] = ()) -> None:
@@ -96,13 +88,10 @@ def write_scores(scores: Sequence[Score], folder: Path, isolation: Sequence[str]
     write_whole(folder / "scores.json", json.dumps(content, indent=1) + "\n")
 
 
-def _write_csv(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     # Text that a spreadsheet would take for a formula gets an apostrophe (owasp.org: CSV Injection).
-    text = io.StringIO()
-    writer = csv.writer(text)
-    for row in [{name: name for name in columns}, *rows]:
-        cells = [row.get(name, "") for name in columns]
-        writer.writerow([f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in cells])
+    text, table = io.StringIO(), [columns, *([row.get(name, "") for name in columns] for row in rows)]
+    csv.writer(text).writerows([f"'{cell}" if str(cell).startswith(FORMULA) else cell for cell in row] for row in table)
     write_whole(path, text.getvalue())
 
 
@@ -114,25 +103,23 @@ def write_gradebook(
     `roster` gives each student's columns in the roster; it is empty if there is none. Nobody else has a row, for Moodle
     would give the points of somebody without, say, an address to the student above. An empty cell is no grade: nothing
     of the lesson has a score. `system` is "moodle" (the roster's columns, the lessons, a total; docs.moodle.org: Grade
-    import, and its `grade/import/csv/classes/load_data.php`) or "canvas" (its own columns, the lessons, and a row of
-    the points possible; its guide "How do I import grades in the Gradebook?", and its `lib/gradebook_importer.rb`).
+    import) or "canvas" (its own columns, the lessons, and a row of the points possible; its guide "How do I import
+    grades in the Gradebook?", and its `lib/gradebook_importer.rb`).
     """
     lessons = _exercises(scores)
-    points: dict[str, Counter[str]] = {}
-    for row in scores:
-        if row.exercise and row.stage not in NO_SCORE:
-            points.setdefault(row.student, Counter())[row.lesson] += row.points
-    people = roster or {student: {"student": student} for student in _by("student", scores) if student}
-    columns, rows = [*dict.fromkeys([*itertools.chain(*people.values()), *lessons, "total"])], []
+    scored = _by((row for row in scores if row.stage not in NO_SCORE), "student", "lesson")
+    points = {each: sum(row.points for row in rows) for each, rows in scored.items()}
+    people = roster or {student: {"student": student} for student in _by(scores, "student") if student}
+    columns, rows = [*dict.fromkeys([*next(iter(people.values()), ()), *lessons, "total"])], []
     if system == "canvas":
         columns = [*CANVAS, *lessons]
         rows.append({"Student": "    Points Possible"} | {name: sum(each.values()) for name, each in lessons.items()})
     for student, known in people.items():
-        if system == "canvas":  # it looks for an ID, for a login, then for a name
-            found = {"student": student, "sis login id": student} | {name.lower(): text for name, text in known.items()}
-            known = {name: found.get(name.lower(), "") for name in CANVAS}
-        mine = points.get(student, {})
-        rows.append({**known, **dict.fromkeys(lessons, ""), **mine, "total": sum(mine.values()) if mine else ""})
+        found = {"student": student, "sis login id": student} | {name.lower(): text for name, text in known.items()}
+        row = {name: found.get(name.lower(), "") for name in CANVAS}  # it looks for an ID, for a login, then for a name
+        mine = {name: points.get((student, name), "") for name in lessons}
+        earned = [each for each in mine.values() if each != ""]
+        rows.append({**row, **known, **mine, "total": sum(earned) if earned else ""})
     _write_csv(folder / "gradebook.csv", columns, rows)
 
 
@@ -141,53 +128,47 @@ def read_scores(report: str | Path) -> list[dict[str, Any]]:
     return json.loads((Path(report) / "scores.json").read_text(encoding="utf-8"))["scores"]
 
 
-def _by(column: str, scores: Iterable[Score]) -> dict[str, list[Score]]:
-    found: dict[str, list[Score]] = {}
+def _by(scores: Iterable[Score], *columns: str) -> dict[Any, list[Score]]:
+    found = {}
     for row in scores:
-        found.setdefault(getattr(row, column), []).append(row)
+        found.setdefault(attrgetter(*columns)(row), []).append(row)
     return found
 
 
 def _exercises(scores: Iterable[Score]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for row in sorted(scores, key=lambda row: row.lesson):
-        if row.exercise:
-            found.setdefault(row.lesson, {})[row.exercise] = row.possible
-    return found
+    lessons = sorted(_by((row for row in scores if row.exercise), "lesson").items())
+    return {lesson: {row.exercise: row.possible for row in rows} for lesson, rows in lessons}
 
 
 def looks(scores: Sequence[Score]) -> list[tuple[str, str, str, str]]:
     """What a person has to look at, each thing once: student, lesson, exercises (none for the whole file), and why."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for row in scores:
-        if row.look_by_hand:
-            found.setdefault((row.student, row.lesson, row.reason), []).append(row.exercise)
     sizes = Counter((row.student, row.lesson) for row in scores if row.exercise)
-    return [
-        (student, lesson, "" if 1 < len(names) == sizes[student, lesson] else ", ".join(names), reason)
-        for (student, lesson, reason), names in found.items()
-    ]
+    found = []
+    for why, rows in _by((row for row in scores if row.look_by_hand), "student", "lesson", "reason").items():
+        exercises = "" if 1 < len(rows) == sizes[why[:2]] else ", ".join(row.exercise for row in rows)
+        found.append((*why[:2], exercises, why[2]))
+    return found
 
 
 def table(scores: Sequence[Score]) -> str:
     """A line for each student with the points for each lesson and in all, and a line for each thing to look at."""
     lessons = list(_exercises(scores))
     rows = [["student", *lessons, "total"]]
-    for student, mine in _by("student", scores).items():
+    for student, mine in _by(scores, "student").items():
         points = [_points([row for row in mine if row.lesson == lesson]) for lesson in lessons]
         rows.append([student or "(nobody)", *points, _points(mine)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    for number, (student, lesson, exercises, reason) in enumerate(looks(scores)):
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines += ["", "To look at by hand:"] if (by_hand := looks(scores)) else []
+    for student, lesson, exercises, reason in by_hand:
         where = "/".join(filter(None, (student, lesson))) or "(nobody)"
-        lines += [] if number else ["", "To look at by hand:"]
         lines.append(f"  {where}{exercises and f', {exercises}'}: {reason}")
     return "\n".join(lines)
 
 
 def _points(rows: Sequence[Score]) -> str:
-    earned, possible = (sum(getattr(row, column) for row in rows) for column in ("points", "possible"))
-    return f"{earned} of {possible}" if any(row.exercise for row in rows) else "-"
+    scored = any(row.exercise for row in rows)
+    return f"{sum(row.points for row in rows)} of {sum(row.possible for row in rows)}" if scored else "-"
 
 
 def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = ()) -> None:
@@ -200,58 +181,52 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
     templates = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined, **blocks)
     templates.filters["code"] = lambda text: Markup(code_spans(text))
     templates.filters["digest"] = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    templates.filters["short"] = lambda text: text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-    templates.globals.update(signs=SIGNS, no_score=NO_SCORE, best_first=BEST_FIRST)
+    templates.globals.update(signs=SIGNS, no_score=NO_SCORE, best_first=BEST_FIRST, most_looks=MOST_LOOKS)
     exercises = {exercise.name: exercise for exercise in read_declarations()}
-    students = _by("student", scores)
+    students, lessons = _by(scores, "student"), _exercises(scores)
     files = file_names(list(students))
     for old in (report / "students").glob("*.html"):
         old.unlink()
     page = templates.get_template("grading_student.html.j2")
     for student, rows in students.items():
         write_whole(report / "students" / files[student], page.render(student=student, rows=rows, exercises=exercises))
-    page = templates.get_template("grading_class.html.j2")
     graded = [row for row in scores if row.stage not in NO_SCORE]
-    lessons = _exercises(scores)
-    told = {
-        "files": files,
-        "isolation": isolation,
-        "graded": len(graded),
-        "lessons": lessons,
-        "students": {student: (rows, _cells(rows, lessons)) for student, rows in students.items()},
-        "rates": list(_rates(graded)),
-        "causes": Counter((row.exercise, row.cause) for row in graded if row.cause).most_common(MOST_CAUSES),
-        "looks": looks(scores),
-        "most_looks": MOST_LOOKS,
-    }
-    write_whole(report / CLASS_PAGE, page.render(told))
+    text = templates.get_template("grading_class.html.j2").render(
+        files=files,
+        isolation=isolation,
+        graded=len(graded),
+        lessons=lessons,
+        students={student: (rows, _cells(rows, lessons)) for student, rows in students.items()},
+        rates=[_rate(name, mine) for name, mine in _by(graded, "exercise").items()],
+        causes=Counter((row.exercise, row.cause) for row in graded if row.cause).most_common(MOST_CAUSES),
+        looks=looks(scores),
+    )
+    write_whole(report / CLASS_PAGE, text)
 
 
 def _cells(rows: Sequence[Score], lessons: Mapping[str, Iterable[str]]) -> list[tuple[int, Score]]:
     # How many columns each cell of a student's row spans, and what it tells: what is true of a whole file once.
     found, cells = {(row.lesson, row.exercise): row for row in rows}, []
+    missing = Score("", "", "", stage=NOT_HANDED_IN, look_by_hand=False)
     for lesson, exercises in lessons.items():
-        missing = Score("", lesson, "", stage=NOT_HANDED_IN, look_by_hand=False)
         mine = [found.get((lesson, exercise), missing) for exercise in exercises]
         whole = mine[0].stage in NO_SCORE and len({(row.stage, row.reason) for row in mine}) == 1
         cells += [(len(mine), mine[0])] if whole else [(1, row) for row in mine]
     return cells
 
 
-def _rates(graded: Iterable[Score]) -> Iterator[tuple[str, int, int, int, float, float, float]]:
-    for name, mine in _by("exercise", graded).items():
-        passed = sum(row.stage == Stage.PASSED for row in mine)
-        tried = sum(row.stage != Stage.NOT_ATTEMPTED for row in mine)
-        seconds = sorted(row.seconds for row in mine if row.seconds) or [0.0]
-        yield name, len(mine), tried, passed, 100 * passed / len(mine), seconds[len(seconds) // 2], seconds[-1]
+def _rate(name: str, mine: Sequence[Score]) -> tuple[str, int, int, int, float, float, float]:
+    passed = sum(row.stage == Stage.PASSED for row in mine)
+    tried = sum(row.stage != Stage.NOT_ATTEMPTED for row in mine)
+    seconds = sorted(row.seconds for row in mine if row.seconds) or [0.0]
+    return name, len(mine), tried, passed, 100 * passed / len(mine), seconds[len(seconds) // 2], seconds[-1]
 
 
 def file_names(students: Sequence[str]) -> dict[str, str]:
     """A file name for each student, safe on every system, and two students' names never the same."""
     found = {}
     for student in students:
-        name = re.sub(r"\W+", "_", student, flags=re.ASCII).strip("_")[:60]
-        if name != student or name != name.lower() or not name:
-            name = f"{name or 'nobody'}-{hashlib.sha256(student.encode()).hexdigest()[:12]}"
-        found[student] = f"{name}.html"
+        name = re.sub(r"\W+", "_", student, flags=re.ASCII).strip("_")[:60] or "nobody"
+        digest = "" if student == name.lower() else f"-{hashlib.sha256(student.encode()).hexdigest()[:12]}"
+        found[student] = f"{name}{digest}.html"
     return found

@@ -10,7 +10,7 @@ import json
 import re
 import unicodedata
 import zipfile
-from importlib.metadata import distributions
+from importlib.metadata import version
 from pathlib import Path
 
 from course_utils.exercises.declaration import read_declarations
@@ -35,9 +35,9 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
     if not name:
         with contextlib.suppress(EOFError):
             name = input("Your name, as your instructor knows it: ")
-    shown = (sign for sign in unicodedata.normalize("NFC", name) if sign.isprintable() or sign.isspace())
-    name = " ".join("".join(shown).split())
-    student, target = folder_name(name), folder / f"{folder_name(name)}.zip"
+    name = "".join(sign for sign in unicodedata.normalize("NFC", name) if sign.isprintable() or sign.isspace())
+    student = _folder_name(name := " ".join(name.split()))
+    target = folder / f"{student}.zip"
     if target.exists() and _name_in(target) != name:
         raise CourseError(f"{target} is there already, and not from {name}. Move it, or write your name otherwise.")
     if check:
@@ -48,8 +48,8 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
             if not (path := work / f"{lesson.name}.ipynb").exists():
                 raise CourseError("it is not in the folder `work`")
             data = read_submission(Submission(student, lesson.name, path, lesson))
-            attempted[lesson.name] = count_attempted(data, lesson)
-            files[f"{student}/{lesson.name}.ipynb"] = data
+            attempted[lesson.name] = _count_attempted(data, lesson)
+            files[f"{student}/{path.name}"] = data
         except CourseError as error:
             print(printable(f"{lesson.name}: left out, because {error}."))
     for path in sorted(work.glob("*.ipynb")):
@@ -58,39 +58,32 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
     if not files:
         raise CourseError(f"There is nothing to hand in. `make lab` opens the lessons; your copies are in {work}.")
     text = b"".join(path.read_bytes() for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
-    versions = {one: next((each.version for each in distributions(name=one)), "") for one in ("course-utils", "torch")}
     kind, digest = "whole" if has_answers() else "released", hashlib.sha256(text).hexdigest()[:8]
-    edition = f"{versions['course-utils']} {kind} {digest}"
-    about = {"name": name, "edition": edition, "torch": versions["torch"], "attempted": attempted}
+    edition = f"the {kind} course {digest}"
+    about = {"name": name, "edition": edition, "torch": version("torch"), "attempted": attempted}
     files[f"{student}/{ABOUT}"] = json.dumps(about, indent=1, ensure_ascii=False).encode()
     write_whole(target, zip_of(files))
-    print(f"\nHanded in by {name}: {', '.join(attempted)}; {sum(attempted.values())} exercises; edition {edition}.")
+    print(f"\nHanded in by {name}: {', '.join(attempted)}; {sum(attempted.values())} exercises; edition: {edition}.")
     print(f"Send this one file to your instructor:  {target}")
     return 0
 
 
-def count_attempted(data: bytes, lesson: Lesson) -> int:
-    """Say and return how many exercises of `lesson` a notebook attempts, by its text.
-
-    Raises `CourseError` with a reason if it is no notebook, or attempts none.
-    """
+def _count_attempted(data: bytes, lesson: Lesson) -> int:
     answers = collect_answers(read_cells(data), lesson)
-    todo = [each.exercise.name for each in answers if each.outcome and each.outcome.stage is Stage.NOT_ATTEMPTED]
+    told = {each.exercise.name: each.outcome for each in answers if each.outcome}  # of what cannot be run
+    todo = [name for name, outcome in told.items() if outcome.stage is Stage.NOT_ATTEMPTED]
     if not (number := len(answers) - len(todo)):
         raise CourseError("none of its exercises has been attempted")
     missing = f"; not yet {', '.join(todo)}" if todo else ""
     print(f"{lesson.name}: {number} of {len(answers)} exercises attempted{missing}.")
-    for each in answers:
-        if each.outcome and each.exercise.name not in todo:  # an answer that is not Python
-            print(printable(f"    {each.exercise.name}: {each.outcome.sentence}"))
+    for name, outcome in told.items():
+        if name not in todo:  # an answer that is not Python
+            print(printable(f"    {name}: {outcome.sentence}"))
     return number
 
 
-def folder_name(name: str) -> str:
-    """The student's folder in the zip: `name` without signs that no file's name can have, and at most 120 bytes long.
-
-    Raises `CourseError` where nothing is left.
-    """
+def _folder_name(name: str) -> str:
+    # Without signs that no file's name can have, and at most 120 bytes long.
     plain = re.sub(r"\.{2,}", ".", re.sub(r'[<>:"/\\|?*]+', "-", name)).encode()[:120].decode(errors="ignore")
     if (plain := plain.strip(" .-")) in NO_NAMES:
         raise CourseError('Give your name, as your instructor knows it:  make submit NAME="Ann Lee"')
