@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-Texts = tuple[str, ...]
 Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
 DEFINES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 SOLID = DEFINES | ast.Import | ast.ImportFrom
@@ -67,11 +66,10 @@ def read_cell(source: str, cell_id: str = "", tags: Sequence[str] = ()) -> Cell:
     try:
         return Cell(cell_id, tags, source, *_read_statements(source))
     except SyntaxError as error:
-        plain = _without_magics(source)
-        try:
+        with contextlib.suppress(SyntaxError):
+            plain = _without_magics(source)
             return Cell(cell_id, tags, plain, *_read_statements(plain))
-        except SyntaxError:
-            return Cell(cell_id, tags, source, error=error)
+        return Cell(cell_id, tags, source, error=error)
 
 
 @contextlib.contextmanager
@@ -207,7 +205,9 @@ class Names:
                 if each.source not in known:
                     self._own.append(((number, position), each))
 
-    def needed(self, names: Iterable[str], cell: int, but: Collection[str]) -> tuple[Texts, Texts, set[str]]:
+    def needed(
+        self, names: Iterable[str], cell: int, but: Collection[str]
+    ) -> tuple[tuple[str, ...], tuple[str, ...], set[str]]:
         """What an answer in cell number `cell` needs for `names`. `but` are its own, which need no other definition.
 
         Returns definitions in their order, statements that stay behind and may matter, and names without a definition.
@@ -236,12 +236,10 @@ class Names:
                 chosen[place] = statement
                 places = [place, here] if statement.late else [place]
                 waiting += [(used, each) for used in statement.uses for each in places]
-        start = {name: first.get(name, (-1, 0)) for name in {*missing, *first, *but}}
+        start = dict.fromkeys([*missing, *but], (-1, 0)) | first
         fluid = {name for name, place in first.items() if not chosen[place].solid}
-        left = [
-            each.source
-            for place, each in self._own
-            if place not in chosen
-            and any(start.get(name, here) < place < here for name in each.changes | (each.touches & fluid))
-        ]
+        left = []
+        for place, each in self._own:
+            after = any(start.get(name, here) < place < here for name in each.changes | (each.touches & fluid))
+            left += [each.source] if after and place not in chosen else []
         return tuple(chosen[place].source for place in sorted(chosen)), tuple(left), missing

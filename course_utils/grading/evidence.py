@@ -82,11 +82,7 @@ RECORD = {  # as `driver.observe_answer` gives it
     "definitions": {"plain": {"anyOf": FORMS}},
     **_object(exercise=TEXT, blank=FLAG, raised=RAISED, lost=_list(TEXT), cases=_list(CASE, maxItems=200)),
 }
-
-
-@functools.cache
-def _check_form() -> Callable[[Any], Any]:
-    return fastjsonschema.compile(RECORD)
+_check_form = functools.cache(functools.partial(fastjsonschema.compile, RECORD))  # once; it takes 0.2 s
 
 
 def read_record(text: str, exercise: str) -> dict[str, Any]:

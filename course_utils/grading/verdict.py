@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from course_utils.exercises.outcome import Outcome
     from course_utils.grading.evidence import Key, Observed
 
+NOT_ALL = "Not all that it uses worked."
 WORTH_A_PROCESS = 100  # cells: to compare so many takes about as long as to start a process for them
 
 
@@ -82,8 +83,7 @@ def judge_answer(observed: Observed, key: Key) -> Verdict:
     by_hand = outcome is None
     if outcome and outcome.stage not in ("passed", "not attempted") and (reason or left):
         names = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in left[:3])
-        told = f"It was run without {names}, which changes something that it uses."
-        told = told if left else "Not all that it uses worked."
+        told = f"It was run without {names}, which changes something that it uses." if left else NOT_ALL
         outcome = replace(outcome, sentence=f"{outcome.sentence} {told}")
         by_hand, reason = True, reason or told
     return Verdict(exercise.name, outcome, by_hand, reason, *texts, observed.seconds)
@@ -106,9 +106,8 @@ def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
         for fact in facts(case, reference):
             value = fact.expected if alike(fact.mine, fact.expected) else fact.mine
             text = json.dumps(value, sort_keys=True)
-            if len(text) > LONGEST:
-                text = f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
-            lines.append(f"  {fact.words}: {text}")
+            short = f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+            lines.append(f"  {fact.words}: {short if len(text) > LONGEST else text}")
     return "\n".join(lines)
 
 
@@ -175,7 +174,6 @@ def make_verdict_notebook(items: Sequence[Item]) -> nbformat.NotebookNode:
 
 NOTEBOOK = "verdicts.ipynb"
 RESULTS = "verdicts.xml"
-_NOT_PASSED_ON = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHASHSEED")
 
 
 class Comparer(Closing):
@@ -184,7 +182,9 @@ class Comparer(Closing):
     def __init__(self) -> None:
         self._folder = OwnFolder()
         self._place = self._folder.path
+        unset = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHASHSEED")
         own = {
+            **dict.fromkeys(unset, ""),
             "COURSE_PROGRESS": "off",
             "IPYTHONDIR": str(self._place / "ipython"),
             "JUPYTER_PREFER_ENV_PATH": "1",
@@ -195,7 +195,7 @@ class Comparer(Closing):
         self._process = subprocess.Popen(
             [sys.executable, "-m", "course_utils.grading.verdict"],
             cwd=self._place,
-            env=os.environ | dict.fromkeys(_NOT_PASSED_ON, "") | own,
+            env=os.environ | own,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

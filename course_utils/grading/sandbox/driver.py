@@ -50,10 +50,8 @@ def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str,
                 found["lost"] = define_support(support, names, compiler)
             with time_limit(exercise.limit):
                 exec(compiler(answer, filename, "exec"), names)
-        function = names[name]
-        found["blank"] = is_blank(function)
-        if not found["blank"]:
-            found["cases"] = exercise.observe(function, seed)
+        found["blank"] = is_blank(names[name])
+        found["cases"] = [] if found["blank"] else exercise.observe(names[name], seed)
     except BaseException as error:  # whatever an answer can throw, KeyboardInterrupt and SystemExit too, is evidence
         found["raised"] = describe_error(error, "call")
     finally:
