@@ -91,9 +91,7 @@ def read_record(text: str, exercise: str) -> dict[str, Any]:
         if len(text) > MAX_CHARACTERS:
             raise CourseError(f"it is longer than {MAX_CHARACTERS // 1024**2} MB")
         record = _check_form()(json.loads(text, parse_constant=str))
-    except RecursionError:
-        raise CourseError("it is nested too deeply") from None
-    except (ValueError, TypeError) as error:  # not JSON, or not of the form
+    except (ValueError, TypeError, RecursionError) as error:  # not JSON, or not of the form
         raise CourseError(str(error)[:200]) from None
     if record["exercise"] != exercise:
         raise CourseError(f"it is about {record['exercise'][:100]!r}, not {exercise}")

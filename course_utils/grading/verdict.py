@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from course_utils.exercises.outcome import Outcome
     from course_utils.grading.evidence import Key, Observed
 
-NOT_ALL = "Not all that it uses worked."
 WORTH_A_PROCESS = 100  # cells: to compare so many takes about as long as to start a process for them
 
 
@@ -82,8 +81,9 @@ def judge_answer(observed: Observed, key: Key) -> Verdict:
             reason, texts = f"the evidence could not be judged: {type(error).__name__}: {error}", ("", "")
     by_hand = outcome is None
     if outcome and outcome.stage not in ("passed", "not attempted") and (reason or left):
-        names = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in left[:3])
-        told = f"It was run without {names}, which changes something that it uses." if left else NOT_ALL
+        told = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in left[:3])
+        told = told and f"It was run without {told}, which changes something that it uses."
+        told = told or "Not all that it uses worked."
         outcome = replace(outcome, sentence=f"{outcome.sentence} {told}")
         by_hand, reason = True, reason or told
     return Verdict(exercise.name, outcome, by_hand, reason, *texts, observed.seconds)
