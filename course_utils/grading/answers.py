@@ -13,7 +13,6 @@ The first that is more than the empty skeleton counts. Nothing of a notebook run
 import ast
 import json
 import re
-from collections import Counter
 
 from course_utils.grading.definitions import DEFINES, Cell, Statement, inner_definitions, read_cell
 from course_utils.root import CourseError
@@ -55,11 +54,11 @@ def code_cells(cells: list[dict]) -> list[Cell]:
     """A notebook's code `cells`, read; what is no text counts as empty."""
     found = []
     for cell in cells:
-        source, name, metadata = cell.get("source"), cell.get("id"), cell.get("metadata")
+        source, metadata = cell.get("source"), cell.get("metadata")
         parts = source if isinstance(source, list) else [source]
         text = "".join(part for part in parts if isinstance(part, str))
         tags = metadata.get("tags") if isinstance(metadata, dict) else None
-        found.append(read_cell(text, name if isinstance(name, str) else "", tags if isinstance(tags, list) else ()))
+        found.append(read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else []))
     return found
 
 
@@ -69,21 +68,20 @@ def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[i
     Returns the number of its cell and the statement that defines it, or None in its place where the cell does not
     parse; None where nothing has the name. It is the empty skeleton only where there is nothing else.
     """
-    ids = Counter(cell.id for cell in cells)
     last_first = range(len(cells))[::-1]
-    own = [number for number in last_first if cells[number].id == lasting_id and ids[lasting_id] == 1]
+    own = [number for number in last_first if cells[number].id == lasting_id]
     tagged = [number for number in last_first if "answer" in cells[number].tags]
+    sound_first = sorted(last_first, key=lambda number: not cells[number].statements)
     blank = None
-    for number in [*own, *tagged, *sorted(last_first, key=lambda number: cells[number].error is not None)]:
+    for number in [*(own if len(own) == 1 else []), *tagged, *sound_first]:
         cell = cells[number]
-        if cell.error:
-            if re.search(rf"^[ \t]*(async\s+def|def|class)\s+{re.escape(name)}\b", cell.source, re.MULTILINE):
-                return number, None
-            continue
-        for statement in [each for each in cell.statements if name in each.defines][-1:]:
-            if not is_blank_answer(name, statement):
-                return number, statement
-            blank = blank or (number, statement)
+        mine = [each for each in cell.statements if name in each.defines]
+        if mine and not is_blank_answer(name, mine[-1]):
+            return number, mine[-1]
+        if mine:
+            blank = blank or (number, mine[-1])
+        elif cell.error and re.search(rf"^[ \t]*(async\s+def|def|class)\s+{name}\b", cell.source, re.MULTILINE):
+            return number, None
     return blank
 
 

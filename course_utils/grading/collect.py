@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.answers import find_answer, is_blank_answer
-from course_utils.grading.definitions import Cell, Names, read_names
+from course_utils.grading.definitions import Cell, Names
 from course_utils.grading.lessons import Lesson
 
+BLANK = "the answer cell is as it came."
 MISSING = (
     "there is no function called `{}` in the notebook.",
     "`{}` is assigned in the notebook; write the answer with `def`, so that it has its name.",
@@ -35,35 +36,32 @@ class CollectedAnswer:
 def collect_answers(cells: list[Cell], lesson: Lesson) -> list[CollectedAnswer]:
     """The answer to each exercise of the lesson."""
     names = Names(cells, lesson.cells)
-    return [_collect(exercise, cells, names, lesson) for exercise in lesson.exercises]
+    return [_collect(exercise, cells, names, lesson.answer_ids.get(exercise.name)) for exercise in lesson.exercises]
 
 
-def _collect(exercise: Declaration, cells: list[Cell], names: Names, lesson: Lesson) -> CollectedAnswer:
-    found = find_answer(exercise.name, cells, lesson.answer_ids.get(exercise.name))
+def _collect(exercise: Declaration, cells: list[Cell], names: Names, lasting_id: str | None) -> CollectedAnswer:
+    name = exercise.name
+    found = find_answer(name, cells, lasting_id)
     if found is None:
-        is_assigned = any(exercise.name in each.binds for cell in cells for each in cell.statements)
-        return CollectedAnswer(exercise, outcome=exercise.not_attempted(MISSING[is_assigned].format(exercise.name)))
+        is_assigned = any(name in each.binds for cell in cells for each in cell.statements)
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted(MISSING[is_assigned].format(name)))
     (number, answer), cell = found, cells[found[0]]
     if answer is None:
-        return CollectedAnswer(exercise, outcome=_not_python(exercise, cell, cell.error))
-    if is_blank_answer(exercise.name, answer):
-        return CollectedAnswer(exercise, outcome=exercise.not_attempted("the answer cell is as it came."))
-    source, own = "", set()
+        lines, line = cell.source.split("\n"), cell.error.lineno or 0
+        text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+        where = f"your line {line}, `{text}`, is" if text else "your answer cell is"
+        return CollectedAnswer(exercise, outcome=blame(exercise, f"{where} not Python: {cell.error.msg}."))
+    if is_blank_answer(name, answer):
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted(BLANK))
+    source, own, used = "", set(), set()
     for each in cell.statements[cell.statements.index(answer) :]:
-        if exercise.name in each.binds:  # the answer, and what is made of it
+        if name in each.binds:  # the answer, and what is made of it
             source += "\n" * (each.line - 1 - source.count("\n")) + each.source + "\n"
             own |= each.binds
-    try:
-        _, used, _ = read_names(source)
-    except SyntaxError as error:  # it parses, but cannot be compiled: `return` outside a function, two equal arguments
-        return CollectedAnswer(exercise, outcome=_not_python(exercise, cell, error))
-    support, left, _ = names.needed(used, number, but=own)
-    return CollectedAnswer(exercise, source, support, left)
+            used |= each.uses
+    return CollectedAnswer(exercise, source, *names.needed(used, number, but=own)[:2])
 
 
-def _not_python(exercise: Declaration, cell: Cell, error: SyntaxError) -> Outcome:
-    lines, line = cell.source.split("\n"), error.lineno or 0
-    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    where = f"your line {line}, `{text}`, is" if text else "your answer cell is"
-    sentence = f"{where} not Python: {error.msg}."
+def blame(exercise: Declaration, sentence: str) -> Outcome:
+    """The outcome of an answer that could not be run to its end."""
     return Outcome(exercise.name, Stage.RAISED, sentence, possible=exercise.points, hints=len(exercise.hints))

@@ -20,9 +20,8 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-Texts = tuple[str, ...]
 Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
 DEFINES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 SOLID = DEFINES | ast.Import | ast.ImportFrom
@@ -39,39 +38,38 @@ class Statement:
 
     source: str
     line: int  # the first one in its cell, decorators included
-    binds: frozenset[str] = frozenset()  # see `read_names`
-    uses: frozenset[str] = frozenset()
-    sets: frozenset[str] = frozenset()
-    defines: frozenset[str] = frozenset()  # what it binds with `def` or `class`
-    changes: frozenset[str] = frozenset()  # things of which it changes a part
-    touches: frozenset[str] = frozenset()  # things of which it may, if they are not solid
-    whole: bool = True  # what it binds has a new value, whatever it was before
-    solid: bool = True  # what it binds is a function, a module or a constant
-    late: bool = False  # it has functions: what they use may be defined later
+    binds: set[str]  # see `read_names`
+    uses: set[str]
+    sets: set[str]
+    defines: set[str]  # what it binds with `def` or `class`
+    changes: set[str]  # things of which it changes a part
+    touches: set[str]  # things of which it may, if they are not solid
+    whole: bool  # what it binds has a new value, whatever it was before
+    solid: bool  # what it binds is a function, a module or a constant
+    late: bool  # it has functions: what they use may be defined later
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell: its text, and either its statements or the error that says why it has none."""
+    """A code cell: its text, its statements, and the error that says why it lacks some or all of them."""
 
     id: str
-    tags: tuple[str, ...]
+    tags: Sequence[str]
     source: str
-    statements: tuple[Statement, ...] = field(default=(), compare=False)
-    error: SyntaxError | None = field(default=None, compare=False)
+    statements: Sequence[Statement] = ()
+    error: SyntaxError | None = None
 
 
 def read_cell(source: str, cell_id: str = "", tags: Sequence[str] = ()) -> Cell:
     """Parse the text of a code cell. Lines for IPython (`%…`, `!…`, `…?`) count as empty, so that they do no harm."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     try:
-        return Cell(cell_id, tuple(tags), source, _read_statements(source))
+        return Cell(cell_id, tags, source, *_read_statements(source))
     except SyntaxError as error:
-        plain = _without_magics(source)
-        try:
-            return Cell(cell_id, tuple(tags), plain, _read_statements(plain))
-        except SyntaxError:
-            return Cell(cell_id, tuple(tags), source, error=error)
+        with contextlib.suppress(SyntaxError):
+            plain = _without_magics(source)
+            return Cell(cell_id, tags, plain, *_read_statements(plain))
+        return Cell(cell_id, tags, source, error=error)
 
 
 @contextlib.contextmanager
@@ -98,45 +96,36 @@ def _without_magics(source: str) -> str:
 
 
 @functools.lru_cache(maxsize=500)  # most cells of a class are the lesson's own
-def _read_statements(source: str) -> tuple[Statement, ...]:
-    with quiet_compiler():
-        source.encode()
-        body = ast.parse(source).body
-    lines, found = source.split("\n"), []
+@quiet_compiler()
+def _read_statements(source: str) -> tuple[list[Statement], SyntaxError | None]:
+    lines, body, found, problem = source.split("\n"), ast.parse(source).body, [], None
     shared = Counter(line for node in body for line in {node.lineno, node.end_lineno})
     for node in body:
         first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
         names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
         is_part = names or shared[node.lineno] + shared[node.end_lineno] > 2
-        with contextlib.suppress(RecursionError):  # nested too deeply to be looked through: nobody's definition
-            for each in [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]:
-                text = ast.unparse(each) if is_part else "\n".join(lines[first - 1 : node.end_lineno])
-                found.append(_read_statement(each, text, first))
-    return tuple(found)
+        try:
+            with quiet_compiler():
+                compile(ast.Module([node], []), "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+                for each in [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]:
+                    text = ast.unparse(each) if is_part else "\n".join(lines[first - 1 : node.end_lineno])
+                    found.append(_read_statement(each, text, first))
+        except SyntaxError as error:  # it parses, and cannot be compiled
+            problem = problem or error
+    return found, problem
 
 
 def _read_statement(node: ast.stmt, text: str, line: int) -> Statement:
-    defines = frozenset(each.name for each in inner_definitions(node))
-    try:
-        binds, uses, sets = map(frozenset, read_names(text))
-    except SyntaxError:  # it parses, and cannot be compiled
-        return Statement(text, line, binds=defines, defines=defines)
+    binds, uses, sets = read_names(text)
+    defines = {each.name for each in inner_definitions(node)}
     parts = [part for top in getattr(node, "decorator_list", [node]) for part in ast.walk(top)]
     calls = [part for part in parts if isinstance(part, ast.Call)]
     is_harmless = isinstance(node, DEFINES) or not calls or getattr(calls[0].func, "id", "") in ("display", "print")
-    return Statement(
-        source=text,
-        line=line,
-        binds=binds,
-        uses=uses,
-        sets=sets,
-        defines=defines,
-        changes=frozenset(map(_changed, parts)),
-        touches=frozenset() if is_harmless else uses,
-        whole=isinstance(node, WHOLE) and not re.match(r"import \w+\.\S+$", text),
-        late=bool(defines) or any(isinstance(part, ast.Lambda) for part in parts),
-        solid=isinstance(node, SOLID) or isinstance(getattr(node, "value", None), ast.Constant | ast.Lambda),
-    )
+    changes, touches = {*map(_changed, parts)}, set() if is_harmless else uses
+    whole = isinstance(node, WHOLE) and not re.match(r"import \w+\.\S+$", text)
+    solid = isinstance(node, SOLID) or isinstance(getattr(node, "value", None), ast.Constant | ast.Lambda)
+    late = bool(defines) or any(isinstance(part, ast.Lambda) for part in parts)
+    return Statement(text, line, binds, uses, sets, defines, changes, touches, whole, solid, late)
 
 
 def inner_definitions(node: ast.AST) -> list[DEFINES]:
@@ -161,14 +150,14 @@ def _changed(part: ast.AST) -> str:
     return getattr(part, "id", "")
 
 
+@quiet_compiler()
 def read_names(source: str) -> tuple[set[str], set[str], set[str]]:
     """The names that `source` binds or deletes, those that it takes from outside, and globals that its functions bind.
 
     Its bytecode tells them. Functions' own variables are none of them; built-in names are. `*` stands for any name.
     Raises `SyntaxError` for what cannot be compiled, such as two arguments of one name.
     """
-    with quiet_compiler():
-        waiting = [(compile(source, "<answer>", "exec", dont_inherit=True), True, set())]
+    waiting = [(compile(source, "<answer>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), True, set())]
     binds = {"*"} if re.search(r"^from __future__|import \*", source) else set()
     uses, sets = set(), set()
     has_branches = re.match(r"(if|try|match)\b", source)  # what one has bound, another may have to take from outside
@@ -201,22 +190,24 @@ class Names:
 
     def __init__(self, cells: Sequence[Cell], lesson: Sequence[Cell] = ()) -> None:
         self._by_name: dict[str, list[tuple[Place, Statement]]] = {}
-        self._changes: dict[str, list[tuple[Place, Statement]]] = {}
+        self._own: list[tuple[Place, Statement]] = []
         theirs, known = ({each.source for cell in part for each in cell.statements} for part in (cells, lesson))
-        setters: dict[str, frozenset[str]] = {}
+        setters: dict[str, set[str]] = {}
         for number, cell in enumerate([*lesson, *cells], -len(lesson)):
             for position, each in enumerate(cell.statements):
                 if number < 0 and each.source in theirs:
                     continue
                 called = each.sets.union(*(setters[name] for name in each.uses & setters.keys()))
-                called = called if len(called) <= MOST_GLOBALS else frozenset()
+                called = called if len(called) <= MOST_GLOBALS else set()
                 setters |= dict.fromkeys(each.defines, called)
                 for name in each.binds if each.defines else each.binds | called:
                     self._by_name.setdefault(name, []).append(((number, position), each))
-                for name in each.changes | each.touches if each.source not in known else ():
-                    self._changes.setdefault(name, []).append(((number, position), each))
+                if each.source not in known:
+                    self._own.append(((number, position), each))
 
-    def needed(self, names: Iterable[str], cell: int, but: Collection[str]) -> tuple[Texts, Texts, set[str]]:
+    def needed(
+        self, names: Iterable[str], cell: int, but: Collection[str]
+    ) -> tuple[tuple[str, ...], tuple[str, ...], set[str]]:
         """What an answer in cell number `cell` needs for `names`. `but` are its own, which need no other definition.
 
         Returns definitions in their order, statements that stay behind and may matter, and names without a definition.
@@ -245,11 +236,10 @@ class Names:
                 chosen[place] = statement
                 places = [place, here] if statement.late else [place]
                 waiting += [(used, each) for used in statement.uses for each in places]
-        left = {}
-        for name in {*missing, *first, *but}:
-            start = first.get(name, (-1, 0))
-            solid = name not in first or chosen[start].solid
-            for place, statement in self._changes.get(name, []):
-                if start < place < here and place not in chosen and (name in statement.changes or not solid):
-                    left[place] = statement
-        return *(tuple(each[place].source for place in sorted(each)) for each in (chosen, left)), missing
+        start = dict.fromkeys([*missing, *but], (-1, 0)) | first
+        fluid = {name for name, place in first.items() if not chosen[place].solid}
+        left = []
+        for place, each in self._own:
+            after = any(start.get(name, here) < place < here for name in each.changes | (each.touches & fluid))
+            left += [each.source] if after and place not in chosen else []
+        return tuple(chosen[place].source for place in sorted(chosen)), tuple(left), missing

@@ -14,17 +14,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import fastjsonschema
+
 from course_utils.exercises.declaration import Declaration
-from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.plain import Evidence
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
-from course_utils.grading.collect import CollectedAnswer
+from course_utils.grading.collect import BLANK, CollectedAnswer, blame
 from course_utils.grading.sandbox.key import Wanted
 from course_utils.grading.sandbox.tasks import BLAMED, TOO_LONG, Ran, Task
 from course_utils.root import CourseError, has_answers
 
 MAX_CHARACTERS = 32 * 1024 * 1024
-MAX_CASES = 200
 
 
 def _object(**parts: Any) -> dict[str, Any]:
@@ -39,99 +40,70 @@ def _by_name(of: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": of}
 
 
-def _kind(*names: str) -> dict[str, Any]:
-    return {"enum": list(names)}
-
-
 TEXT, FLAG, PLAIN = {"type": "string"}, {"type": "boolean"}, {"$ref": "#/definitions/plain"}
 WHOLE = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
-NUMBER = {  # of the texts only those that stand for numbers which JSON lacks
-    "type": ["number", "string"],
-    "pattern": "^(nan|-?inf)$",
-    "minimum": -sys.float_info.max,
-    "maximum": sys.float_info.max,
-}
+LIMITS = {"minimum": -sys.float_info.max, "maximum": sys.float_info.max}
+NUMBER = {"type": ["number", "string"], "pattern": "^(nan|-?inf)$", **LIMITS}  # as text only what JSON lacks
 VALUES = _list(NUMBER | {"type": ["number", "string", "boolean"]})
-TENSOR = _object(type=_kind("tensor"), dtype=TEXT, shape=_list(WHOLE), values=VALUES)
-TENSOR["properties"]["unreadable"] = TEXT
-KINDS = [  # as `exercises.plain` writes values
-    TENSOR,
-    _object(type=_kind("list", "tuple", "set"), items=_list(PLAIN)),
-    _object(type=_kind("dict"), items=_list(_list(PLAIN, minItems=2, maxItems=2))),
-    _object(type=_kind("bool"), value=FLAG),
-    _object(type=_kind("int"), value=WHOLE),
-    _object(type=_kind("float"), value=NUMBER),
-    _object(type=_kind("complex"), value=_list(NUMBER, minItems=2, maxItems=2)),
-    _object(type=_kind("str", "module", "object"), value=TEXT),
-]
-NAMED = [name for kind in KINDS for name in kind["properties"]["type"]["enum"]]
+KINDS = {  # as `exercises.plain` writes values
+    ("tensor",): {"dtype": TEXT, "shape": _list(WHOLE), "values": VALUES},
+    ("list", "tuple", "set"): {"items": _list(PLAIN)},
+    ("dict",): {"items": _list(_list(PLAIN, minItems=2, maxItems=2))},
+    ("bool",): {"value": FLAG},
+    ("int",): {"value": WHOLE},
+    ("float",): {"value": NUMBER},
+    ("complex",): {"value": _list(NUMBER, minItems=2, maxItems=2)},
+    ("str", "module", "object"): {"value": TEXT},
+}
+FORMS = [_object(type={"enum": kinds}, **parts) for kinds, parts in KINDS.items()]
+FORMS[0]["properties"]["unreadable"] = TEXT
+FORMS.append(_object(type=TEXT | {"not": {"enum": [name for kinds in KINDS for name in kinds]}}))
 ONE_OR_MANY = {"anyOf": [PLAIN, _by_name(PLAIN)]}  # a module's value and gradients have names
-RAISED = _object(type=TEXT, message=TEXT, during=TEXT, line=WHOLE | {"type": ["integer", "null"]}, text=TEXT)
+LINE = WHOLE | {"type": ["integer", "null"]}
+RAISED = {"anyOf": [{"type": "null"}, _object(type=TEXT, message=TEXT, during=TEXT, line=LINE, text=TEXT)]}
 MODE = {"anyOf": [FLAG, _by_name(FLAG)]}
 INPUT = _object(value=ONE_OR_MANY, grad=ONE_OR_MANY, requires_grad=MODE, training=MODE, settings=_by_name(PLAIN))
 INPUT["required"] = ["value"]
+CHANGED = {"enum": ["value", "requires_grad", "training", "settings", "hooks", "hooks of others"]}
 CASE = _object(  # as `exercises.evidence` observes it
     given=TEXT,
-    raised={"anyOf": [{"type": "null"}, RAISED]},
+    raised=RAISED,
     returned=PLAIN,
     seen=_by_name(PLAIN),
     printed=TEXT,
     inputs=_by_name(INPUT),
-    changed=_by_name(_list(_kind("value", "requires_grad", "training", "settings", "hooks", "hooks of others"))),
+    changed=_by_name(_list(CHANGED)),
     world=_list(TEXT),
     alive=FLAG,
     names=_list(TEXT),
 )
 RECORD = {  # as `driver.observe_answer` gives it
     "$schema": "http://json-schema.org/draft-04/schema#",  # in which 1.0 is no integer
-    "definitions": {"plain": {"anyOf": [*KINDS, _object(type={**TEXT, "not": {"enum": NAMED}})]}},
-    **_object(
-        exercise=TEXT,
-        blank=FLAG,
-        raised={"anyOf": [{"type": "null"}, RAISED]},
-        lost=_list(TEXT),
-        cases=_list(CASE, maxItems=MAX_CASES),
-    ),
+    "definitions": {"plain": {"anyOf": FORMS}},
+    **_object(exercise=TEXT, blank=FLAG, raised=RAISED, lost=_list(TEXT), cases=_list(CASE, maxItems=200)),
 }
+_check_form = functools.cache(functools.partial(fastjsonschema.compile, RECORD))  # once; it takes 0.2 s
 
 
-@functools.cache
-def _check_form() -> Callable[[Any], Any]:
-    import fastjsonschema
-
-    return fastjsonschema.compile(RECORD)
-
-
-def read_record(text: object, exercise: str) -> dict[str, Any]:
+def read_record(text: str, exercise: str) -> dict[str, Any]:
     """The driver's record about `exercise`; `CourseError`, which says what is wrong with it, for any other text."""
-    if not isinstance(text, str):
-        raise CourseError("it is not text")
-    if len(text) > MAX_CHARACTERS:
-        raise CourseError(f"it is longer than {MAX_CHARACTERS // 1024**2} MB")
     try:
-        record = _check_form()(json.loads(text, parse_constant=_refuse))
-    except RecursionError:
-        raise CourseError("it is nested too deeply") from None
-    except ValueError as error:  # not JSON, or not of the form
-        raise CourseError(f"{str(error)[:200]}") from None
+        if len(text) > MAX_CHARACTERS:
+            raise CourseError(f"it is longer than {MAX_CHARACTERS // 1024**2} MB")
+        record = _check_form()(json.loads(text, parse_constant=str))
+    except (ValueError, TypeError, RecursionError) as error:  # not JSON, or not of the form
+        raise CourseError(str(error)[:200]) from None
     if record["exercise"] != exercise:
         raise CourseError(f"it is about {record['exercise'][:100]!r}, not {exercise}")
     return record
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def fits(cases: Sequence[Evidence], key: Sequence[Evidence]) -> bool:
     """Whether evidence is about the same inputs as the key's, so that the two can be compared."""
 
-    def form(case: Evidence) -> dict[str, dict[str, bool]]:
-        inputs = case["inputs"].items()
-        return {
-            name: {part: part in ("value", "grad") and "type" in state[part] for part in state}
-            for name, state in inputs
-        }
+    def form(case: Evidence) -> set[tuple[str, str, bool]]:
+        parts = ((name, part, value) for name, state in case["inputs"].items() for part, value in state.items())
+        return {(name, part, part in ("value", "grad") and "type" in value) for name, part, value in parts}
 
     return all(form(case) == form(reference) for case, reference in zip(cases, key, strict=False))
 
@@ -156,45 +128,38 @@ def seed_for(exercise: str, secret: int) -> int:
     return int.from_bytes(digest[:6], "big")
 
 
+def _seed_of(exercise: Declaration, secret: int) -> int:
+    seed = seed_for(exercise.name, secret)
+    seeds = None if has_answers() else recorded_seeds(exercise.lesson)
+    return seeds[seed % len(seeds)] if seeds else seed
+
+
 def make_task(answer: CollectedAnswer, secret: int) -> Task:
     """What an engine needs to run an answer."""
     return Task(answer.exercise.name, "\n".join(answer.support), answer.source, _seed_of(answer.exercise, secret))
 
 
-def _seed_of(exercise: Declaration, secret: int) -> int:
-    seed = seed_for(exercise.name, secret)
-    if has_answers():
-        return seed
-    seeds = recorded_seeds(exercise.lesson)
-    return seeds[seed % len(seeds)]
-
-
 def read_ran(answer: CollectedAnswer, ran: Ran) -> Observed:
     """What is known of an answer from what its sandbox gave back."""
-    exercise = answer.exercise
-    observed = functools.partial(Observed, answer, seconds=ran.seconds)
-
-    def blame(sentence: str, reason: str = "") -> Observed:
-        outcome = Outcome(exercise.name, Stage.RAISED, sentence, possible=exercise.points, hints=len(exercise.hints))
-        return observed(outcome=outcome, reason=reason)
-
+    exercise, observed = answer.exercise, functools.partial(Observed, answer, seconds=ran.seconds)
+    if ran.ended in BLAMED:
+        return observed(outcome=blame(exercise, f"{ran.ended[0].upper()}{ran.ended[1:]}."))
     if ran.ended:
-        blamed = ran.ended in BLAMED
-        return blame(f"{ran.ended[0].upper()}{ran.ended[1:]}.") if blamed else observed(reason=ran.ended)
+        return observed(reason=ran.ended)
     try:
         record = read_record(ran.record, exercise.name)
     except CourseError as error:
         return observed(reason=f"the record of what the answer did is not in order: {error}")
     lost = "; ".join(f"a definition that the answer may use did not work: {text}" for text in record["lost"])
     if record["blank"]:
-        return observed(outcome=exercise.not_attempted("the answer cell is as it came."), reason=lost)
+        return observed(outcome=exercise.not_attempted(BLANK), reason=lost)
     if raised := record["raised"]:
         if raised["type"] == "TimeIsUp":
             return read_ran(answer, replace(ran, ended=TOO_LONG))
         problem = f"{raised['type']}: {raised['message']}" if raised["message"] else raised["type"]
         line = f"your line {raised['line']}, `{raised['text']}`," if raised["line"] else "your answer cell"
-        return blame(f"{line} raised {problem}", lost)
-    return observed(evidence=record["cases"], reason=lost)
+        return observed(outcome=blame(exercise, f"{line} raised {problem}"), reason=lost)
+    return observed(record["cases"], reason=lost)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,10 @@ import importlib
 import itertools
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
@@ -67,37 +65,28 @@ def judge_answer(observed: Observed, key: Key) -> Verdict:
 
     An answer that may have needed what did not travel with it, or did not work there, passes or a person looks.
     """
-    verdict, left = _judge(observed, key), observed.answer.left
-    if verdict.outcome is None or verdict.outcome.stage in ("passed", "not attempted") or not (verdict.reason or left):
-        return verdict
-    texts = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in left[:3])
-    told = (
-        f"It was run without {texts}, which changes something that it uses." if left else "Not all that it uses worked."
-    )
-    outcome = replace(verdict.outcome, sentence=f"{verdict.outcome.sentence} {told}")
-    return replace(verdict, outcome=outcome, by_hand=True, reason=verdict.reason or told)
-
-
-def _judge(observed: Observed, key: Key) -> Verdict:
     from course_utils.exercises.judging import judge
     from course_utils.grading.evidence import fits
 
-    exercise, evidence = observed.answer.exercise, observed.evidence
-    verdict = Verdict(exercise.name, observed.outcome, reason=observed.reason, seconds=observed.seconds)
-    if observed.outcome:
-        return verdict
-    if evidence is None or key.reason:
-        return replace(verdict, by_hand=True, reason=observed.reason if evidence is None else key.reason)
-    try:
-        if not fits(evidence, key.evidence):
-            return replace(verdict, by_hand=True, reason="the record of what the answer did is about other inputs")
+    exercise, left, evidence = observed.answer.exercise, observed.answer.left, observed.evidence
+    outcome, reason, texts = observed.outcome, observed.reason, ("", "")
+    if evidence is not None and (key.reason or not fits(evidence, key.evidence)):
+        reason = key.reason or "the record of what the answer did is about other inputs"
+    elif evidence is not None:
         points, hints = exercise.points, len(exercise.hints)
-        outcome = judge(exercise.name, evidence, key.evidence, key.mistakes, points, hints)
-        got, expected = canonical(evidence, key.evidence), canonical(key.evidence, key.evidence)
-    except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
-        reason = f"the evidence could not be judged: {type(error).__name__}: {error}"
-        return replace(verdict, by_hand=True, reason=reason)
-    return replace(verdict, outcome=outcome, got=got, expected=expected)
+        try:
+            texts = canonical(evidence, key.evidence), canonical(key.evidence, key.evidence)
+            outcome = judge(exercise.name, evidence, key.evidence, key.mistakes, points, hints)
+        except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
+            reason, texts = f"the evidence could not be judged: {type(error).__name__}: {error}", ("", "")
+    by_hand = outcome is None
+    if outcome and outcome.stage not in ("passed", "not attempted") and (reason or left):
+        told = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in left[:3])
+        told = told and f"It was run without {told}, which changes something that it uses."
+        told = told or "Not all that it uses worked."
+        outcome = replace(outcome, sentence=f"{outcome.sentence} {told}")
+        by_hand, reason = True, reason or told
+    return Verdict(exercise.name, outcome, by_hand, reason, *texts, observed.seconds)
 
 
 LONGEST = 300  # characters of a value; of a longer one its beginning and its digest
@@ -117,9 +106,8 @@ def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
         for fact in facts(case, reference):
             value = fact.expected if alike(fact.mine, fact.expected) else fact.mine
             text = json.dumps(value, sort_keys=True)
-            if len(text) > LONGEST:
-                text = f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
-            lines.append(f"  {fact.words}: {text}")
+            short = f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+            lines.append(f"  {fact.words}: {short if len(text) > LONGEST else text}")
     return "\n".join(lines)
 
 
@@ -132,13 +120,11 @@ def compare(items: Sequence[Item], comparer: Comparer | None = None) -> list[Ver
     compared = [number for number, verdict in enumerate(verdicts) if verdict.expected]
     found = _compare_in_parts([items[number] for number in compared], comparer) if compared else []
     for number, (equal, problem) in zip(compared, found, strict=True):
-        if equal == verdicts[number].outcome.passed:
-            continue
-        words = ("equal", "different") if equal else ("different", "equal")
-        reason = f"nbval finds evidence and key {words[0]}, the comparison in words finds them {words[1]}"
-        if equal is None:
-            reason = f"nbval gave no verdict: {problem}"
-        verdicts[number] = replace(verdicts[number], by_hand=True, reason=reason)
+        if equal != verdicts[number].outcome.passed:
+            words = ("equal", "different") if equal else ("different", "equal")
+            reason = f"nbval finds evidence and key {words[0]}, the comparison in words finds them {words[1]}"
+            reason = f"nbval gave no verdict: {problem}" if equal is None else reason
+            verdicts[number] = replace(verdicts[number], by_hand=True, reason=reason)
     return verdicts
 
 
@@ -149,21 +135,20 @@ def _compare_in_parts(items: Sequence[Item], comparer: Comparer | None) -> list[
     count = max(1, min(cpu_count(), len(items) // WORTH_A_PROCESS))
     edges = [len(items) * number // count for number in range(count + 1)]
     parts = [items[first:last] for first, last in itertools.pairwise(edges)]
-    with ExitStack() as stack:
-        comparers = [stack.enter_context(comparer or Comparer())]
-        found: list[tuple[bool | None, str]] = []
+    found: list[tuple[bool | None, str]] = []
+    with contextlib.ExitStack() as stack:
         try:
-            comparers += [stack.enter_context(Comparer()) for _ in parts[1:]]
-            for one, part in zip(comparers, parts, strict=True):
+            ready = [stack.enter_context(each or Comparer()) for each in [comparer, *[None] * (count - 1)]]
+            for one, part in zip(ready, parts, strict=True):
                 one.start(nbformat.writes(make_verdict_notebook(part)))
-            for one, part in zip(comparers, parts, strict=True):
+            for one, part in zip(ready, parts, strict=True):
                 agreed, problem = one.finish(len(part))
                 found += [(equal, problem) for equal in agreed]
         # The answers have been run: what they did is worth keeping, whatever happens now.
-        except KeyboardInterrupt:
-            found += [(None, "the grading was stopped before it had compared them")] * (len(items) - len(found))
-        except OSError as error:  # no room for a notebook, no further process
-            found += [(None, f"it could not be started: {error.strerror}")] * (len(items) - len(found))
+        except (KeyboardInterrupt, OSError) as error:
+            problem = f"it could not be started: {getattr(error, 'strerror', '')}"  # no room, no further process
+            problem = problem if isinstance(error, OSError) else "the grading was stopped before it had compared them"
+            found += [(None, problem)] * (len(items) - len(found))
     return found
 
 
@@ -174,25 +159,21 @@ def make_verdict_notebook(items: Sequence[Item]) -> nbformat.NotebookNode:
     from course_utils.authoring.source import KERNELSPEC, LANGUAGE_INFO
 
     cells = []
-    heading = ("", "")
-    for count, item in enumerate((item for item in items if item.verdict.expected), start=1):
-        if heading != (item.student, item.lesson):
-            heading = (item.student, item.lesson)
-            cells.append(v4.new_markdown_cell(f"## {item.student} · {item.lesson}"))
-        judged = item.verdict
-        output = v4.new_output("stream", name="stdout", text=judged.expected + "\n")
-        metadata = {"student": item.student, "lesson": item.lesson, "exercise": judged.exercise}
-        # Every line of the text is inside quotes, so that nothing in it is code or a mark for nbval.
-        lines = "".join(f"    {line!a},\n" for line in judged.got.split("\n"))
-        source = f"# what the answer to {judged.exercise} did\nprint(\n{lines}    sep='\\n',\n)"
-        cells.append(v4.new_code_cell(source, outputs=[output], execution_count=count, metadata=metadata))
+    with_evidence = (item for item in items if item.verdict.expected)
+    for (student, lesson), group in itertools.groupby(with_evidence, key=lambda item: item[:2]):
+        cells.append(v4.new_markdown_cell(f"## {student} · {lesson}"))
+        for *_, verdict in group:
+            output = v4.new_output("stream", name="stdout", text=verdict.expected + "\n")
+            metadata = {"student": student, "lesson": lesson, "exercise": verdict.exercise}
+            # Every line of the text is inside quotes, so that nothing in it is code or a mark for nbval.
+            lines = "".join(f"    {line!a},\n" for line in verdict.got.split("\n"))
+            source = f"# what the answer to {verdict.exercise} did\nprint(\n{lines}    sep='\\n',\n)"
+            cells.append(v4.new_code_cell(source, outputs=[output], execution_count=len(cells), metadata=metadata))
     return v4.new_notebook(cells=cells, metadata={"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)})
 
 
 NOTEBOOK = "verdicts.ipynb"
 RESULTS = "verdicts.xml"
-GO = b"go\n"
-_NOT_PASSED_ON = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHASHSEED")
 
 
 class Comparer(Closing):
@@ -200,22 +181,21 @@ class Comparer(Closing):
 
     def __init__(self) -> None:
         self._folder = OwnFolder()
-        self._place = place = self._folder.path
-        (place / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._place = self._folder.path
+        unset = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHASHSEED")
+        own = {
+            **dict.fromkeys(unset, ""),
+            "COURSE_PROGRESS": "off",
+            "IPYTHONDIR": str(self._place / "ipython"),
+            "JUPYTER_PREFER_ENV_PATH": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(self._place),  # for the kernel's connection file
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "course_utils.grading.verdict"],
-            cwd=place,
-            env=environment
-            | {
-                "COURSE_PROGRESS": "off",
-                "IPYTHONDIR": str(place / "ipython"),
-                "JUPYTER_PREFER_ENV_PATH": "1",
-                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-                "PYTHONPATH": os.pathsep.join(paths),
-                "TMPDIR": str(place),  # for the kernel's connection file
-            },
+            cwd=self._place,
+            env=os.environ | own,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -225,39 +205,29 @@ class Comparer(Closing):
     def start(self, notebook: str) -> None:
         """Have nbval run the verdict notebook, given as its file's text; once only."""
         (self._place / NOTEBOOK).write_text(notebook, encoding="utf-8")
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as word:  # if it has ended, `finish` says so
-            word.write(GO)
-        self._process.stdin = None
+        self._process.stdin.close()  # the word that it waits for
 
     def finish(self, count: int) -> tuple[list[bool | None], str]:
         """Wait, and return for each of the notebook's `count` code cells whether text and output are equal.
 
         None, with a sentence, for a cell that was not compared.
         """
-        said = self._process.communicate()[0].decode(errors="replace")
+        said = self._process.stdout.read().decode(errors="replace")
         results = self._place / RESULTS
         if not results.exists():
-            last = said.strip().splitlines()[-1:] or ["it said nothing"]
-            return [None] * count, last[0]
-        equal: dict[int, bool] = {}
-        for case in ElementTree.parse(results).iter("testcase"):
-            number, kinds = re.search(r"Cell (\d+)$", case.get("name", "")), {child.tag for child in case}
-            if number and not kinds & {"error", "skipped"}:
-                equal[int(number.group(1))] = "failure" not in kinds
-        return [equal.get(number) for number in range(count)], "its cell was not compared"
+            return [None] * count, (said.strip().splitlines() or ["it said nothing"])[-1]
+        cases = ElementTree.parse(results).iter("testcase")
+        found = {case.get("name").split()[-1]: {part.tag for part in case} for case in cases}  # such as "ipynb::Cell 0"
+        equal = {number: "failure" not in parts for number, parts in found.items() if not parts & {"error", "skipped"}}
+        return [equal.get(str(number)) for number in range(count)], "its cell was not compared"
 
     def close(self) -> None:
         """End the process, its kernel and its folder."""
-        if self._process.poll() is None:
+        with self._folder, self._process:
             self._process.send_signal(signal.SIGINT)  # so that it ends its kernel too
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=5)
             self._process.kill()
-            self._process.wait()
-        for stream in filter(None, (self._process.stdin, self._process.stdout)):
-            stream.close()
-        self._folder.close()
 
 
 # What a library tries to import for something else, and does without where it is missing: formats that no notebook has
@@ -268,7 +238,7 @@ UNUSED = {"jsonschema": ("rfc3987_syntax", "isoduration"), "jupytext": ("tornado
 def import_lean() -> None:
     """Import the libraries that notebooks are read with, but not what is `UNUSED` of them."""
     for library, parts in UNUSED.items():
-        hidden = [part for part in parts if part not in sys.modules] if library not in sys.modules else []
+        hidden = {*parts} - sys.modules.keys()
         sys.modules.update(dict.fromkeys(hidden))  # None: to import it raises ImportError, as if it were missing
         importlib.import_module(library)
         for part in hidden:
@@ -285,10 +255,9 @@ def main() -> int:
     kernel = RunningKernel(CURRENT_ENV_KERNEL_NAME, cwd=os.getcwd())
     plugin.RunningKernel = lambda *_, **__: kernel  # for the one notebook there will be
     try:
-        if sys.stdin.buffer.readline() != GO:
-            return 0
+        sys.stdin.read()
         options = ["-q", "--nbval", "--nbval-current-env", NOTEBOOK, "-p", "nbval.plugin", "-p", "no:cacheprovider"]
-        options += ["-c", "pytest.ini", "--noconftest", "--color=no", "--tb=no", "-rN", "--no-header"]
+        options += ["-c", os.devnull, "--noconftest", "--color=no", "--tb=no", "-rN", "--no-header"]
         return int(pytest.main([*options, f"--junitxml={RESULTS}", "--nbval-cell-timeout=60"]))
     finally:
         if kernel.is_alive():

@@ -13,6 +13,7 @@ import os
 import sys
 import types
 from typing import Any
+from unittest.mock import MagicMock
 
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import find
@@ -22,18 +23,8 @@ from course_utils.grading.old_imports import open_old_places
 write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module
 
 
-class Shell:
-    """Stands for what only a notebook has, such as `get_ipython()`: takes every call, and does nothing."""
-
-    config = ()
-
-    def __call__(self, *_: Any, **__: Any) -> "Shell":
-        return self
-
-    def __getattr__(self, name: str) -> "Shell":
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
+# Stands for what only a notebook has, such as `get_ipython()`: takes every call, and does nothing.
+SHELL = MagicMock()
 
 
 def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str, Any]:
@@ -45,22 +36,22 @@ def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str,
     found: dict[str, Any] = {"exercise": name, "blank": False, "raised": None, "lost": [], "cases": []}
     exercise = find(name)
     open_old_places()
-    shell, notebook, before = Shell(), types.ModuleType("__main__"), sys.modules["__main__"]
-    names = vars(notebook)
-    names |= {"get_ipython": shell, "display": lambda *_, display_id=None, **__: shell if display_id else None}
-    sys.modules.setdefault("IPython.core.getipython", shell)  # where IPython takes `get_ipython` from, when imported
+    notebook, before = types.ModuleType("__main__"), sys.modules["__main__"]
+    names, filename = vars(notebook), f"<answer {name}>"
+    names |= {"get_ipython": SHELL, "display": lambda *_, display_id=None, **__: SHELL if display_id else None}
+    sys.modules.setdefault("IPython.core.getipython", SHELL)  # where IPython takes `get_ipython` from, when imported
     sys.modules["__main__"] = notebook  # pickle and others look there
+    for place, text in (("<support>", support), (filename, answer)):  # for tracebacks, and `inspect`
+        linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
     try:
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
             compiler = codeop.Compile()  # remembers what is imported from `__future__`, as a notebook does
             with time_limit(exercise.limit):
                 found["lost"] = define_support(support, names, compiler)
             with time_limit(exercise.limit):
-                _run(answer, f"<answer {name}>", names, compiler)
-        function = names[name]
-        found["blank"] = is_blank(function)
-        if not found["blank"]:
-            found["cases"] = exercise.observe(function, seed)
+                exec(compiler(answer, filename, "exec"), names)
+        found["blank"] = is_blank(names[name])
+        found["cases"] = [] if found["blank"] else exercise.observe(names[name], seed)
     except BaseException as error:  # whatever an answer can throw, KeyboardInterrupt and SystemExit too, is evidence
         found["raised"] = describe_error(error, "call")
     finally:
@@ -70,17 +61,11 @@ def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str,
 
 def define_support(source: str, namespace: dict[str, Any], compiler: codeop.Compile) -> list[str]:
     """Run the definitions one by one; one that raises is left out, and what it raised is returned in words."""
-    lost, lines = [], source.split("\n")
-    for number, node in enumerate(ast.parse(source).body):
-        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
-        text = "\n".join(lines[first - 1 : node.end_lineno])
+    lost = []
+    for node in ast.parse(source).body:
         try:
-            _run(text, f"<support {number}>", namespace, compiler)
+            exec(compiler(ast.Module([node], []), "<support>", "exec"), namespace)
         except (Exception, TimeIsUp) as error:
-            lost.append(f"`{text.splitlines()[0][:80]}` raised {type(error).__name__}: {str(error)[:200]}")
+            first = ast.get_source_segment(source, node).splitlines()[0]
+            lost.append(f"`{first[:80]}` raised {type(error).__name__}: {str(error)[:200]}")
     return lost
-
-
-def _run(source: str, filename: str, namespace: dict[str, Any], compiler: codeop.Compile) -> None:
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    exec(compiler(source, filename, "exec"), namespace)
