@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from course_utils.authoring.source import FOLDER, answer_cells, learner, sources
+from course_utils.authoring.source import answer_cells, learner, number_of, sources
 from course_utils.exercises.declaration import Declaration
 from course_utils.grading.answers import code_cells
 from course_utils.grading.definitions import Cell
-
-Reader = Callable[[int], Sequence[Declaration]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Lesson:
     @property
     def number(self) -> int:
         """The lesson's number."""
-        return int(self.name[:2])
+        return number_of(self.path)
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -45,12 +43,11 @@ class Lesson:
         return {name: cell.id for name, cell in answer_cells(learner(self.path), self.name).items()}
 
 
-def read_lessons(folder: Path = FOLDER, read: Reader | None = None) -> dict[str, Lesson]:
-    """The lessons that have a text source in `folder`, by name. Raises `CourseError` if there is no such.
+def read_lessons(read: Callable[[int], Sequence[Declaration]] | None = None) -> dict[str, Lesson]:
+    """The lessons that have a text source, by name. Raises `CourseError` if there is no such.
 
     `read` gives a lesson's exercises: `read_declarations` or, without one, exercises that run, which imports torch.
     """
     if read is None:
         from course_utils.exercises.engine import exercises_of as read
-    found = [Lesson(path, tuple(read(int(path.stem[:2])))) for path in sources(folder)]
-    return {lesson.name: lesson for lesson in found}
+    return {path.stem: Lesson(path, tuple(read(number_of(path)))) for path in sources()}
