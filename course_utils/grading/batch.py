@@ -29,8 +29,8 @@ NO_KEY = Key(reason="there is no key for it")
 class Graded:
     """A row and an outcome (or None) for each exercise, what kept the answers in, and how many were known before."""
 
-    scores: list[Score]
-    outcomes: list[Outcome | None]
+    scores: Sequence[Score]
+    outcomes: Sequence[Outcome | None]
     isolation: list[str]
     known: int
     stopped: bool
@@ -76,7 +76,7 @@ def grade(
         known = sum(bool(each.verdicts) for each in work)
         running = [each for each in work if each.to_run]
         with progress(len(running)) as bar:
-            for _ in _run(running, crew, memory, limits or Limits()):
+            for _ in running and _run(running, crew, memory, limits or Limits()):
                 if bar is not None:
                     bar.update()
     except KeyboardInterrupt:
@@ -96,8 +96,7 @@ def grade(
     except OSError as error:
         problem = f"the verdict notebook cannot be written: {error.strerror}"
     memory.finish(crew.isolation, complete=not stopped)
-    outcomes = [found for _, found in rows]
-    return Graded([row for row, _ in rows], outcomes, memory.isolation, known, stopped, problem or memory.problem)
+    return Graded(*zip(*rows, strict=True), memory.isolation, known, stopped, problem or memory.problem)
 
 
 def _collect(submission: Submission, memory: GradingMemory) -> _Work:
@@ -115,8 +114,6 @@ def _collect(submission: Submission, memory: GradingMemory) -> _Work:
 
 
 def _run(running: Sequence[_Work], crew: LocalCrew | DaskCrew, memory: GradingMemory, limits: Limits) -> Iterator[None]:
-    if not running:
-        return
     batches = [[make_task(answer, memory.secret) for answer in each.to_run] for each in running]
     results = crew.run(batches, limits)  # they run while the keys are made
     wanted = {answer.exercise.name: answer.exercise for each in running for answer in each.to_run}

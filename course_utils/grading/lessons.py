@@ -1,8 +1,4 @@
-"""The lessons as the grader knows them: their exercises, and what their own cells define.
-
-What their declarations say is enough, so the process that grades need not import torch, which takes longer than ten
-notebooks.
-"""
+"""The lessons as the grader knows them: their exercises, and what their own cells define. Needs no torch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -50,9 +50,9 @@ class GradingMemory(Closing):
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._folder.parent.chmod(0o700)
-            self._held = lock(self._folder.with_name(LOCK))
-            if self._held is None:
+            if not (held := lock(self._folder.with_name(LOCK))):
                 raise CourseError(f"another grading writes to {report} now: wait for it, or give another --report.")
+            self.close = held.close
             for old in [path for pattern in LEFT for path in report.glob(pattern)]:
                 old.unlink()
         except OSError as error:
@@ -63,10 +63,6 @@ class GradingMemory(Closing):
             known = json.loads((self._folder / ABOUT).read_text(encoding="utf-8"))
             self.isolation, self.secret = known["isolation"], known["secret"] or self.secret
         self.finish([], complete=False)
-
-    def close(self) -> None:
-        """Let other graders have the report."""
-        self._held.close()
 
     def finish(self, isolation: Sequence[str], complete: bool) -> None:
         """Note what kept the answers in; if the grading is `complete`, forget its secret."""

@@ -29,7 +29,9 @@ MAX_BYTES = 20 * 1024 * 1024
 TOO_LARGE = f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again"
 MAX_FILES = (200_000, 2_000, 100)  # in the zip of a class, in that of a student, and in a zip in that
 MAX_DEPTH = 5
-SKIPPED = re.compile(r"submission\.json|__pycache__|__MACOSX|\._.*|\.(base|git|ipynb_checkpoints|virtual_documents)")
+SKIPPED = re.compile(
+    rf"submission\.json|__pycache__|__MACOSX|{BACKUPS}|\._.*|\.(base|git|ipynb_checkpoints|virtual_documents)"
+)
 HIDDEN = re.compile(r"\.[^.]")
 ZIP = re.compile(r"\.zip\Z", re.IGNORECASE)
 ARCHIVES = (".7z", ".gz", ".rar", ".tar", ".tgz")
@@ -79,19 +81,16 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
     entries = _walk(place.resolve())
     if place.is_file() and any(len(entry.parts) == 1 and entry.stem in lessons for entry in entries):
         entries = [entry._replace(parts=(place.name, *entry.parts)) for entry in entries]  # the zip of one student
-    found, folders = [], {}
-    for each in _without_wrapping(entries):
-        if BACKUPS in each.parts[1:-1]:
-            continue
-        entry = _out_of_zip(each, lessons)
-        if len(entry.parts) > 1:
-            folders.setdefault(entry.parts[0], []).append(entry)
+    found, others = [], {}
+    for entry in _without_wrapping(entries):
+        submission = _to_submission(entry, lessons)
         if entry.stem or entry.reason or (len(entry.parts) == 1 and entry.parts[0].lower().endswith(ARCHIVES)):
-            found.append(_to_submission(entry, lessons))
-    for student, inside in folders.items():
-        if not any(one.reason or one.stem for one in inside):
-            shown = ", ".join(sorted("/".join(one.parts[1:]) for one in inside)[:5])
-            found.append(Submission(student, "", reason=f"there is no notebook in the folder, only {shown}"))
+            found.append(submission)
+        elif len(entry.parts) > 1 and submission.student not in lessons:
+            others.setdefault(submission.student, []).append("/".join(entry.parts[1:]))
+    for student in others.keys() - {one.student for one in found}:
+        shown = ", ".join(sorted(others[student])[:5])
+        found.append(Submission(student, "", reason=f"there is no notebook in the folder, only {shown}"))
     return without_doubles(found)
 
 
@@ -105,7 +104,14 @@ def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list
     # What is in a folder, in the zip at `path` or, if it is `within` that, in one in it. `above` is where it lies.
     kind, found = "folder" if path.is_dir() else "zip", []
     try:
-        listed = _list_folder(path) if path.is_dir() else _list_zip(path, above, within)
+        listed = (
+            _list_zip(path, above, within)
+            if kind == "zip"
+            else [
+                (Path(one.path), (), [one.name], one.is_symlink(), one.is_dir(follow_symlinks=False))
+                for one in sorted(os.scandir(path), key=lambda one: one.name)
+            ]
+        )
     except Exception as error:  # a zip may be broken in any way
         if not above:
             raise error if path.is_dir() else zipfile.BadZipFile(str(error)) from None
@@ -131,11 +137,6 @@ def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list
             inside = [_Entry(parts, place, members, reason)]
         found += [entry for entry in inside if entry.stem or not hidden]
     return found
-
-
-def _list_folder(path: Path) -> list[tuple]:
-    items = sorted(os.scandir(path), key=lambda item: item.name)
-    return [(Path(one.path), (), [one.name], one.is_symlink(), one.is_dir(follow_symlinks=False)) for one in items]
 
 
 def _list_zip(path: Path, above: tuple[str, ...], within: Members) -> list[tuple]:
@@ -165,28 +166,21 @@ def _without_wrapping(entries: list[_Entry]) -> list[_Entry]:
     return entries
 
 
-def _out_of_zip(entry: _Entry, lessons: Mapping[str, Lesson]) -> _Entry:
-    # A student's zip counts as their folder, or as part of it; so does what is in its folders.
-    zips = [part for part in entry.parts[:-1] or entry.parts if ZIP.search(part)]
-    if not zips:
-        return entry
-    student = zips[0] if entry.parts[0] in lessons else entry.parts[0]
-    return entry._replace(parts=(ZIP.sub("", student), *entry.parts[1:][-1:]))
-
-
 def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
-    (first, *between), last, stem = entry.parts, entry.parts[-1], entry.stem
-    if not between:
-        whose = (first, "") if entry.reason and not stem else ("", last)
-        return Submission(*whose, reason=entry.reason or f"{last} is not in a student's folder: student/lesson.ipynb")
-    student, name = first, stem or last
-    if len(entry.parts) == 2 and first in lessons and stem not in lessons:
-        student, name = name, first
-    lesson, reason = lessons.get(name), entry.reason
+    (*folders, last), stem, reason = entry.parts, entry.stem, entry.reason
+    if not folders:
+        whose = (ZIP.sub("", last), "") if reason and not stem else ("", last)
+        return Submission(*whose, reason=reason or f"{last} is not in a student's folder: student/lesson.ipynb")
+    if zips := [*filter(ZIP.search, folders)]:  # a student's zip is their folder, or in it; its folders say nothing
+        folders = [ZIP.sub("", zips[0] if folders[0] in lessons else folders[0])]
+    student, name = folders[0], stem or last
+    if len(folders) == 1 and student in lessons and (stem or reason) and stem not in lessons:
+        student, name = name, student
+    lesson = lessons.get(name)
     if not reason and lesson is None:
         near = nearest(name, lessons)
         reason = f"{last} is not the name of a lesson" + (f"; the nearest is {near[0]}.ipynb" if near else "")
-    elif not reason and between[:-1] not in ([], [name]):
+    elif not reason and folders[1:] not in ([], [name]):
         reason = f"{'/'.join(entry.parts)} is too deep: student/{last} or student/{name}/{last}"
     return Submission(student, name, entry.path, lesson, reason, entry.members)
 
