@@ -22,6 +22,7 @@ from course_utils.root import CourseError, write_whole
 
 STOPPED = "the grading was stopped before this was run"
 UNREAD = "the file could not be read"
+NO_EXERCISES = "this lesson has no exercises"
 NO_KEY = Key(reason="there is no key for it")
 
 
@@ -68,11 +69,11 @@ def grade(
     Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
     """
     memory = memory or GradingMemory(None)
-    work: list[_Work] = []
+    work = [_Work(each, each.reason or STOPPED) for each in submissions]
     known, stopped, problem = 0, False, ""
     try:
-        for submission in submissions:
-            work.append(_collect(submission, memory))
+        for each in work:
+            _collect(each, memory)
         known = sum(bool(each.verdicts) for each in work)
         running = [each for each in work if each.to_run]
         with progress(len(running)) as bar:
@@ -81,11 +82,8 @@ def grade(
                     bar.update()
     except KeyboardInterrupt:
         stopped = True
-    work += [_Work(each, each.reason or STOPPED) for each in submissions[len(work) :]]
     for each in work:
-        if each.to_run:
-            each.reason = STOPPED
-        elif each.answers and not each.verdicts:
+        if each.answers and not each.verdicts and not each.to_run:
             _judge(each, memory, (), {})
     items = [Item(each.submission.student, each.submission.name, one) for each in work for one in each.verdicts]
     verdicts = iter(compare(items, comparer))
@@ -99,18 +97,18 @@ def grade(
     return Graded(*zip(*rows, strict=True), memory.isolation, known, stopped, problem or memory.problem)
 
 
-def _collect(submission: Submission, memory: GradingMemory) -> _Work:
-    if submission.reason:
-        return _Work(submission, submission.reason)
+def _collect(work: _Work, memory: GradingMemory) -> None:
+    submission = work.submission
     try:
-        data = read_submission(submission)
-        answers = collect_answers(read_cells(data), submission.lesson)
+        if not submission.reason:
+            data = read_submission(submission)
+            work.answers = collect_answers(read_cells(data), submission.lesson)
+            work.reason = STOPPED if work.answers else NO_EXERCISES
+            work.kept_as, work.verdicts = memory.recall(submission.student, submission.name, data)
     except CourseError as error:
-        return _Work(submission, f"{UNREAD}: {error}")
+        work.reason = f"{UNREAD}: {error}"
     except Exception as error:  # it must not cost the class
-        return _Work(submission, f"it could not be graded: {type(error).__name__}: {error}")
-    kept_as, verdicts = memory.recall(submission.student, submission.name, data)
-    return _Work(submission, "", answers, verdicts, kept_as)
+        work.reason = f"it could not be graded: {type(error).__name__}: {error}"
 
 
 def _run(running: Sequence[_Work], crew: LocalCrew | DaskCrew, memory: GradingMemory, limits: Limits) -> Iterator[None]:
@@ -139,14 +137,12 @@ def _rows(work: _Work, verdicts: Iterator[Verdict]) -> Iterator[tuple[Score, Out
     submission, lesson = work.submission, work.submission.lesson
     student, name = submission.student, submission.name
     exercises = [(each.name, each.points) for each in lesson.exercises] if lesson else []
-    if exercises and not work.reason:
-        for _, possible in exercises:
-            verdict = next(verdicts)
+    if work.verdicts:
+        for (_, possible), verdict in zip(exercises, verdicts, strict=False):  # those of the others follow
             yield score(student, name, possible, verdict, submission.remark), verdict.outcome
         return
-    reason = printable(work.reason or "this lesson has no exercises", but="\n")
-    missing, unread = lesson and not submission.path, lesson and (submission.reason or reason.startswith(UNREAD))
+    missing, unread = lesson and not submission.path, lesson and (submission.reason or work.reason.startswith(UNREAD))
     stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
-    by_hand = bool(work.reason) and not missing
+    look, reason = not missing and work.reason != NO_EXERCISES, printable(work.reason, but="\n")
     for exercise, possible in exercises or [("", 0)]:
-        yield Score(student, name, exercise, 0, possible, stage, look_by_hand=by_hand, reason=reason), None
+        yield Score(student, name, exercise, 0, possible, stage, look_by_hand=look, reason=reason), None

@@ -104,14 +104,7 @@ def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list
     # What is in a folder, in the zip at `path` or, if it is `within` that, in one in it. `above` is where it lies.
     kind, found = "folder" if path.is_dir() else "zip", []
     try:
-        listed = (
-            _list_zip(path, above, within)
-            if kind == "zip"
-            else [
-                (Path(one.path), (), [one.name], one.is_symlink(), one.is_dir(follow_symlinks=False))
-                for one in sorted(os.scandir(path), key=lambda one: one.name)
-            ]
-        )
+        listed = _list(path, above, within)
     except Exception as error:  # a zip may be broken in any way
         if not above:
             raise error if path.is_dir() else zipfile.BadZipFile(str(error)) from None
@@ -139,7 +132,10 @@ def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list
     return found
 
 
-def _list_zip(path: Path, above: tuple[str, ...], within: Members) -> list[tuple]:
+def _list(path: Path, above: tuple[str, ...], within: Members) -> list[tuple]:
+    if path.is_dir():
+        items = sorted(os.scandir(path), key=lambda item: item.name)
+        return [(Path(one.path), (), [one.name], one.is_symlink(), one.is_dir(follow_symlinks=False)) for one in items]
     if above and (within[-1].file_size if within else path.lstat().st_size) > MAX_BYTES:
         raise CourseError(TOO_LARGE)
     with _open(path, within) as file, zipfile.ZipFile(file) as archive:
