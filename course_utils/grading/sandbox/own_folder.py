@@ -40,7 +40,8 @@ class OwnFolder(Closing):
             with contextlib.suppress(OSError):
                 is_own = old.lstat().st_uid == getattr(os, "geteuid", int)() and not old.is_symlink()
                 if is_own and (held := lock(old / LOCK)):
-                    _end(old, held)
+                    with held:  # so that nobody takes it for their own before it is gone
+                        remove(old)
         held = None
         while held is None:  # another process may take the folder for a leftover before it is locked
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
