@@ -1,8 +1,8 @@
 """All steps in a row: submissions to scores."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,35 +22,33 @@ from course_utils.root import CourseError, write_whole
 
 STOPPED = "the grading was stopped before this was run"
 UNREAD = "the file could not be read"
+NO_EXERCISES = "this lesson has no exercises"
+NO_KEY = Key(reason="there is no key for it")
 
 
 @dataclass
 class Graded:
     """A row and an outcome (or None) for each exercise, what kept the answers in, and how many were known before."""
 
-    scores: list[Score]
-    outcomes: list[Outcome | None]
-    isolation: list[str] = field(default_factory=list)
-    known: int = 0
-    stopped: bool = False
-    problem: str = ""
+    scores: Sequence[Score]
+    outcomes: Sequence[Outcome | None]
+    isolation: list[str]
+    known: int
+    stopped: bool
+    problem: str
 
 
 @dataclass
 class _Work:
     submission: Submission
-    answers: list[CollectedAnswer] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
-    reason: str = ""
-    path: Path | None = None
+    reason: str
+    answers: Sequence[CollectedAnswer] = ()
+    verdicts: Sequence[Verdict] = ()
+    kept_as: str = ""
 
     @property
     def to_run(self) -> list[CollectedAnswer]:
-        return [answer for answer in self.answers if answer.outcome is None]
-
-    @property
-    def is_waiting(self) -> bool:
-        return not self.verdicts and not self.reason
+        return [answer for answer in self.answers if not answer.outcome and not self.verdicts]
 
 
 def grade(
@@ -71,25 +69,22 @@ def grade(
     Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
     """
     memory = memory or GradingMemory(None)
-    grading = _Grading(crew, memory, limits or Limits())
-    work: list[_Work] = []
+    work = [_Work(each, each.reason or STOPPED) for each in submissions]
     known, stopped, problem = 0, False, ""
     try:
-        for submission in submissions:
-            work.append(grading.collect(submission))
+        for each in work:
+            _collect(each, memory)
         known = sum(bool(each.verdicts) for each in work)
-        with progress(sum(each.is_waiting for each in work)) as bar:
-            for _ in grading.run([each for each in work if each.is_waiting]):
+        running = [each for each in work if each.to_run]
+        with progress(len(running)) as bar:
+            for _ in running and _run(running, crew, memory, limits or Limits()):
                 if bar is not None:
                     bar.update()
     except KeyboardInterrupt:
         stopped = True
-    work += [_Work(each, reason=each.reason or STOPPED) for each in submissions[len(work) :]]
     for each in work:
-        if each.is_waiting and each.to_run:
-            each.reason = STOPPED
-        elif each.is_waiting and each.answers:
-            grading.judge(each, [])
+        if each.answers and not each.verdicts and not each.to_run:
+            _judge(each, memory, (), {})
     items = [Item(each.submission.student, each.submission.name, one) for each in work for one in each.verdicts]
     verdicts = iter(compare(items, comparer))
     rows = [row for each in work for row in _rows(each, verdicts)]
@@ -99,75 +94,55 @@ def grade(
     except OSError as error:
         problem = f"the verdict notebook cannot be written: {error.strerror}"
     memory.finish(crew.isolation, complete=not stopped)
-    outcomes = [found for _, found in rows]
-    return Graded([row for row, _ in rows], outcomes, memory.isolation, known, stopped, problem or memory.problem)
+    return Graded(*zip(*rows, strict=True), memory.isolation, known, stopped, problem or memory.problem)
 
 
-class _Grading:
-    def __init__(self, crew: LocalCrew | DaskCrew, memory: GradingMemory, limits: Limits) -> None:
-        self._crew = crew
-        self._memory = memory
-        self._limits = limits
-        self._keys: dict[str, Key] = {}
-
-    def collect(self, submission: Submission) -> _Work:
-        if submission.reason:
-            return _Work(submission, reason=submission.reason)
-        try:
+def _collect(work: _Work, memory: GradingMemory) -> None:
+    submission = work.submission
+    try:
+        if not submission.reason:
             data = read_submission(submission)
-            path = self._memory.path_for(submission.student, submission.name, data)
-            answers = collect_answers(read_cells(data), submission.lesson)
-        except CourseError as error:
-            return _Work(submission, reason=f"{UNREAD}: {error}")
-        except Exception as error:  # it must not cost the class
-            return _Work(submission, reason=f"it could not be graded: {type(error).__name__}: {error}")
-        known = self._memory.recall(path)
-        if known is not None and [one.exercise for one in known] == [one.exercise.name for one in answers]:
-            return _Work(submission, answers, known)
-        return _Work(submission, answers, path=path)
+            work.answers = collect_answers(read_cells(data), submission.lesson)
+            work.reason = STOPPED if work.answers else NO_EXERCISES
+            work.kept_as, work.verdicts = memory.recall(submission.student, submission.name, data)
+    except CourseError as error:
+        work.reason = f"{UNREAD}: {error}"
+    except Exception as error:  # it must not cost the class
+        work.reason = f"it could not be graded: {type(error).__name__}: {error}"
 
-    def run(self, work: Sequence[_Work]) -> Iterator[_Work]:
-        for each in work:
-            if not each.to_run:
-                yield self.judge(each, [])
-        running = [each for each in work if each.to_run]
-        if not running:
-            return
-        secret = self._memory.secret
-        batches = [[make_task(answer, secret) for answer in each.to_run] for each in running]
-        results = self._crew.run(batches, self._limits)  # they run while the keys are made
-        wanted = {answer.exercise.name: answer.exercise for each in running for answer in each.to_run}
-        try:
-            self._keys |= make_keys(wanted.values(), secret, self._crew.make_key)
-        except Exception as error:
-            self._keys |= dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
-        for number, rans in results:
-            yield self.judge(running[number], rans)
 
-    def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
-        found = iter(rans)
-        none, verdicts = Key(reason="there is no key for it"), []
-        for answer in work.answers:
-            observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(found))
-            verdicts.append(judge_answer(observed, self._keys.get(answer.exercise.name, none)))
-        work.verdicts = verdicts  # all of them or, if the user stops it here, none
-        if all(one.outcome for one in work.verdicts):  # what has no score is run again
-            self._memory.keep(work.path, work.verdicts)
-        return work
+def _run(running: Sequence[_Work], crew: LocalCrew | DaskCrew, memory: GradingMemory, limits: Limits) -> Iterator[None]:
+    batches = [[make_task(answer, memory.secret) for answer in each.to_run] for each in running]
+    results = crew.run(batches, limits)  # they run while the keys are made
+    wanted = {answer.exercise.name: answer.exercise for each in running for answer in each.to_run}
+    try:
+        keys = make_keys(wanted.values(), memory.secret, crew.make_key)
+    except Exception as error:
+        keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
+    for number, rans in results:
+        yield _judge(running[number], memory, rans, keys)
+
+
+def _judge(work: _Work, memory: GradingMemory, rans: Sequence[Ran], keys: Mapping[str, Key]) -> None:
+    found, verdicts = iter(rans), []
+    for answer in work.answers:
+        observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(found))
+        verdicts.append(judge_answer(observed, keys.get(answer.exercise.name, NO_KEY)))
+    work.verdicts = verdicts  # all of them or, if the user stops it here, none
+    if all(one.outcome for one in verdicts):  # what has no score is run again
+        memory.keep(work.kept_as, verdicts)
 
 
 def _rows(work: _Work, verdicts: Iterator[Verdict]) -> Iterator[tuple[Score, Outcome | None]]:
     submission, lesson = work.submission, work.submission.lesson
     student, name = submission.student, submission.name
     exercises = [(each.name, each.points) for each in lesson.exercises] if lesson else []
-    if not exercises or work.reason:
-        reason = printable(work.reason or "this lesson has no exercises", but="\n")
-        by_hand = bool(work.reason) and not submission.missing
-        unread = lesson and (submission.reason or reason.startswith(UNREAD))
-        stage = NOT_HANDED_IN if submission.missing else UNREADABLE if unread else NOT_GRADED
-        for exercise, possible in exercises or [("", 0)]:
-            yield Score(student, name, exercise, 0, possible, stage, look_by_hand=by_hand, reason=reason), None
+    if work.verdicts:
+        for (_, possible), verdict in zip(exercises, verdicts, strict=False):  # those of the others follow
+            yield score(student, name, possible, verdict, submission.remark), verdict.outcome
         return
-    for _, possible in exercises:
-        verdict = next(verdicts)
-        yield score(student, name, possible, verdict, submission.remark), verdict.outcome
+    missing, unread = lesson and not submission.path, lesson and (submission.reason or work.reason.startswith(UNREAD))
+    stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
+    look, reason = not missing and work.reason != NO_EXERCISES, printable(work.reason, but="\n")
+    for exercise, possible in exercises or [("", 0)]:
+        yield Score(student, name, exercise, 0, possible, stage, look_by_hand=look, reason=reason), None

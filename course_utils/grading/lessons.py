@@ -1,20 +1,14 @@
-"""The lessons as the grader knows them: their exercises, and what their own cells define.
-
-What their declarations say is enough, so the process that grades need not import torch, which takes longer than ten
-notebooks.
-"""
+"""The lessons as the grader knows them: their exercises, and what their own cells define. Needs no torch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from course_utils.authoring.source import FOLDER, answer_cells, learner, sources
+from course_utils.authoring.source import answer_cells, learner, number_of, sources
 from course_utils.exercises.declaration import Declaration
 from course_utils.grading.answers import code_cells
 from course_utils.grading.definitions import Cell
-
-Reader = Callable[[int], Sequence[Declaration]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +26,7 @@ class Lesson:
     @property
     def number(self) -> int:
         """The lesson's number."""
-        return int(self.name[:2])
+        return number_of(self.path)
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -45,12 +39,11 @@ class Lesson:
         return {name: cell.id for name, cell in answer_cells(learner(self.path), self.name).items()}
 
 
-def read_lessons(folder: Path = FOLDER, read: Reader | None = None) -> dict[str, Lesson]:
-    """The lessons that have a text source in `folder`, by name. Raises `CourseError` if there is no such.
+def read_lessons(read: Callable[[int], Sequence[Declaration]] | None = None) -> dict[str, Lesson]:
+    """The lessons that have a text source, by name. Raises `CourseError` if there is no such.
 
     `read` gives a lesson's exercises: `read_declarations` or, without one, exercises that run, which imports torch.
     """
     if read is None:
         from course_utils.exercises.engine import exercises_of as read
-    found = [Lesson(path, tuple(read(int(path.stem[:2])))) for path in sources(folder)]
-    return {lesson.name: lesson for lesson in found}
+    return {path.stem: Lesson(path, tuple(read(number_of(path)))) for path in sources()}

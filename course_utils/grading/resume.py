@@ -31,8 +31,7 @@ def digest_course() -> str:
     """A digest of everything that a score depends on: the course's code and lessons, Python, and torch."""
     found = hashlib.sha256(f"{sys.version} torch {version('torch')}".encode())
     for path in sorted([*(ROOT / "course_utils").rglob("*.py"), *(ROOT / "notebooks" / "source").glob("*.py")]):
-        found.update(path.relative_to(ROOT).as_posix().encode())
-        found.update(path.read_bytes())
+        found.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return found.hexdigest()
 
 
@@ -44,62 +43,52 @@ class GradingMemory(Closing):
     """
 
     def __init__(self, report: Path | None) -> None:
-        self.problem, self.secret, self.isolation = "", secrets.randbits(128), []
-        self._folder = report / FOLDER / digest_course()[:40] if report else None
+        self.problem, self.secret, self.isolation, self._folder = "", secrets.randbits(128), [], None
         if report is None:
             return
+        self._folder = report / FOLDER / digest_course()[:40]
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (report / FOLDER).chmod(0o700)
-            self._held = lock(report / FOLDER / LOCK)
-            if self._held is None:
+            self._folder.parent.chmod(0o700)
+            if not (held := lock(self._folder.with_name(LOCK))):
                 raise CourseError(f"another grading writes to {report} now: wait for it, or give another --report.")
+            self.close = held.close
             for old in [path for pattern in LEFT for path in report.glob(pattern)]:
                 old.unlink()
         except OSError as error:
             raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
-        for old in set((report / FOLDER).glob("*/")) - {self._folder}:
+        for old in {*self._folder.parent.glob("*/")} - {self._folder}:
             shutil.rmtree(old, ignore_errors=True)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(Exception):  # whatever it is, it was not written here
             known = json.loads((self._folder / ABOUT).read_text(encoding="utf-8"))
-            self.isolation, self.secret = list(map(str, known["isolation"])), int(known["secret"] or self.secret)
-        self._write(ABOUT, {"isolation": self.isolation, "secret": str(self.secret)})
-
-    def close(self) -> None:
-        """Let other graders have the report."""
-        self._held.close()
-
-    def _write(self, name: str, content: object) -> None:
-        try:
-            write_whole(self._folder / name, json.dumps(content))
-        except OSError as error:
-            self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
+            self.isolation, self.secret = known["isolation"], known["secret"] or self.secret
+        self.finish([], complete=False)
 
     def finish(self, isolation: Sequence[str], complete: bool) -> None:
         """Note what kept the answers in; if the grading is `complete`, forget its secret."""
         self.isolation = list(dict.fromkeys([*self.isolation, *isolation]))
+        self._write(ABOUT, {"isolation": self.isolation, "secret": 0 if complete else self.secret})
+
+    def recall(self, student: str, lesson: str, data: bytes) -> tuple[str, list[Verdict]]:
+        """The name under which is kept what is judged of a submission, and what was; [] if nothing can be read."""
+        whose = json.dumps([student, lesson, hashlib.sha256(data).hexdigest()])
+        name = f"{hashlib.sha256(whose.encode()).hexdigest()[:40]}.json"
         if self._folder:
-            self._write(ABOUT, {"isolation": self.isolation, "secret": "" if complete else str(self.secret)})
+            with contextlib.suppress(Exception):
+                return name, json.loads((self._folder / name).read_text(encoding="utf-8"), object_hook=_to_value)
+        return name, []
 
-    def path_for(self, student: str, lesson: str, data: bytes) -> Path | None:
-        """Where a submission's results are, or will be."""
-        if self._folder is None:
-            return None
-        whose = json.dumps([student, lesson]).encode()
-        return self._folder / f"{hashlib.sha256(whose + hashlib.sha256(data).digest()).hexdigest()[:40]}.json"
-
-    def recall(self, path: Path | None) -> list[Verdict] | None:
-        """What was judged of a submission before; None if it was not, or cannot be read any more."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return [_read_verdict(each) for each in json.loads(path.read_text(encoding="utf-8"))] if path else None
-        return None
-
-    def keep(self, path: Path | None, verdicts: Sequence[Verdict]) -> None:
+    def keep(self, name: str, verdicts: Sequence[Verdict]) -> None:
         """Note what was judged of a submission, so that it need not be run again; `problem` says if that fails."""
-        if path:
-            self._write(path.name, [asdict(each) for each in verdicts])
+        self._write(name, [asdict(each) for each in verdicts])
+
+    def _write(self, name: str, content: object) -> None:
+        try:
+            if self._folder:
+                write_whole(self._folder / name, json.dumps(content))
+        except OSError as error:
+            self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
 
 
-def _read_verdict(content: dict) -> Verdict:
-    outcome = content["outcome"]
-    return Verdict(**content | {"outcome": Outcome(**outcome | {"stage": Stage(outcome["stage"])})})
+def _to_value(content: dict) -> Verdict | Outcome:
+    return Outcome(**content | {"stage": Stage(content["stage"])}) if "stage" in content else Verdict(**content)

@@ -27,49 +27,44 @@ def read_roster(path: Path) -> dict[str, dict[str, str]]:
     It is a CSV file in UTF-8 or UTF-16, with commas, semicolons or tabs; a column's heading is among the `HEADINGS`.
     Raises `CourseError` if it is none, and `OSError` if the file cannot be read.
     """
-    data = path.read_bytes()
+    data, the_roster = path.read_bytes(), f"the roster {path}"
     try:
         text = data.decode("utf-16" if b"\0" in data else "utf-8-sig").lstrip("\r\n")
         text = re.sub(r"\Asep=.\s+", "", text)  # Excel's word on what stands between two cells
         delimiter = max(",;\t", key=re.sub('"[^"]*"', "", text.partition("\n")[0]).count)
         table = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise CourseError(f"the roster {path} is not CSV in UTF-8 or UTF-16 ({error}).") from None
-    heading, *body = [tuple(_tidy(cell) for cell in row) for row in table if any(map(str.strip, row))] or [()]
-    plain = [re.sub(r"[\W_]", "", cell.casefold()) for cell in heading]
-    columns = next((each for each in HEADINGS if set(each) <= set(plain)), None)
+        raise CourseError(f"{the_roster} is not CSV in UTF-8 or UTF-16 ({error}).") from None
+    heading, *body = [[_tidy(cell) for cell in row] for row in table if any(map(str.strip, row))] or [[]]
+    plain = {re.sub(r"[\W_]", "", cell.casefold()): cell for cell in reversed(heading)}
+    columns = next(([plain[name] for name in names] for names in HEADINGS if plain.keys() >= {*names}), None)
     if columns is None:
         raise CourseError(
-            f"the roster {path} begins with {printable(', '.join(heading[:8])) or 'nothing'}; its first row has to be "
+            f"{the_roster} begins with {printable(', '.join(heading[:8])) or 'nothing'}; its first row has to be "
             "headings, one of them `student`, `name`, `login` or `Student ID`, or two: `First name` and `Last name`."
         )
-    students: dict[str, dict[str, str]] = {}
-    known: dict[str, list[str]] = {}
+    students: dict[str, tuple[str, dict[str, str]]] = {}
     for row in body:
         if any(row[len(heading) :]):
-            raise CourseError(
-                f"the roster {path} has more cells than headings beside {row[0]}: put quotes around commas."
-            )
+            raise CourseError(f"{the_roster} has more cells than headings beside {row[0]}: put quotes around commas.")
         cells = dict(itertools.zip_longest(heading, row[: len(heading)], fillvalue=""))
-        name = printable(_tidy(" ".join(cells[heading[plain.index(each)]] for each in columns)))
-        key, same = _key(name), [_key(cell) for cell in cells.values()]
-        if key in NOBODY or row[: len(heading)] == heading:
+        name = printable(_tidy(" ".join(cells[column] for column in columns)))
+        if _key(name) in NOBODY or row[: len(heading)] == heading:
             continue
-        if key not in known:
-            known[key], students[name] = same, cells
-        if known[key] != same:
-            raise CourseError(f"the roster {path} has two students called {name}; give them names that differ.")
+        known = students.setdefault(_key(name), (name, cells))[1]
+        if [*map(_key, known.values())] != [*map(_key, cells.values())]:
+            raise CourseError(f"{the_roster} has two students called {name}; give them names that differ.")
     if not students:
-        raise CourseError(f"the roster {path} holds no names below its headings.")
-    return students
+        raise CourseError(f"{the_roster} holds no names below its headings.")
+    return dict(students.values())
 
 
-def _tidy(text: str) -> str:
-    return unicodedata.normalize("NFC", " ".join(text.split()))
+def _tidy(text: str, form: str = "NFC") -> str:
+    return " ".join(unicodedata.normalize(form, text).split())
 
 
 def _key(name: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    return _tidy(name, "NFKC").casefold()
 
 
 def add_roster(found: Sequence[Submission], names: Collection[str], lessons: Mapping[str, Lesson]) -> list[Submission]:
@@ -77,17 +72,12 @@ def add_roster(found: Sequence[Submission], names: Collection[str], lessons: Map
 
     A folder that is called as a student but for capitals, spaces and the way in which letters are coded is theirs.
     """
-    known = {_key(name): name for name in names}
-    marked = []
+    known, marked = {_key(name): name for name in names}, []
+    missing = dict.fromkeys(itertools.product(names, lessons))
     for each in found:
         student = known.get(_key(each.student))
         remark = "" if student or not each.student else NOT_ON_ROSTER
         marked.append(replace(each, student=student or each.student, remark=remark))
-    handed_in = {(each.student, each.name) for each in marked}
-    missing = [
-        Submission(student, name, lesson=lesson, reason=NOT_HANDED_IN, missing=True)
-        for student in names
-        for name, lesson in lessons.items()
-        if (student, name) not in handed_in
-    ]
-    return without_doubles([*marked, *missing])
+        missing.pop((student, each.name), None)
+    marked += [Submission(student, name, lesson=lessons[name], reason=NOT_HANDED_IN) for student, name in missing]
+    return without_doubles(marked)

@@ -10,17 +10,16 @@ The layouts, by the place of a notebook in the folder (or zip):
 Links are not followed. Everything found has an entry, with a reason in words where it is no submission.
 """
 
-import contextlib
 import functools
 import os
 import re
 import stat
 import unicodedata
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from course_utils.grading.lessons import Lesson
 from course_utils.lab.update import BACKUPS
@@ -30,10 +29,17 @@ MAX_BYTES = 20 * 1024 * 1024
 TOO_LARGE = f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again"
 MAX_FILES = (200_000, 2_000, 100)  # in the zip of a class, in that of a student, and in a zip in that
 MAX_DEPTH = 5
-SKIPPED = re.compile(r"submission\.json|__pycache__|__MACOSX|\._.*|\.(base|git|ipynb_checkpoints|virtual_documents)")
+SKIPPED = re.compile(
+    rf"submission\.json|__pycache__|__MACOSX|{BACKUPS}|\._.*|\.(base|git|ipynb_checkpoints|virtual_documents)"
+)
+HIDDEN = re.compile(r"\.[^.]")
+ZIP = re.compile(r"\.zip\Z", re.IGNORECASE)
 ARCHIVES = (".7z", ".gz", ".rar", ".tar", ".tgz")
 NBGRADER = "submitted"
+NOTHING = "nothing"  # stands for what is in an empty folder
 NO_FILE = {stat.S_IFLNK: "a link to somewhere else; links are not followed", stat.S_IFDIR: "a folder, not a file"}
+
+Members = tuple[zipfile.ZipInfo, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Submission:
     """One notebook that a student handed in, or why it is none: then `reason` says so.
 
     `path` is the file or the zip; in a zip, `members` are its entry and, before it, that of the zip that it is in.
-    `missing` means that there is nothing to look at.
+    A `lesson` without a path was not handed in.
     """
 
     student: str
@@ -49,26 +55,20 @@ class Submission:
     path: Path | None = None
     lesson: Lesson | None = None
     reason: str = ""
-    members: tuple[zipfile.ZipInfo, ...] = ()
-    missing: bool = False
+    members: Members = ()
     remark: str = ""
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     parts: tuple[str, ...]
     path: Path
-    members: tuple[zipfile.ZipInfo, ...] = ()
-    is_folder: bool = False
+    members: Members = ()
     reason: str = ""
 
     @property
-    def is_notebook(self) -> bool:
-        return self.parts[-1].lower().endswith(".ipynb")
-
-    @property
     def stem(self) -> str:
-        return self.parts[-1][: -len(".ipynb")]
+        """The name of a notebook; empty for anything else."""
+        return self.parts[-1][: -len(".ipynb")] if self.parts[-1].lower().endswith(".ipynb") else ""
 
 
 def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submission]:
@@ -78,21 +78,19 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
     """
     if place.is_file() and place.suffix.lower() == ".ipynb":
         return [_to_submission(_Entry(("student", place.name), place), lessons)]
-    entries = list(_zip_entries(place.resolve()) if place.is_file() else _folder_entries(place))
+    entries = _walk(place.resolve())
     if place.is_file() and any(len(entry.parts) == 1 and entry.stem in lessons for entry in entries):
-        entries = [replace(entry, parts=(place.name, *entry.parts)) for entry in entries]  # the zip of one student
-    entries = _without_wrapping(list(_without_hidden(entries)))
-    entries = [_out_of_zip(entry, lessons) for entry in entries if BACKUPS not in entry.parts[1:-1]]
-    found, folders = [], {}
-    for entry in entries:
-        if len(entry.parts) > 1 or entry.is_folder:
-            folders.setdefault(entry.parts[0], []).append(entry)
-        if entry.is_notebook or entry.reason or (len(entry.parts) == 1 and entry.parts[0].lower().endswith(ARCHIVES)):
-            found.append(_to_submission(entry, lessons))
-    for student, inside in folders.items():
-        if not any(one.reason or (one.is_notebook and len(one.parts) > 1) for one in inside):
-            shown = ", ".join(sorted("/".join(one.parts[1:]) for one in inside if len(one.parts) > 1)[:5]) or "nothing"
-            found.append(Submission(student, "", reason=f"there is no notebook in the folder, only {shown}"))
+        entries = [entry._replace(parts=(place.name, *entry.parts)) for entry in entries]  # the zip of one student
+    found, others = [], {}
+    for entry in _without_wrapping(entries):
+        submission = _to_submission(entry, lessons)
+        if entry.stem or entry.reason or (len(entry.parts) == 1 and entry.parts[0].lower().endswith(ARCHIVES)):
+            found.append(submission)
+        elif len(entry.parts) > 1 and submission.student not in lessons:
+            others.setdefault(submission.student, []).append("/".join(entry.parts[1:]))
+    for student in others.keys() - {one.student for one in found}:
+        shown = ", ".join(sorted(others[student])[:5])
+        found.append(Submission(student, "", reason=f"there is no notebook in the folder, only {shown}"))
     return without_doubles(found)
 
 
@@ -102,71 +100,50 @@ def find_work(folder: Path, lessons: Mapping[str, Lesson], student: str) -> list
     return [Submission(student, lesson.name, path, lesson) for path, lesson in paths if path.exists()]
 
 
-def _folder_entries(folder: Path, above: tuple[str, ...] = ()) -> Iterator[_Entry]:
-    with os.scandir(folder) as found:
-        items = sorted(found, key=lambda item: item.name)
-    for item in items:
-        if SKIPPED.fullmatch(item.name):
-            continue
-        parts, path = (*above, _shown(item.name)), Path(item.path)
-        is_folder = item.is_dir(follow_symlinks=False)
-        whole = _Entry(parts, path, is_folder=is_folder, reason=_refuse(item.name, is_link=item.is_symlink()))
-        if whole.reason or len(parts) == MAX_DEPTH or (is_folder and above and whole.is_notebook):
-            yield whole
-        elif is_folder:
-            try:
-                yield from list(_folder_entries(path, parts)) or [whole]
-            except OSError as error:
-                yield replace(whole, reason=f"the folder cannot be read: {error.strerror}")
-        else:
-            yield from _zip_entries(path, parts) if _is_zip(item.name) else [whole]
-
-
-def _zip_entries(path: Path, above: tuple[str, ...] = (), within: tuple[zipfile.ZipInfo, ...] = ()) -> Iterator[_Entry]:
-    # The entries of the zip at `path` or, if it is `within` that, of one in it. `above` is where it lies.
+def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list[_Entry]:
+    # What is in a folder, in the zip at `path` or, if it is `within` that, in one in it. `above` is where it lies.
+    kind, found = "folder" if path.is_dir() else "zip", []
     try:
-        if above and (within[-1].file_size if within else path.lstat().st_size) > MAX_BYTES:
-            raise CourseError(TOO_LARGE)
-        with _open(path, within) as file, zipfile.ZipFile(file) as archive:
-            infos = archive.infolist()
-        if len(infos) > (most := MAX_FILES[sum(map(_is_zip, above))]):
-            raise CourseError(f"it holds {len(infos):,} files; the most is {most:,}")
+        listed = _list(path, above, within)
     except Exception as error:  # a zip may be broken in any way
         if not above:
-            raise zipfile.BadZipFile(str(error)) from None
-        yield _Entry(above, path, reason=f"{above[-1]} is not a zip that can be read: {error}")
-        return
-    found = []
-    for info in infos:
-        names = info.filename.replace("\\", "/").split("/")
-        if info.is_dir() or any(map(SKIPPED.fullmatch, names)):
+            raise error if path.is_dir() else zipfile.BadZipFile(str(error)) from None
+        reason = f"{above[-1]} is not a {kind} that can be read: {getattr(error, 'strerror', None) or error}"
+        return [_Entry(above, path, reason=reason)]
+    for place, members, names, is_link, is_folder in listed:
+        if any(map(SKIPPED.fullmatch, names)):
             continue
-        is_link, parts = stat.S_ISLNK(info.external_attr >> 16), (*above, *map(_shown, names))
-        reason = next(filter(None, (_refuse(name, is_link) for name in names)), "")
-        if not reason and _is_zip(names[-1]):
-            if sum(map(_is_zip, parts)) < len(MAX_FILES):
-                found += _zip_entries(path, parts, (*within, info))
-                continue
+        shown = [printable(unicodedata.normalize("NFC", name) or "\0") for name in names]
+        parts, reason = (*above, *shown), ""
+        is_zip = ZIP.search(parts[-1]) and not is_folder
+        hidden = next(filter(HIDDEN.match, parts), "")
+        if is_link:
+            reason = f"{parts[-1]} is a link to somewhere else; links are not followed"
+        elif odd := [name for name in shown if "\\" in name or ".." in name]:
+            reason = f"the name {odd[0]} has signs that no name here should have (.., \\ or a line break)"
+        elif is_zip and len([*filter(ZIP.search, parts)]) == len(MAX_FILES):
             reason = f"{parts[-1]} is a zip in a zip in a zip"
-        found.append(_Entry(parts, path, (*within, info), reason=reason))
-    yield from found or ([_Entry(above, path, is_folder=True)] if above else [])
+        if not reason and (is_zip or (is_folder and len(parts) < MAX_DEPTH)):
+            inside = _walk(place, parts, members) or [_Entry((*parts, NOTHING), place)]
+        else:
+            reason = reason or (hidden and f"{hidden} is hidden: its name begins with a dot")
+            inside = [_Entry(parts, place, members, reason)]
+        found += [entry for entry in inside if entry.stem or not hidden]
+    return found
 
 
-def _is_zip(name: str) -> bool:
-    return name.lower().endswith(".zip")
-
-
-def _shown(name: str) -> str:
-    return printable(unicodedata.normalize("NFC", name)) or "?"
-
-
-def _refuse(name: str, is_link: bool) -> str:
-    shown = _shown(name)
-    if is_link:
-        return f"{shown} is a link to somewhere else; links are not followed"
-    if shown != unicodedata.normalize("NFC", name) or ".." in name or "\\" in name:
-        return f"the name {shown} has signs that no name here should have (.., \\ or a line break)"
-    return ""
+def _list(path: Path, above: tuple[str, ...], within: Members) -> list[tuple]:
+    if path.is_dir():
+        items = sorted(os.scandir(path), key=lambda item: item.name)
+        return [(Path(one.path), (), [one.name], one.is_symlink(), one.is_dir(follow_symlinks=False)) for one in items]
+    if above and (within[-1].file_size if within else path.lstat().st_size) > MAX_BYTES:
+        raise CourseError(TOO_LARGE)
+    with _open(path, within) as file, zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+    if len(infos) > (most := MAX_FILES[len([*filter(ZIP.search, above)])]):
+        raise CourseError(f"it holds {len(infos):,} files; the most is {most:,}")
+    files = [(one, one.filename.replace("\\", "/").split("/")) for one in infos if not one.is_dir()]
+    return [(path, (*within, one), names, stat.S_ISLNK(one.external_attr >> 16), False) for one, names in files]
 
 
 def printable(text: str, but: str = "") -> str:
@@ -174,53 +151,32 @@ def printable(text: str, but: str = "") -> str:
     return "".join(letter if letter.isprintable() or letter in but else ascii(letter)[1:-1] for letter in text)
 
 
-def _without_hidden(entries: list[_Entry]) -> Iterator[_Entry]:
-    for entry in entries:
-        hidden = next((part for part in entry.parts if part[0] == "." and part[1:2] != "."), "")
-        if not hidden:
-            yield entry
-        elif entry.is_notebook:
-            yield replace(entry, reason=f"{hidden} is hidden: its name begins with a dot")
-
-
 def _without_wrapping(entries: list[_Entry]) -> list[_Entry]:
-    submitted = [entry for entry in entries if entry.parts[0] == NBGRADER and len(entry.parts) > 1]
-    if submitted:
-        return [replace(entry, parts=entry.parts[1:]) for entry in submitted]
-    firsts = {entry.parts[0] for entry in entries}
-    notebooks = [entry for entry in entries if entry.is_notebook]
+    inner = [(entry.parts[0], entry._replace(parts=entry.parts[1:])) for entry in entries if len(entry.parts) > 1]
+    if submitted := [entry for first, entry in inner if first == NBGRADER]:
+        return submitted
+    notebooks = [entry for entry in entries if entry.stem]
     deep = notebooks and all(len(entry.parts) > 2 and entry.parts[1] != entry.stem for entry in notebooks)
-    if len(firsts) == 1 and deep and all(len(entry.parts) > 1 for entry in entries) and not any(map(_is_zip, firsts)):
-        return _without_wrapping([replace(entry, parts=entry.parts[1:]) for entry in entries])
+    if deep and len({entry.parts[0] for entry in entries}) == 1 and not ZIP.search(entries[0].parts[0]):
+        return _without_wrapping([entry for _, entry in inner])
     return entries
 
 
-def _out_of_zip(entry: _Entry, lessons: Mapping[str, Lesson]) -> _Entry:
-    # A student's zip counts as their folder, or as part of it; so does what is in its folders.
-    *folders, last = entry.parts
-    zips = [number for number, part in enumerate(folders) if _is_zip(part)]
-    if zips:
-        folders = folders[zips[0] :] if folders[0] in lessons else folders
-        return replace(entry, parts=(re.sub(r"\.zip$", "", folders[0], flags=re.I), last))
-    if not folders:
-        return replace(entry, parts=(re.sub(r"\.zip$", "", last, flags=re.I),))
-    return entry
-
-
 def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
-    first, last = entry.parts[0], entry.parts[-1]
-    stem = entry.stem if entry.is_notebook else ""
-    if len(entry.parts) == 1:
-        reason = entry.reason or f"{last} is not in a student's folder: student/lesson.ipynb"
-        return Submission("", last, reason=reason) if stem or not entry.reason else Submission(first, "", reason=reason)
-    student, name = first, stem or last
-    if len(entry.parts) == 2 and first in lessons and stem not in lessons:
-        student, name = stem or last, first
-    lesson, reason = lessons.get(name), entry.reason
+    (*folders, last), stem, reason = entry.parts, entry.stem, entry.reason
+    if not folders:
+        whose = (ZIP.sub("", last), "") if reason and not stem else ("", last)
+        return Submission(*whose, reason=reason or f"{last} is not in a student's folder: student/lesson.ipynb")
+    if zips := [*filter(ZIP.search, folders)]:  # a student's zip is their folder, or in it; its folders say nothing
+        folders = [ZIP.sub("", zips[0] if folders[0] in lessons else folders[0])]
+    student, name = folders[0], stem or last
+    if len(folders) == 1 and student in lessons and (stem or reason) and stem not in lessons:
+        student, name = name, student
+    lesson = lessons.get(name)
     if not reason and lesson is None:
         near = nearest(name, lessons)
         reason = f"{last} is not the name of a lesson" + (f"; the nearest is {near[0]}.ipynb" if near else "")
-    elif not reason and len(entry.parts) > 2 and entry.parts[1:-1] != (name,):
+    elif not reason and folders[1:] not in ([], [name]):
         reason = f"{'/'.join(entry.parts)} is too deep: student/{last} or student/{name}/{last}"
     return Submission(student, name, entry.path, lesson, reason, entry.members)
 
@@ -242,15 +198,12 @@ def _open_zip(path: Path, changed: int) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-@contextlib.contextmanager
-def _open(path: Path, members: tuple[zipfile.ZipInfo, ...]) -> Iterator[IO[bytes]]:
+def _open(path: Path, members: Members) -> IO[bytes]:
     if not stat.S_ISREG((found := path.lstat()).st_mode):
-        raise CourseError(f"it is {NO_FILE.get(stat.S_IFMT(found.st_mode), 'not a regular file')}")
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(_open_zip(path, found.st_mtime_ns).open(members[0]) if members else path.open("rb"))
-        for info in members[1:]:  # by its entry: in a zip, two files may have one name
-            file = stack.enter_context(stack.enter_context(zipfile.ZipFile(file)).open(info))
-        yield file
+        raise OSError(f"it is {NO_FILE.get(stat.S_IFMT(found.st_mode), 'not a regular file')}")
+    file = _open_zip(path, found.st_mtime_ns).open(members[0]) if members else path.open("rb")
+    # A member is opened by its entry, for in a zip two files may have one name.
+    return functools.reduce(lambda zipped, info: zipfile.ZipFile(zipped).open(info), members[1:], file)
 
 
 def read_submission(submission: Submission) -> bytes:
@@ -258,8 +211,6 @@ def read_submission(submission: Submission) -> bytes:
     try:
         with _open(submission.path, submission.members) as file:
             data = file.read(MAX_BYTES + 1)
-    except CourseError:
-        raise
     except OSError as error:
         raise CourseError(f"it cannot be read: {error.strerror or error}") from None
     except Exception as error:  # a zip may be broken in any way

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import stat
 import tempfile
 import weakref
 from pathlib import Path
@@ -37,7 +36,12 @@ class OwnFolder(Closing):
     """A new temporary folder, at `path`, until it is closed. What a killed process has left, the next one removes."""
 
     def __init__(self) -> None:
-        _remove_leftovers()
+        for old in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+            with contextlib.suppress(OSError):
+                is_own = old.lstat().st_uid == getattr(os, "geteuid", int)() and not old.is_symlink()
+                if is_own and (held := lock(old / LOCK)):
+                    with held:  # so that nobody takes it for their own before it is gone
+                        remove(old)
         held = None
         while held is None:  # another process may take the folder for a leftover before it is locked
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
@@ -49,16 +53,6 @@ class OwnFolder(Closing):
 def _end(folder: Path, held: BinaryIO) -> None:
     held.close()  # Windows removes no open file
     remove(folder)
-
-
-def _remove_leftovers() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
-            found = folder.lstat()
-            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == getattr(os, "geteuid", int)()
-            if is_own and (held := lock(folder / LOCK)):
-                with held:
-                    remove(folder)
 
 
 def remove(folder: str | Path) -> None:
