@@ -26,7 +26,7 @@ from pathlib import Path
 
 from course_utils.grading.sandbox import linux
 from course_utils.grading.sandbox.cgroup import Group
-from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, TOO_MUCH, Limits, Task
+from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, TOO_MUCH, Limits
 from course_utils.grading.sandbox.walls import Isolation, close_root, confine, enter_namespaces, make_scratch
 
 _leave = os._exit  # before an answer could change it
@@ -84,20 +84,6 @@ def _fork(close: Sequence[int], work: Callable[..., object], *arguments: object)
 def _become_first_process(
     isolation: Isolation, hidden: list[Path], groups: list[Group | None], lanes: list[int], lessons: bytes
 ) -> None:
-    _load(lessons)
-    close_root(isolation, hidden)
-    for number, (lane, group) in enumerate(zip(lanes, groups, strict=True)):
-        user = isolation.user and isolation.user + number  # one that no other lane gives to its children
-        others = [other for other in lanes if other != lane]
-        _fork(others, lambda *arguments: Host(*arguments).serve(), replace(isolation, user=user), hidden, group, lane)
-    for lane in lanes:
-        os.close(lane)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
-
-
-def _load(lessons: bytes) -> None:
     import gc
 
     from course_utils.exercises import engine
@@ -111,6 +97,16 @@ def _load(lessons: bytes) -> None:
     gc.collect()
     gc.freeze()
     linux.join_pages()
+    close_root(isolation, hidden)
+    for number, (lane, group) in enumerate(zip(lanes, groups, strict=True)):
+        user = isolation.user and isolation.user + number  # one that no other lane gives to its children
+        others = [other for other in lanes if other != lane]
+        _fork(others, lambda *arguments: Host(*arguments).serve(), replace(isolation, user=user), hidden, group, lane)
+    for lane in lanes:
+        os.close(lane)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 class Host:
@@ -171,14 +167,14 @@ class Host:
         if self._group:
             self._group.join()
         with open(task, "rb", closefd=False) as file:
-            given = Task(**json.load(file))
+            given = json.load(file)
         os.dup2(record, 3)
         os.closerange(4, 4096)
         os.environ.update(HOME=scratch, TMPDIR=scratch)
         with open(3, "wb") as told:
             confine(self.isolation, limits, scratch, self._hidden)
-            forget(given.exercise)
-            told.write(write_record(observe_answer(given.exercise, given.support, given.answer, given.seed)).encode())
+            forget(given["exercise"])
+            told.write(write_record(observe_answer(*given.values())).encode())
 
     def _watch(self, pid: int, limits: Limits, start: float, scratch: str) -> str:
         child = os.pidfd_open(pid)
@@ -189,19 +185,15 @@ class Host:
                     raise SystemExit("nobody waits for the result")
                 if ready:
                     return ""
-                if self._uses_too_much(limits, scratch):
+                others = _descendants()
+                memory = sum(max(0, _own_memory(other) - self._baseline) for other in others)
+                disk = 0 if self.isolation.root else _folder_bytes(scratch)
+                processes = len(others) - self.isolation.root  # one of them is the keeper of the namespace
+                if memory > limits.memory or disk > limits.disk or processes > limits.processes:
                     return TOO_MUCH
             return TOO_LONG
         finally:
             os.close(child)
-
-    def _uses_too_much(self, limits: Limits, scratch: str) -> bool:
-        others = _descendants()
-        if len(others) > limits.processes + 1:  # one of them may be the keeper of the namespace
-            return True
-        if sum(max(0, _own_memory(other) - self._baseline) for other in others) > limits.memory:
-            return True
-        return not self.isolation.root and _folder_bytes(scratch) > limits.disk
 
     def _end(self, pid: int, keeper: int) -> int:
         os.kill(keeper or pid, signal.SIGKILL)
@@ -211,11 +203,9 @@ class Host:
         depth = len(_status("self")["NSpid"]) - 1  # the platform may give a namespace of processes, but no /proc of it
         while others := _descendants():
             for other in others:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
                     os.kill(int(other["NSpid"][depth]), signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
+                    os.waitpid(-1, os.WNOHANG)
         return status
 
 

@@ -11,17 +11,11 @@ import platform
 import struct
 from pathlib import Path
 
-CLONE_NEWNS = 0x0002_0000
-CLONE_NEWUTS = 0x0400_0000
-CLONE_NEWIPC = 0x0800_0000
-CLONE_NEWUSER = 0x1000_0000
-CLONE_NEWPID = 0x2000_0000
-CLONE_NEWNET = 0x4000_0000
-
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 1 << 17, 1 << 26, 1 << 27
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 1 << 28, 1 << 29, 1 << 30
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1 << 5, 1 << 12, 1 << 14, 1 << 18
 MNT_DETACH = 2
-
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 
 HUGE_PAGE = 2 << 20  # bytes
@@ -150,10 +144,8 @@ _REFUSED = {
     "mounts": ("155 161 165-166 428-433 442", "39-41 51 428-433 442"),
     "namespaces": ("272 308", "97 268"),
     "other processes": ("101 310-312 438", "117 270-272 438"),
-    "files by handle, memory by fault, programs and counters in the kernel": (
-        "246 298 303-304 313 320-321 323",
-        "104 241 264-265 273 280 282 294",
-    ),
+    "files by handle, memory by fault": ("303-304 323", "264-265 282"),
+    "programs and counters in the kernel": ("246 298 313 320-321", "104 241 273 280 294"),
     "the machine": ("103 159 163-164 167-169 172-176 179 227 305", "60 89 105-106 112 116 142 170-171 224-225 266"),
 }
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2

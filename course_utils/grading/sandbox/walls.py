@@ -1,10 +1,10 @@
 """The sandbox around an answer, from whatever the platform has; and the line that says what it had.
 
-Two steps. `enter` is taken once, by the process that will fork (see `host`): namespaces, and a root folder in which
-nothing is but Python, its packages without the course's answers, and the system's libraries, all read-only. `confine`
-is taken by each child before it meets an answer: a scratch folder with a size cap, resource limits, a user without
-rights, Landlock, seccomp. What a platform refuses to `enter` is in the line of the report; what fails in `confine`
-although it was promised keeps the answer from running.
+Two steps. `enter_namespaces` and `close_root` are taken once, by the process that will fork (see `host`): a root folder
+in which nothing is but Python, its packages without the course's answers, and the system's libraries, all read-only.
+`confine` is taken by each child before it meets an answer: a scratch folder with a size cap, resource limits, a user
+without rights, Landlock, seccomp. What a platform refuses at first is in the line of the report; what fails in
+`confine` although it was promised keeps the answer from running.
 """
 
 import contextlib
@@ -149,11 +149,8 @@ def build_root(folder: str, hidden: Sequence[Path]) -> None:
         os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
         if os.path.islink(path):
             os.symlink(os.readlink(path), target)
-            continue
-        os.mkdir(target) if os.path.isdir(path) else Path(target).touch()
-        if path in DEVICES:
-            linux.mount(path, target, flags=linux.MS_BIND)
         else:
+            os.mkdir(target) if os.path.isdir(path) else Path(target).touch()
             linux.bind_read_only(path, target)
     for path in hidden:
         target = folder + os.path.realpath(path)
