@@ -18,7 +18,7 @@ from typing import Any
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import KILLED, MAX_RECORD, START_SECONDS, Engine, Limits, Task, environment
+from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, Engine, Limits, Task, environment
 from course_utils.root import CourseError
 
 
@@ -109,7 +109,7 @@ class ForkEngine(Engine):
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
         """Run one answer in a free lane."""
         files = os.memfd_create("task"), os.memfd_create("record")
-        with open(files[0], "wb") as given, open(files[1], "rb") as record, self._take_lane() as number:
+        with open(files[0], "wb") as given, open(files[1], "rb"), self._take_lane() as number:
             given.write(json.dumps(asdict(task)).encode())
             given.seek(0)
             start = time.monotonic()  # to start is no student's time
@@ -123,7 +123,7 @@ class ForkEngine(Engine):
                 self._hosts.append(self.host)
                 self._lanes[number], self._words[number] = self.host.lanes[0], ""
                 return b"", KILLED, round(time.monotonic() - start, 4)
-            return os.pread(record.fileno(), MAX_RECORD + 1, 0), ended, seconds
+            return os.pread(files[1], limits.disk, 0), ended, seconds
 
     def close(self) -> None:
         """End every process that it has started."""

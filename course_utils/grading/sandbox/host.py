@@ -181,10 +181,10 @@ class Host:
         try:
             while (left := limits.exercise - (time.monotonic() - start)) > 0:
                 ready = select.select([child, self._lane], [], [], min(LOOK, left))[0]
-                if self._lane in ready:  # nothing is sent while a child runs, so it is the end
-                    raise SystemExit("nobody waits for the result")
-                if ready:
+                if child in ready:
                     return ""
+                if ready:  # nothing is sent while a child runs, so it is the end
+                    raise SystemExit("nobody waits for the result")
                 others = _descendants()
                 memory = sum(max(0, _own_memory(other) - self._baseline) for other in others)
                 disk = 0 if self.isolation.root else _folder_bytes(scratch)

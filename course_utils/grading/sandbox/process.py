@@ -16,20 +16,8 @@ from dataclasses import asdict
 
 from course_utils.exercises.bare import bare_lessons, forget, load_bare_lessons
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import (
-    KILLED,
-    MAX_RECORD,
-    START_SECONDS,
-    TOO_LONG,
-    Engine,
-    Limits,
-    Task,
-    environment,
-)
+from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, environment
 from course_utils.grading.sandbox.walls import confine, process_isolation
-
-if sys.platform == "linux":
-    from course_utils.grading.sandbox import linux
 
 COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.process")
 BEGUN = b"\n"  # before the record, which is JSON
@@ -75,7 +63,7 @@ class ProcessEngine(Engine):
                 process.wait()
             seconds = round(time.monotonic() - start, 4)
             with path.open("rb") as record:
-                text = record.read(MAX_RECORD + 1)
+                text = record.read(limits.disk)
         if not text:
             ended = "the process for it did not start"
         elif not ended and process.returncode:
@@ -86,9 +74,11 @@ class ProcessEngine(Engine):
         """Nothing is open between two runs."""
 
 
-def main() -> int:
+def main() -> None:
     """Run one answer."""
     if sys.platform == "linux":
+        from course_utils.grading.sandbox import linux
+
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     task, limits, lessons = marshal.load(sys.stdin.buffer)
     told, nowhere = os.dup(1), os.open(os.devnull, os.O_RDWR)
