@@ -23,7 +23,8 @@ class Group:
             with contextlib.suppress(OSError):
                 path.mkdir()
                 if (path / NEEDED).exists():
-                    self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # for when the root is another
+                    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+                    self._folder = Path(f"/proc/self/fd/{opened}")  # for when the root is another
                     return
                 path.rmdir()
         raise OSError("none is delegated")
@@ -31,25 +32,22 @@ class Group:
     def limit(self, memory: int, processes: int) -> None:
         """Bound the bytes that the processes in it use together, and their number."""
         for name, value in {"memory.max": memory, "memory.swap.max": 0, "pids.max": processes}.items():
-            with contextlib.suppress(FileNotFoundError):  # no swap, no count of processes
-                self._write(name, str(value))
+            if (self._folder / name).exists():  # it may count no swap or no processes
+                (self._folder / name).write_text(str(value))
 
     def join(self) -> None:
         """Put the calling process into it, and with it all that it will start."""
-        self._write("cgroup.procs", "0")
+        (self._folder / "cgroup.procs").write_text("0")
 
     def kill(self) -> bool:
         """Kill all that is in it; returns whether the kernel has done so since the last time, for lack of memory."""
         before = self._out_of_memory
-        with contextlib.suppress(FileNotFoundError):  # before Linux 5.14
-            self._write("cgroup.kill", "1")
-            with open(os.open("memory.events", os.O_RDONLY, dir_fd=self._folder)) as file:
-                self._out_of_memory = int(dict(map(str.split, file)).get("oom_kill", 0))
+        if (self._folder / "cgroup.kill").exists():  # since Linux 5.14
+            (self._folder / "cgroup.kill").write_text("1")
+        with contextlib.suppress(FileNotFoundError):
+            events = (self._folder / "memory.events").read_text()
+            self._out_of_memory = int(events.partition("oom_kill ")[2].split()[0])
         return self._out_of_memory > before
-
-    def _write(self, name: str, text: str) -> None:
-        with open(os.open(name, os.O_WRONLY, dir_fd=self._folder), "w") as file:
-            file.write(text)
 
 
 def _places() -> list[Path]:

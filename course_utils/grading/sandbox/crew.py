@@ -4,14 +4,14 @@ Results come as they are ready; a submission of a lost worker goes to another on
 """
 
 import contextlib
+import functools
 import os
-import queue
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
+from course_utils.grading.sandbox.fork import ForkEngine
 from course_utils.grading.sandbox.key import Wanted, ask_for_key
 from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import Closing, Limits, Ran, Task
@@ -30,59 +30,41 @@ def choose_engine(name: str = "auto") -> str:
 
 
 class LocalCrew(Closing):
-    """Engines on this machine: lanes of one host (`jobs`, default: one for each core), or one process at a time.
+    """An engine on this machine: `fork` with as many lanes as `jobs` (default: one for each core), or `process`.
 
-    The host starts at once: its import of torch is the longest part of a small grading. With `key`, it will make the
-    key too.
+    The fork engine's host starts at once: its import of torch is the longest part of a small grading. With `key`, it
+    will make the key too.
     """
 
     def __init__(self, engine: str, jobs: int | None = None, hidden: Sequence[Path] = (), *, key: bool = False) -> None:
         self._jobs = (jobs or len(os.sched_getaffinity(0))) if engine == "fork" else 1
-        self._host = HostProcess(hidden, lanes=self._jobs, key=key) if engine == "fork" else None
-        self._all = (
-            [ForkEngine(hidden, self._host, lane) for lane in range(self._jobs)] if self._host else [ProcessEngine()]
-        )
-        self._free: queue.SimpleQueue[ForkEngine | ProcessEngine] = queue.SimpleQueue()
-        for each in self._all:
-            self._free.put(each)
+        self._engine = ForkEngine(hidden, self._jobs, key=key) if engine == "fork" else ProcessEngine()
+        self.close = self._engine.close
 
     def make_key(self, wanted: Wanted) -> dict[str, dict[str, Any]]:
         """The key of exercises by name (see `key`), once."""
-        return ask_for_key(wanted, self._host.key if self._host else None)
+        return ask_for_key(wanted, self._engine.key)
 
     @property
     def isolation(self) -> list[str]:
-        """What keeps the answers in: the lines of the engines that have been at work, each once."""
-        return list(dict.fromkeys(each.isolation for each in self._all if each.isolation))
-
-    def run_one(self, tasks: Sequence[Task], limits: Limits) -> list[Ran]:
-        """Run one submission on a free engine."""
-        engine = self._free.get()
-        try:
-            return engine.run(tasks, limits)
-        finally:
-            self._free.put(engine)
+        """What keeps the answers in: the lines of what has been at work, each once."""
+        return self._engine.isolation.splitlines()
 
     def run(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[Result]:
         """Start to run the submissions; gives each one's number and results as it is done."""
         from joblib import Parallel, delayed
 
         def run_one(number: int) -> Result:
-            return number, self.run_one(batches[number], limits)
+            return number, self._engine.run(batches[number], limits)
 
         parallel = Parallel(n_jobs=self._jobs, backend="threading", return_as="generator_unordered")
         return parallel(delayed(run_one)(number) for number in range(len(batches)))
 
-    def close(self) -> None:
-        """End every engine and what it runs."""
-        for each in self._all:
-            each.close()
-        if self._host:
-            self._host.close()
-
 
 class DaskCrew(Closing):
     """Dask's workers, wherever they are: each has hosts of its own. `address` is the scheduler's."""
+
+    make_key = staticmethod(ask_for_key)
 
     def __init__(self, address: str, engine: str) -> None:
         from distributed import Client
@@ -98,22 +80,19 @@ class DaskCrew(Closing):
         submit = self._client.submit
         futures = [submit(run_on_worker, list(batch), limits, self._engine, pure=False) for batch in batches]
         numbers = {future.key: number for number, future in enumerate(futures)}
-        return self._collect(as_completed(futures, loop=self._client.loop), numbers, [len(batch) for batch in batches])
 
-    make_key = staticmethod(ask_for_key)
-
-    def _collect(self, done: Iterator, numbers: dict[str, int], sizes: list[int]) -> Iterator[Result]:
-        for future in done:
+        def result(future: Any) -> Result:
             number = numbers[future.key]
             try:
                 line, results = future.result()  # if its worker has been lost since, this waits for another one
             except Exception as error:
-                results = [Ran(ended=f"no worker could run it: {error}")] * sizes[number]
-            else:
-                if line not in self.isolation:
-                    self.isolation.append(line)
-            future.release()
-            yield number, results
+                return number, [Ran(ended=f"no worker could run it: {error}")] * len(batches[number])
+            finally:
+                future.release()
+            self.isolation += [line] * (line not in self.isolation)
+            return number, results
+
+        return map(result, as_completed(futures, loop=self._client.loop))
 
     def close(self) -> None:
         """Leave the cluster; what has not run there will not."""
@@ -121,13 +100,12 @@ class DaskCrew(Closing):
             self._client.close()
 
 
-_on_worker: dict[str, LocalCrew] = {}
+@functools.cache
+def _engine_here(name: str) -> ForkEngine | ProcessEngine:
+    return ForkEngine() if name == "fork" else ProcessEngine()
 
 
 def run_on_worker(tasks: list[Task], limits: Limits, engine: str) -> tuple[str, list[Ran]]:
     """Run one submission on a Dask worker; its engine is kept for the next one, and ends with the worker."""
-    if engine not in _on_worker:
-        _on_worker[engine] = LocalCrew(engine, jobs=1)
-    crew = _on_worker[engine]
-    results = crew.run_one(tasks, limits)
-    return crew.isolation[0], results
+    results = _engine_here(engine).run(tasks, limits)
+    return _engine_here(engine).isolation, results

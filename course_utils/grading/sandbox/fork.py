@@ -4,39 +4,26 @@ import contextlib
 import json
 import marshal
 import os
+import queue
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import (
-    KILLED,
-    LATE,
-    MAX_RECORD,
-    START_SECONDS,
-    TOO_LONG,
-    TOO_MUCH,
-    Closing,
-    Limits,
-    Ran,
-    Task,
-    environment,
-)
+from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, Engine, Limits, Task, environment
 from course_utils.root import CourseError
-
-SPARE_SECONDS = 30  # for a host to end a child and to answer
 
 
 class HostProcess:
-    """A `host` with a number of lanes, each for one engine; it starts at once and is ready later.
+    """A `host` with a number of lanes, a socket for each; it starts at once and is ready later.
 
     With `key`, it has a process that will make the key, at the other end of the socket `key`. `hidden` are files and
     folders that no answer may read.
@@ -44,12 +31,13 @@ class HostProcess:
 
     command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
 
-    def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> None:
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(lanes)]
-        pairs += [socket.socketpair()] * key
-        theirs = [their.fileno() for _, their in pairs]
+    def __init__(self, hidden: Sequence[Path], lanes: int = 1, *, key: bool = False) -> None:
+        kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM] * key
+        self._sockets, theirs = zip(*(socket.socketpair(socket.AF_UNIX, kind) for kind in kinds), strict=True)
+        self.lanes, self.key = self._sockets[:lanes], self._sockets[-1] if key else None
         self._folder = OwnFolder()
         self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
+        numbers = [their.fileno() for their in theirs]
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
@@ -58,23 +46,17 @@ class HostProcess:
             env=environment() | {"TMPDIR": str(self._folder.path)},
             cwd="/",
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
-            pass_fds=theirs,
+            pass_fds=numbers,
         )
-        setup = {
-            "hidden": [str(Path(path).absolute()) for path in hidden],
-            "lanes": theirs[:lanes],
-            "key": theirs[-1] if key else None,
-        }
-        threading.Thread(target=self._tell, args=(setup,), daemon=True).start()  # it listens when torch is there
         self.pid = self._process.pid  # of the process that everything else is below
-        for _, their in pairs:
+        setup = [str(Path(path).absolute()) for path in hidden], numbers[:lanes], numbers[lanes:]
+        threading.Thread(target=self._tell, args=setup, daemon=True).start()  # it listens when torch is there
+        for their in theirs:
             their.close()
-        self.lanes = [own for own, _ in pairs[:lanes]]
-        self.key = pairs[-1][0] if key else None
 
-    def _tell(self, setup: dict[str, Any]) -> None:
+    def _tell(self, *setup: list) -> None:
         with contextlib.suppress(OSError, ValueError), self._process.stdin as pipe:  # else its lanes end
-            marshal.dump(setup | {"bare": bare_lessons()}, pipe)
+            marshal.dump((*setup, bare_lessons()), pipe)
 
     def last_words(self) -> str:
         """What it said on its standard error, if it has ended."""
@@ -91,109 +73,82 @@ class HostProcess:
         with contextlib.suppress(OSError), self._process:
             pass  # its end closes the streams, and waits
         remove_groups()
-        for lane in self.lanes:
-            lane.close()
-        if self.key:
-            self.key.close()
+        for each in self._sockets:
+            each.close()
         self._folder.close()
 
 
-class ForkEngine(Closing):
-    """Runs answers in children of a host: of lane number `lane` of `host` or, without one, of a host of its own.
+class ForkEngine(Engine):
+    """Runs answers in children of a host; as many threads as it has `lanes` may call `run` at once.
 
-    `hidden` are files and folders that no answer may read. Not for use by two threads.
+    `hidden` are files and folders that no answer may read; with `key`, the socket `key` is the host's.
     """
 
-    def __init__(self, hidden: Sequence[Path] = (), host: HostProcess | None = None, lane: int = 0) -> None:
+    def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> None:
         self._hidden = hidden
         self._closed = False
-        self._own = None
-        self._start(host, lane)
+        self.host = HostProcess(hidden, lanes, key=key)
+        self._hosts = [self.host]
+        self.key = self.host.key
+        self._lanes = list(self.host.lanes)
+        self._words = [""] * lanes
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in range(lanes):
+            self._free.put(number)
+
+    @property
+    def isolation(self) -> str:
+        """What keeps answers in: the lines of the lanes that are ready, each once."""
+        return "\n".join(filter(None, dict.fromkeys(self._words)))
 
     def wait_until_ready(self) -> None:
-        """Come back when the host can fork; then `isolation` is the line that says what keeps answers in."""
-        if not self.isolation:
-            self.isolation = self._ask()
+        """Come back when a lane can fork; then `isolation` has its line."""
+        with self._take_lane():
+            pass
 
-    def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
-        """Run the answers of one submission, each by itself."""
-        limits = limits or Limits()
-        self.wait_until_ready()  # to start is no student's time
-        deadline = time.monotonic() + limits.submission
-        return [self._run_in_time(task, limits, deadline - time.monotonic()) for task in tasks]
-
-    def _run_in_time(self, task: Task, limits: Limits, left: float) -> Ran:
-        if left <= 0:
-            return Ran(ended=LATE)
-        seconds = min(limits.exercise, left)
-        ran = self._run_one(task, replace(limits, exercise=seconds))
-        if ran.ended == TOO_LONG and seconds < limits.exercise:
-            return Ran(ended=LATE, seconds=ran.seconds)
-        return ran
-
-    def _run_one(self, task: Task, limits: Limits) -> Ran:
-        start = time.monotonic()
-        with _memory_file(json.dumps(asdict(task)).encode()) as given, _memory_file() as record:
+    def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
+        """Run one answer in a free lane."""
+        files = os.memfd_create("task"), os.memfd_create("record")
+        with open(files[0], "wb") as given, open(files[1], "rb"), self._take_lane() as number:
+            given.write(json.dumps(asdict(task)).encode())
+            given.seek(0)
+            start = time.monotonic()  # to start is no student's time
             try:
-                ended, seconds = self._ask(limits, [given, record])
+                ended, seconds = self._ask(number, limits, files)
             except CourseError:  # where the platform protects no process from another, an answer can do that
                 if self._closed:
                     raise
-                self._stop()
-                self._start()
-                self.wait_until_ready()
-                return Ran(ended=KILLED, seconds=round(time.monotonic() - start, 4))
-            text = os.pread(record, MAX_RECORD + 1, 0)
-        if len(text) >= min(MAX_RECORD, limits.disk):  # files cannot be larger
-            ended = TOO_MUCH
-        elif not text:
-            ended = ended or KILLED
-        return Ran("" if ended else text.decode(errors="replace"), ended, seconds)
+                self._lanes[number].close()
+                self.host = HostProcess(self._hidden)
+                self._hosts.append(self.host)
+                self._lanes[number], self._words[number] = self.host.lanes[0], ""
+                return b"", KILLED, round(time.monotonic() - start, 4)
+            return os.pread(files[1], limits.disk, 0), ended, seconds
 
     def close(self) -> None:
-        """End the host, if it is this engine's own, and with it every process that it has started."""
+        """End every process that it has started."""
         self._closed = True
-        self._stop()
+        for host in self._hosts:
+            host.close()
 
-    def _start(self, host: HostProcess | None = None, lane: int = 0) -> None:
-        self.isolation = ""
-        if host is None:
-            self._own = host = HostProcess(self._hidden)
-        self.host = host
-        self._lane = host.lanes[lane]
-
-    def _stop(self) -> None:
-        with contextlib.suppress(OSError):
-            self._lane.shutdown(socket.SHUT_RDWR)  # who reads, reads the end
-        self._lane.close()
-        if self._own:
-            self._own.close()
-
-    def _ask(self, limits: Limits | None = None, files: Sequence[int] = ()) -> Any:
-        seconds = limits.exercise + SPARE_SECONDS if limits else START_SECONDS
+    @contextlib.contextmanager
+    def _take_lane(self) -> Iterator[int]:
+        number = self._free.get()
         try:
-            self._lane.settimeout(seconds)
+            self._words[number] = self._words[number] or self._ask(number)
+            yield number
+        finally:
+            self._free.put(number)
+
+    def _ask(self, number: int, limits: Limits | None = None, files: Sequence[int] = ()) -> Any:
+        lane = self._lanes[number]
+        try:
+            lane.settimeout(START_SECONDS + (limits.exercise if limits else 0))
             if limits:
-                socket.send_fds(self._lane, [json.dumps(asdict(limits)).encode()], files)
-            answer = self._lane.recv(4096)
-            why = "" if answer else "it was closed" if self._closed else self.host.last_words()
-        except TimeoutError:
-            why = f"it did not answer in {seconds:g} s"
-        except OSError as error:  # closed under our feet
+                socket.send_fds(lane, [json.dumps(asdict(limits)).encode()], files)
+            if answer := lane.recv(4096):
+                return json.loads(answer)
+            why = "it was closed" if self._closed else self.host.last_words()
+        except OSError as error:  # closed under our feet, or too late
             why = str(error)
-        if why:
-            raise CourseError(f"no answer can be run here: {why}.")
-        return json.loads(answer)
-
-
-@contextlib.contextmanager
-def _memory_file(content: bytes = b"") -> Iterator[int]:
-    """A file that has no place on any disk; the number that it is open under."""
-    fd = os.memfd_create("answer")
-    try:
-        with open(fd, "wb", closefd=False) as file:
-            file.write(content)
-        os.lseek(fd, 0, os.SEEK_SET)
-        yield fd
-    finally:
-        os.close(fd)
+        raise CourseError(f"no answer can be run here: {why}.")

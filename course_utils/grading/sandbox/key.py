@@ -5,14 +5,13 @@ The process that makes it is forked from one that has imported torch already (se
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from course_utils.root import ROOT
+from course_utils.grading.sandbox.tasks import environment
 
 Wanted = Sequence[tuple[str, int]]  # exercises by name, and their seeds
 COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.key")
@@ -25,8 +24,7 @@ def ask_for_key(wanted: Wanted, connection: socket.socket | None = None) -> dict
     """
     request = json.dumps(wanted).encode()
     if connection is None:
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "COURSE_PROGRESS": "off", "OMP_NUM_THREADS": "1"}
-        answer = subprocess.run(COMMAND, input=request, stdout=subprocess.PIPE, env=environment, check=False).stdout
+        answer = subprocess.run(COMMAND, input=request, stdout=subprocess.PIPE, env=environment(), check=False).stdout
     else:
         answer = b""
         with contextlib.suppress(OSError):  # its end is no answer
@@ -54,11 +52,10 @@ def make_key(request: bytes) -> bytes:
     return json.dumps(found).encode()
 
 
-def serve(fd: int) -> int:
+def serve(fd: int) -> None:
     """In the forked process: wait for a request, and answer it."""
     with socket.socket(fileno=fd) as connection:
         connection.sendall(make_key(connection.makefile("rb").read()))
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """What goes into a sandbox and what comes out of it: plain values, the same for every engine and every machine."""
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course_utils.root import ROOT
 
@@ -71,3 +72,24 @@ class Closing(AbstractContextManager):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Engine(Closing):
+    """What runs answers: `run_one` gives an answer's record, in words why there is none, and the seconds it took."""
+
+    def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
+        """Run the answers of one submission, each by itself."""
+        limits = limits or Limits()
+        left, found = limits.submission, []
+        for task in tasks:
+            given = replace(limits, exercise=min(limits.exercise, left))
+            record, ended, seconds = self.run_one(task, given) if left > 0 else (b"", LATE, 0.0)
+            if len(record) >= min(MAX_RECORD, limits.disk):  # files cannot be larger
+                ended = TOO_MUCH
+            elif ended == TOO_LONG and given != limits:
+                ended = LATE
+            elif not record:
+                ended = ended or KILLED
+            found.append(Ran("" if ended else record.decode(errors="replace"), ended, seconds))
+            left -= seconds
+        return found

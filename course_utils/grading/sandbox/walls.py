@@ -1,15 +1,15 @@
 """The sandbox around an answer, from whatever the platform has; and the line that says what it had.
 
-Two steps. `enter` is taken once, by the process that will fork (see `host`): namespaces, and a root folder in which
-nothing is but Python, its packages without the course's answers, and the system's libraries, all read-only. `confine`
-is taken by each child before it meets an answer: a scratch folder with a size cap, resource limits, a user without
-rights, Landlock, seccomp. What a platform refuses to `enter` is in the line of the report; what fails in `confine`
-although it was promised keeps the answer from running.
+Two steps. `enter_namespaces` and `close_root` are taken once, by the process that will fork (see `host`): a root folder
+in which nothing is but Python, its packages without the course's answers, and the system's libraries, all read-only.
+`confine` is taken by each child before it meets an answer: a scratch folder with a size cap, resource limits, a user
+without rights, Landlock, seccomp. What a platform refuses at first is in the line of the report; what fails in
+`confine` although it was promised keeps the answer from running.
 """
 
 import contextlib
-import functools
 import os
+import secrets
 import site
 import sys
 import sysconfig
@@ -24,7 +24,6 @@ from course_utils.root import ROOT
 
 if sys.platform == "linux":
     from course_utils.grading.sandbox import linux
-    from course_utils.grading.sandbox.cgroup import Group
 
 PACKAGE = ROOT / "course_utils"
 HIDDEN = tuple(PACKAGE / room for room in ("exercises", "grading", "lessons"))  # in memory; in files are the answers
@@ -33,33 +32,33 @@ SYSTEM = tuple(folder + part for folder in ("/", "/usr/") for part in PARTS)
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/alternatives")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 BUILD_PLACE = "/sys"  # a folder that every Linux has, and of which nothing is needed in the new root
-SCRATCH = ("/tmp", "/scratch")  # where an answer may write, in a root of its own: the first that nothing else is in
-FIRST_USER, USERS, LANES = 60_001, 5_000, 256  # user ids that no account has; a lane has one of its own
+SCRATCH = "/course-scratch"  # where an answer may write, in a root of its own; there, /tmp is a link to it
+FIRST_USER, USERS, LANES = 60_001, 5_000, 256  # user ids that no account has; a host takes `LANES` of them
 
 
 @dataclass
 class Isolation:
     """What keeps an answer in: every part is there, or its name is in `lacking` with the platform's reason."""
 
-    namespaces: bool = False
+    root: bool = False  # with namespaces of processes, network, mounts
     landlock: int = 0
     seccomp: bool = False
     user: int = 0  # the user id that children take; 0 if they keep the grader's
-    root: bool = False
     lacking: list[str] = field(default_factory=list)
+    limits: str = "memory, disk and processes"
 
     @property
     def words(self) -> str:
         """The line of the report."""
         parts = {
-            "a process for each exercise, deadlines, limits on memory, disk and processes": True,
-            "its own processes, network (none), file system (read-only, without answers)": self.namespaces,
+            f"a process for each exercise, deadlines, limits on {self.limits}": True,
+            "its own processes, network (none), file system (read-only, without answers)": self.root,
             "a user without rights": self.user,
             f"Landlock {self.landlock}": self.landlock,
             "seccomp (no sockets, keys or memory of nobody)": self.seccomp,
         }
-        missing = [*self.lacking, *["a closed network (UDP is open)"] * (not self.namespaces and not self.seccomp)]
-        lacking = f"; MISSING: {'; '.join(missing)}" if missing else ""
+        missing = self.lacking + ["a closed network (UDP is open)"] * (not self.root and not self.seccomp)
+        lacking = f"; MISSING: {'; '.join(missing)}" * bool(missing)
         return f"isolation: {', '.join(part for part, there in parts.items() if there)}{lacking}"
 
 
@@ -68,7 +67,7 @@ def enter_namespaces() -> Isolation:
 
     The caller must have a single thread, and has to fork once: its child is the first process of the new namespace.
     """
-    found = Isolation()
+    found = Isolation(True, linux.landlock_version(), linux.can_forbid_calls())
     wanted = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
     user, group = os.geteuid(), os.getegid()
     try:
@@ -79,48 +78,38 @@ def enter_namespaces() -> Isolation:
             Path("/proc/self/setgroups").write_text("deny")
             Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
             Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-        found.namespaces = True
     except OSError as error:
+        found.root = False
         found.lacking.append(f"namespaces ({error.strerror})")
-    found.landlock = linux.landlock_version()
-    if not found.landlock:
-        found.lacking.append("Landlock")
-    found.seccomp = linux.can_forbid_calls()
-    if not found.seccomp:
-        found.lacking.append("seccomp")
+    found.lacking += ["Landlock"] * (not found.landlock) + ["seccomp"] * (not found.seccomp)
     return found
 
 
-def make_groups(isolation: Isolation, count: int) -> list[Group | None]:
-    """A group of cgroup v2 for each lane, if one is delegated; before the root is another."""
-    try:
-        return [Group(os.getpid(), number) for number in range(count)]
-    except OSError as error:
-        isolation.lacking.append(f"a bound on the memory of all its processes together (cgroup v2: {error})")
-        return [None] * count
+def process_isolation() -> Isolation:
+    """What can be had in a process that has been started for one answer."""
+    lacking = ["its own processes, file system and user", "let it run only what you would run yourself"]
+    found = Isolation(lacking=lacking, limits="memory and files where there are such")
+    if sys.platform == "linux":
+        found.landlock, found.seccomp = linux.landlock_version(), linux.can_forbid_calls()
+    return found
 
 
 def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
-    """Leave a root folder in which only Python and the system's libraries are.
+    """Leave a root folder in which only Python and the system's libraries are, and find users without rights.
 
     The course must have been imported before: `HIDDEN` and `hidden` are not there any more afterwards.
     """
-    if isolation.namespaces:
+    if isolation.root:
         try:
             linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
             build_root(BUILD_PLACE, [*hidden_parts(), *hidden])
             linux.change_root(BUILD_PLACE)
-            isolation.root = True
         except OSError as error:
-            isolation.namespaces = False
+            isolation.root = False
             isolation.lacking.append(f"a file system of its own ({error.strerror})")
-    if os.geteuid() == 0:
-        isolation.user = _free_user(isolation)
-
-
-def _free_user(isolation: Isolation) -> int:
-    # The first of `LANES` user ids that no other sandbox here has; 0 if this process may not give them to children.
-    wanted = FIRST_USER + int.from_bytes(os.urandom(4), "big") % (USERS - LANES)
+    if os.geteuid() != 0:
+        return
+    wanted = FIRST_USER + secrets.randbelow(USERS - LANES)
     pythons = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
     folders = [folder for python in pythons for folder in (python, *python.parents)]
     mapped = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
@@ -129,8 +118,7 @@ def _free_user(isolation: Isolation) -> int:
     elif not isolation.root and not all(folder.stat().st_mode & 0o005 == 0o005 for folder in folders):
         isolation.lacking.append("a user without rights (Python is in a private folder)")
     else:
-        return wanted
-    return 0
+        isolation.user = wanted
 
 
 def readable() -> list[str]:
@@ -161,11 +149,8 @@ def build_root(folder: str, hidden: Sequence[Path]) -> None:
         os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
         if os.path.islink(path):
             os.symlink(os.readlink(path), target)
-            continue
-        os.mkdir(target) if os.path.isdir(path) else Path(target).touch()
-        if path in DEVICES:
-            linux.mount(path, target, flags=linux.MS_BIND)
         else:
+            os.mkdir(target) if os.path.isdir(path) else Path(target).touch()
             linux.bind_read_only(path, target)
     for path in hidden:
         target = folder + os.path.realpath(path)
@@ -173,8 +158,10 @@ def build_root(folder: str, hidden: Sequence[Path]) -> None:
             linux.mount("tmpfs", target, "tmpfs", linux.MS_RDONLY, "size=4k,mode=755")
         elif os.path.exists(target):
             linux.mount("/dev/null", target, flags=linux.MS_BIND)
-    for path in ("/proc", choose_scratch()):
+    for path in ("/proc", SCRATCH):
         os.mkdir(folder + path, 0o755)
+    if not os.path.exists(folder + "/tmp"):  # a course or a Python may be in it
+        os.symlink(SCRATCH, folder + "/tmp")
     linux.mount("proc", f"{folder}/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     linux.mount("", folder, flags=linux.MS_REMOUNT | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
 
@@ -191,6 +178,8 @@ def confine(isolation: Isolation, limits: Limits, scratch: str, hidden: Sequence
         linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     os.chdir(scratch)
     limit_resources(limits, own_user=bool(isolation.user))
+    if sys.platform != "linux":
+        return
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     if isolation.landlock:
         linux.restrict(_rules(isolation, scratch, hidden), isolation.landlock)
@@ -205,29 +194,6 @@ def confine(isolation: Isolation, limits: Limits, scratch: str, hidden: Sequence
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
 
 
-def confine_process(limits: Limits) -> None:
-    """What can be had in a process that has been started for one answer, in its scratch folder."""
-    limit_resources(limits)
-    if sys.platform == "linux":
-        linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-        isolation = Isolation(landlock=linux.landlock_version())
-        if isolation.landlock:
-            linux.restrict(_rules(isolation, os.getcwd(), ()), isolation.landlock)
-        if linux.can_forbid_calls():
-            linux.forbid_calls()
-
-
-def process_words() -> str:
-    """The line of the report for the process engine."""
-    parts = ["a process for each exercise, deadlines, limits on memory and files where there are such"]
-    if sys.platform == "linux":
-        version = linux.landlock_version()
-        parts += [f"Landlock {version}"] * bool(version) + ["seccomp"] * linux.can_forbid_calls()
-    lacking = "its own processes, file system and user, and a closed network where seccomp is not there"
-    lacking += "; let it run only what you would run yourself"
-    return f"isolation: {', '.join(parts)}; MISSING: {lacking}"
-
-
 def limit_resources(limits: Limits, own_user: bool = False) -> None:
     """Limit memory, the size of files and open files, where the platform knows such limits.
 
@@ -237,61 +203,46 @@ def limit_resources(limits: Limits, own_user: bool = False) -> None:
         import resource
     except ImportError:  # Windows
         return
-    now = None
+    wanted = {"FSIZE": limits.disk, "NOFILE": 256, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}
     if sys.platform == "linux":
-        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    wanted = {
-        "RLIMIT_AS": now and now + limits.memory,
-        "RLIMIT_FSIZE": limits.disk,
-        "RLIMIT_NOFILE": 256,
-        "RLIMIT_NPROC": limits.processes if own_user else None,
-        "RLIMIT_CORE": 0,
-        "RLIMIT_MEMLOCK": 0,
-        "RLIMIT_MSGQUEUE": 0,
-    }
+        wanted["AS"] = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + limits.memory
+    if own_user:
+        wanted["NPROC"] = limits.processes
     for name, value in wanted.items():
-        kind = getattr(resource, name, None)
-        if kind is not None and value is not None:
+        with contextlib.suppress(AttributeError, ValueError, OSError):  # macOS lacks some, and refuses others
+            kind = getattr(resource, f"RLIMIT_{name}")
             hard = resource.getrlimit(kind)[1]
             most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            with contextlib.suppress(ValueError, OSError):  # macOS refuses some limits
-                resource.setrlimit(kind, (most, most))
+            resource.setrlimit(kind, (most, most))
 
 
 def _rules(isolation: Isolation, scratch: str, hidden: Sequence[Path]) -> dict[str, int]:
-    write_null = linux.READ | (1 << 1)
-    everything = linux.everything(isolation.landlock)
+    own = {"/dev/null": linux.READ | linux.WRITE, scratch: linux.everything(isolation.landlock)}
     if isolation.root:  # nothing else is there
-        return {"/": linux.READ, "/dev/null": write_null, scratch: everything}
-    rules = dict.fromkeys(_spare([*hidden_parts(), *hidden]), linux.READ)
-    above = {str(parent) for path in HIDDEN for parent in path.parents} & set(readable())
-    folders = dict.fromkeys(sorted(above), linux.READ_FOLDER)
-    own = {os.path.realpath("/proc/self"): linux.READ, "/dev/null": write_null, scratch: everything}
-    return folders | rules | own
+        return {"/": linux.READ, **own}
+    secret = [path.resolve() for path in (*hidden_parts(), *hidden)]
+    shown = [str(one) for path in readable() for one in _without(Path(path), secret)]
+    return {
+        str(PACKAGE): linux.READ_FOLDER,
+        **dict.fromkeys([*shown, os.path.realpath("/proc/self")], linux.READ),
+        **own,
+    }
 
 
-def _spare(hidden: Sequence[Path]) -> Iterator[str]:
-    secret = [os.path.realpath(path) for path in hidden]
-
-    def walk(path: str) -> Iterator[str]:
-        real = os.path.realpath(path)
-        if any(real == one or real.startswith(one + "/") for one in secret) or not os.path.exists(path):
-            return
-        if not any(one.startswith(real + "/") for one in secret):
-            yield path
-        else:
-            for name in os.listdir(path):
-                yield from walk(os.path.join(path, name))
-
-    for path in readable():
-        yield from walk(path)
+def _without(path: Path, secret: Sequence[Path]) -> list[Path]:
+    real = path.resolve()
+    if not path.exists() or any(real.is_relative_to(one) for one in secret):
+        return []
+    if not any(one.is_relative_to(real) for one in secret):
+        return [path]
+    return [one for inside in path.iterdir() for one in _without(inside, secret)]
 
 
 @contextlib.contextmanager
 def make_scratch(isolation: Isolation) -> Iterator[str]:
     """The folder in which an answer may write; empty, and gone after the block."""
     if isolation.root:
-        yield choose_scratch()
+        yield SCRATCH
         return
     folder = tempfile.mkdtemp(prefix="course-scratch-")
     try:
@@ -300,10 +251,3 @@ def make_scratch(isolation: Isolation) -> Iterator[str]:
         yield folder
     finally:
         remove(folder)  # all that ran in it is dead
-
-
-@functools.cache
-def choose_scratch() -> str:
-    """Where the scratch folder is in a root of its own: not where it would hide a course or a Python."""
-    needed = readable()
-    return next(place for place in SCRATCH if not any(path.startswith(place + "/") for path in needed))
