@@ -24,7 +24,7 @@ def test_imports_point_downwards_and_never_in_a_circle():
     assert done.returncode == 0, done.stdout[done.stdout.find("Broken contracts") :] + done.stderr
 
 
-MUTANTS = 560  # lines that the mutants and their slips may add to the 13,500
+MUTANTS = 565  # lines that the mutants and their slips may add to the 13,500
 
 
 @pytest.mark.parametrize(
