@@ -17,7 +17,7 @@ CPU_WHEELS = https://download.pytorch.org/whl/cpu
 option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
 lesson = $(call option,LESSON,--lesson)
 
-.PHONY: help setup lab check doctor test test-all notebooks grade instructor slides handout release train bench
+.PHONY: help setup lab check doctor test test-all notebooks grade instructor slides handout release mutants train bench
 help:
 	@$(PYTHON) -m course_utils help
 setup: $(DONE)
@@ -30,6 +30,8 @@ instructor slides: $(DONE)
 	@$(IN) course_utils $@ $(lesson) $(ARGS)
 doctor notebooks release train: $(DONE)
 	@$(IN) course_utils $@ $(ARGS)
+mutants: $(DONE)
+	@$(IN) course_utils mutants $(lesson) $(call option,EXERCISE,--exercise) $(ARGS)
 grade: $(DONE)
 	@$(IN) course_utils grade $(call option,SUBMISSIONS) $(call option,ROSTER,--roster) $(call option,REPORT,--report) $(ARGS)
 handout: $(DONE)

@@ -29,6 +29,7 @@ TARGETS = {
     "slides": ("write slides of the lessons, with speaker notes", "LESSON=01"),
     "handout": ("write a lesson, with your network and picture, as a page", "LESSON=07 NETWORK= IMAGE= ARGS="),
     "release": ("write the zip for students, without the answers", "ARGS="),
+    "mutants": ("try small edits of the right answers, which the checks must refuse", "LESSON=03 EXERCISE="),
     "train": ("train the picture networks again, in minutes", "ARGS="),
     "bench": ("measure speed and memory against the budgets", "ARGS="),
 }  # fmt: skip
@@ -69,6 +70,10 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option = command("release", "authoring.release:write_release")
     option("--output", type=Path, metavar="ZIP", help="where to write it")
     option("--nbgrader", type=Path, metavar="FOLDER", help="write an nbgrader course there instead")
+    option = command("mutants", "authoring.mutants:show_mutants")
+    option("--lesson", type=int, help="of this lesson only, like 03")
+    option("--exercise", help="of this exercise only")
+    option("--write", action="store_true", help="try all, and write their slips to the assets")
     command("train", "authoring.train:main", rest="argv")
     options, rest = parser.parse_known_args(arguments)
     values = vars(options)

@@ -5,7 +5,6 @@ from functools import cache
 
 from course_utils.exercises.engine import exercises_of
 from course_utils.exercises.evidence import Evidence
-from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
 
 EXERCISES = {each.name: each for each in exercises_of()}
@@ -19,5 +18,4 @@ def key_of(name: str, seed: int) -> tuple[list[Evidence], dict[str, list[Evidenc
 def outcome_of(name: str, answer: Callable, seed: int = 0) -> Outcome:
     """What `check` says to an answer, with the key of the session."""
     exercise, (reference, mistakes) = EXERCISES[name], key_of(name, seed)
-    got = exercise.observe(answer, seed)
-    return judge(name, got, reference, mistakes.items(), exercise.points, len(exercise.hints))
+    return exercise.judge(exercise.observe(answer, seed), reference, mistakes.items())

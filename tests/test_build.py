@@ -186,8 +186,11 @@ def test_the_command_builds_what_is_out_of_date_and_keeps_what_cannot_be_built(w
 @pytest.mark.parametrize(
     ("cell", "complaint"),
     [
-        ("module.register_module_forward_hook(lambda *_: None);", "global hooks: .* became .'_global_forward_hooks'"),
-        ("torch.set_default_dtype(torch.float64)", "default dtype: torch.float32 became torch.float64"),
+        (
+            "module.register_module_forward_hook(lambda *_: None);",
+            r"hooks on all modules \(\d+\): OrderedDict\(\) became .*lambda",
+        ),
+        ("torch.set_default_dtype(torch.float64)", r"default dtype \(0\): torch.float32 became torch.float64"),
         (KEEP, "count of hooks on modules: 1 became 2"),
         ("torch.w = w = getattr(torch, 'w', torch.ones(1, requires_grad=True)); w.register_hook(print);", "on tensors"),
         ("print(getattr(torch, 'seen', 'first time')); torch.seen = 'again'", "^code-.*first time.* became .*again"),

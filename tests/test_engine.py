@@ -1,30 +1,27 @@
 """The exercise engine from a learner's side: what comes in is wild, what comes out is a sentence."""
 
+import copy
 import functools
 import json
 import math
 import signal
 import types
+from contextlib import contextmanager
 
 import pytest
 import torch
+from test_classroom import _nothing_is_remembered  # noqa: F401  a fixture
 from torch import nn
 
 from course_utils.exercises import check, classroom, engine, evidence, saved_progress
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, exercise, find
-from course_utils.exercises.judging import behaves_alike, first_difference
+from course_utils.exercises.judging import CHANGES
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
 from course_utils.root import CourseError
 from course_utils.show import CAUTION, GOOD, NEUTRAL, code_spans
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_remembered(monkeypatch):
-    monkeypatch.setattr(saved_progress, "_in_memory", {})
-    monkeypatch.setattr(classroom, "_failed_code", {})
 
 
 @pytest.fixture
@@ -48,7 +45,7 @@ def write_answer(source, tmp_path, name):
     """A function from source text, with a file behind it, as in a notebook cell."""
     path = tmp_path / "answer.py"
     path.write_text(source)
-    namespace = {"torch": torch, "modules": nn.modules.module}
+    namespace = {"torch": torch, "modules": nn.modules.module, "saved": torch.autograd.graph.saved_tensors_hooks}
     exec(compile(path.read_text(), str(path), "exec"), namespace)
     return namespace[name]
 
@@ -67,19 +64,20 @@ def write_answer(source, tmp_path, name):
         ("return torch.tensor([1.0, 5.0])", Stage.WRONG_VALUE, "[1., 5.]; expected [1., 4.]"),
         ("x.mul_(2); return torch.tensor([1.0, 4.0])", Stage.SIDE_EFFECT, "changed its input `x` in place"),
         ("x.requires_grad_(); return torch.tensor([1.0, 4.0])", Stage.SIDE_EFFECT, "`requires_grad`"),
+        ("import sys; sys.modules.clear(); return x * x", Stage.SIDE_EFFECT, "changed Python's loaded modules"),
+        ("raise type('Odd', (BaseException,), {})('no')", Stage.RAISED, "raised Odd: no"),
+        ("raise type('Mute', (Exception,), {'__str__': 1})", Stage.RAISED, "raised Mute"),
         ("return 1 / 0", Stage.RAISED, "your line 2, `return 1 / 0`, raised ZeroDivisionError: division by zero"),
         ("raise KeyboardInterrupt", Stage.RAISED, "You interrupted the check"),
+        ("torch.set_default_dtype(torch.float64); raise KeyboardInterrupt", Stage.RAISED, "You interrupted the check"),
         ("yield torch.tensor([1.0, 4.0])", Stage.WRONG_TYPE, "a generator"),
         ("import sys; sys.exit(3)", Stage.RAISED, "SystemExit"),
         ("torch.set_default_dtype(torch.float64); return x * x", Stage.SIDE_EFFECT, "changed default dtype"),
         ("torch.set_default_device('meta'); return x * x", Stage.SIDE_EFFECT, "changed default device"),
         ("torch.set_grad_enabled(False); return x * x", Stage.SIDE_EFFECT, "changed grad mode"),
         ("import os; os.chdir('/'); return x * x", Stage.SIDE_EFFECT, "changed working folder"),
-        (
-            "modules.register_module_forward_hook(print); return x * x",
-            Stage.SIDE_EFFECT,
-            "changed hooks on all modules",
-        ),
+        ("saved(abs, abs).__enter__(); return x * x", Stage.SIDE_EFFECT, "what autograd saves"),
+        ("modules.register_module_forward_hook(print); return x * x", Stage.SIDE_EFFECT, "hooks on all modules"),
     ],
 )
 def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_path, monkeypatch):
@@ -92,75 +90,6 @@ def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_p
     assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float32, "cpu")
     assert (torch.is_grad_enabled(), tmp_path.samefile(".")) == (True, True)
     assert not torch.nn.modules.module._global_forward_hooks
-
-
-def case_of(returned, **more):
-    base = {"given": "", "raised": None, "seen": {}, "inputs": {}, "changed": {}, "world": [], "alive": False}
-    return base | {"returned": plain(returned)} | more
-
-
-ERROR = {"type": "KeyError", "message": "1", "during": "afterwards", "line": None, "text": ""}
-RAISED = case_of(1, raised=ERROR)
-
-
-@pytest.mark.parametrize(
-    ("got", "expected", "words"),
-    [
-        ((1, 2), [1, 2], None),
-        (3, 3.0, None),
-        (True, 1, "a bool; expected a whole number (int)"),
-        ([1, 2], [1, 2, 3], "[1, 2]; expected [1, 2, 3]"),
-        ([], (), None),
-        ([1], [], "a list of 1; expected a list of 0"),
-        ([[1], None], [[1], 2], "returned nothing (None) (at [1]); expected 2"),
-        ({"b": 2, "a": 1.0}, {"a": 1, "b": 2}, None),
-        ({"a": 1}, {"b": 1}, "{'a': 1}; expected {'b': 1}"),
-        ({"a": [1, 3]}, {"a": [1, 2]}, "3; expected 2 (at ['a'][1])"),
-        (torch.tensor(2.0), 2.0, "a tensor of shape (); expected a number (float)"),
-        (7 * torch.eye(25)[17].reshape(5, 5), torch.zeros(5, 5), "7. at [3, 2]; expected 0. there"),
-        (math.nan, math.nan, None),
-        (math.nan, 1.0, "nan; expected 1."),
-        ({1, 2}, {2, 1}, None),
-        (nn.ReLU(), nn.Linear(1, 1), "a module (ReLU)"),
-        (1 / 3, 0.333333, None),
-        (1 / 3, 0.3333, "0.33333; expected 0.3333"),
-        (RAISED, case_of(1), "what came after your answer raised KeyError: 1."),
-        (case_of(None, raised=ERROR), case_of(None), "raised KeyError: 1. You returned nothing (None)."),
-        (case_of([1], raised=ERROR), case_of((1,)), "what your function returned could not be used"),
-        (case_of(2, raised=ERROR), case_of("a"), "your function returned a whole number (int); expected a string"),
-        (case_of(1), RAISED, "expected KeyError to be raised; got: nothing was raised"),
-        (RAISED, RAISED, None),
-        (case_of(1, raised=ERROR | {"message": ""}), case_of(1, raised=ERROR | {"type": "A"}), "got: KeyError: "),
-        (case_of(1, seen={"y": plain(None)}), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
-        (case_of(1), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
-    ],
-)
-def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, words):
-    cases = (each if isinstance(each, dict) and "raised" in each else case_of(each) for each in (got, expected))
-    found = first_difference(*([case] for case in cases), "f")
-    assert (found is None) is (words is None), found
-    assert found is None or words in found.sentence
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ([case_of(1)], [case_of(1.0)], True),
-        ([case_of(1)], [case_of(2)], False),
-        ([case_of(1)], [case_of(1)] * 2, False),
-        ([RAISED], [case_of(2, raised=ERROR | {"message": "7", "line": 3})], True),
-        ([RAISED], [case_of(1)], False),
-        ([RAISED], [case_of(1, raised=ERROR | {"during": "call"})], False),
-        ([case_of(1)], [case_of(1, seen={"y": plain(2)})], False),
-        ([case_of(1, seen={"y": plain(2)})], [case_of(1)], False),
-    ],
-)
-def test_who_behaves_like_a_mistake(one, other, expected):
-    assert behaves_alike(one, other) is expected
-
-
-def test_an_answer_that_stopped_early_is_told():
-    assert first_difference([case_of(1)], [case_of(1)] * 2, "f").sentence == "the run stopped before the last case"
 
 
 BAD_HOOK = "tensor, factor):\n def hook(grad):\n  return grad * facto\n return tensor.register_hook(hook)"
@@ -189,11 +118,20 @@ def test_hooks_that_go_wrong(body, stage, words, tmp_path):
         (lambda model, x: model.eval()(x), "left `model` in another mode (train/eval)"),
         (lambda model, x: model.requires_grad_(False)(x), "changed `requires_grad` of its input `model`"),
         (lambda model, x: model(x).sum().backward() or model(x), "model.weight.grad was a tensor of shape (1, 2)"),
+        (lambda model, x: setattr(model, "training", torch) or model(x), "in another mode"),
+        (lambda model, x: setattr(model, "named_modules", None) or model(x), "'NoneType' object is not callable"),
     ],
 )
 def test_what_is_left_on_a_module_is_told(answer, words, declare):
     declared = declare(lambda model, x: model(x), lambda rng: {"model": nn.Linear(2, 1), "x": torch.ones(1, 2)})
     assert words in declared.check(answer, 0).sentence
+    assert json.dumps(declared.observe(answer, 0))
+
+
+def test_a_second_name_for_a_layer_is_a_change(declare):
+    declared = declare(lambda model: None, lambda rng: {"model": nn.Sequential(nn.Linear(1, 1))})
+    sentence = declared.check(lambda model: setattr(model, "a", model[0]), 0).sentence
+    assert "changed its input `model` in place" in sentence
 
 
 def test_cases_have_modules_of_their_own_seed_and_the_learner_keeps_the_random_numbers(declare):
@@ -238,6 +176,25 @@ def test_endless_printing_does_not_fill_the_memory(declare):
     assert declared.check(answer, 0).passed, "printing is allowed"
 
 
+def unwrapped(function):
+    def wrapper(*args):
+        return function(*args)
+
+    return wrapper
+
+
+def uses_what_is_not_there_yet():
+    def wrapper(*args):
+        return function(*args)
+
+    return wrapper
+    function = None
+
+
+async def in_the_background(tensor):
+    return tensor
+
+
 @pytest.mark.parametrize(
     ("thing", "words"),
     [
@@ -249,6 +206,10 @@ def test_endless_printing_does_not_fill_the_memory(declare):
         (functools.partial(print, 1), "functools.partial"),
         (print, "did you mean run_to? Keep the name that the answer cell came with"),
         (types.MethodType(find("scale_gradient").reference, torch), "is a method"),
+        (nn.ReLU(), "an object of the class ReLU"),
+        (unwrapped(find("scale_gradient").reference), "hides the name of scale_gradient: put `@functools.wraps"),
+        (uses_what_is_not_there_yet(), "`wrapper` is not the name of an exercise"),
+        (in_the_background, "written with `async def`"),
     ],
 )
 def test_check_of_something_else_says_what_to_give(thing, words):
@@ -257,6 +218,85 @@ def test_check_of_something_else_says_what_to_give(thing, words):
     assert words in str(outcome)
     assert words.replace("check(", "hint(") in str(classroom.hint(thing))
     assert words.replace("check(", "solution(") in str(classroom.solution(thing))
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (lambda x: -x, "Every number has the other sign."),
+        (lambda x: x.abs(), "The numbers are right but for the signs of some."),
+        (lambda x: x.flip(0), "The numbers are right, and stand in another order."),
+        (lambda x: x * 4, "Every number is 4. times what it should be."),
+        (lambda x: x - 0.5, "Every number differs by -0.5 from what it should be."),
+        (lambda x: x * torch.tensor([1.0, 2.0, 3.0]), ""),
+        (lambda x: x.tolist(), ""),
+    ],
+)
+def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
+    declared = declare(lambda x: x, lambda rng: {"x": torch.tensor([-1.0, 2.0, 4.5])})
+    outcome = declared.check(answer, 0)
+    assert outcome.cause == cause
+    assert ("The cause is not known" in str(outcome)) == (not cause)
+
+
+def doubled(x, net):
+    return x.clone() + x
+
+
+def hook_and(value):
+    return lambda x, net: [net.register_forward_hook(print)] and value(x)
+
+
+def test_a_side_effect_is_told_beside_the_cause(declare):
+    declared = declare(doubled, lambda rng: {"x": rng.leaf(2), "net": nn.Linear(1, 1)})
+    declared.mistakes.append(engine.Mistake("You subtract.", lambda x, net: x.clone() * 0))
+    outcome = declared.check(hook_and(lambda x: x - x), 0)
+    assert outcome.cause == "You subtract."
+    assert outcome.sentence.endswith(f" Besides, {CHANGES['hooks'].format(name='net')}.")
+
+
+def test_a_message_is_said_only_where_what_it_names_is_in_the_answer(declare):
+    declared = declare(doubled, lambda rng: {"x": rng.whole(3), "net": nn.Linear(1, 1)})
+    declared.mistakes.append(engine.Mistake("`square` is not what is asked for.", lambda x, net: x.square()))
+    assert "`square`" in declared.check(lambda x, net: torch.square(x), 0).cause
+    assert "`square`" not in declared.check(lambda x, net: x * x, 0).cause
+
+
+@pytest.mark.parametrize("given", [{"x": [torch.ones(1), nn.Linear(1, 1)]}, {"x": {"a": torch.ones(1)}}])
+def test_what_lies_in_a_list_or_dict_is_watched(given, declare):
+    def spoil(x):
+        for each in x.values() if isinstance(x, dict) else x[:1]:
+            each.add_(1)
+
+    def reorder(x):
+        x.clear()
+
+    declared = declare(lambda x: None, lambda rng: {"x": copy.copy(given["x"])})
+    assert "changed its input `x" in declared.check(spoil, 0).sentence
+    assert "changed its input `x" in declared.check(reorder, 0).sentence
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda net: net._forward_hooks.clear(), "removed a hook from `net` that is not its own"),
+        (lambda net: net.zero_grad(), "net.weight.grad was None"),
+        (lambda net: net.train(), "left `net` in another mode"),
+        (lambda net: net.requires_grad_(), "changed `requires_grad` of its input `net`"),
+        (lambda net: setattr(net, "forward", abs), "changed an attribute of `net`"),
+    ],
+)
+def test_a_network_is_tried_as_somebody_has_used_it(spoil, words, declare):
+    declared = declare(lambda net: None, lambda rng: {"net": nn.Linear(1, 1)})
+    sentence = declared.check(lambda net: [spoil(net)].clear(), 0).sentence
+    assert words in sentence
+    assert (evidence.IN_USE in sentence) is ("attribute" not in sentence)
+    declared.cases(lambda rng: (Case({"net": nn.Linear(1, 1)}, fresh=True) for _ in range(2)))
+    assert declared.check(lambda net: [net.train()].clear(), 0).passed
+
+
+def test_check_takes_one_function():
+    assert "Give one function" in str(check()) == str(check(square, square))
 
 
 def test_before_the_answer_cell_ran():
@@ -277,7 +317,9 @@ def test_before_the_answer_cell_ran():
 )
 def test_what_does_nothing_is_not_attempted_and_not_counted(body, blank, tmp_path):
     answer = write_answer(f"def scale_gradient(tensor, factor):\n    {body}\n", tmp_path, "scale_gradient")
-    assert (check(answer).stage is Stage.NOT_ATTEMPTED) is blank
+    outcome = check(answer)
+    assert (outcome.stage is Stage.NOT_ATTEMPTED) is blank
+    assert ("Replace the `...`" in str(outcome)) is ("..." in body)
     assert saved_progress.of_exercise("scale_gradient")["attempts"] == (not blank)
     source = f"class A:\n  def g(self): ...\n  def f(self, tensor):\n    {body}\n"
     assert is_blank(write_answer(source, tmp_path, "A")) is blank
@@ -291,6 +333,9 @@ def test_same_function_again_is_probably_an_edit_that_was_not_run(tmp_path):
     assert said == [False, True, True, False, False]
     check(find("scale_gradient").reference)
     assert classroom._failed_code == {}
+    sources = [f"def hooked(modules, hook):\n    yield {n}\n" for n in (1, 2)]
+    managers = [contextmanager(write_answer(source, tmp_path, "hooked")) for source in sources]
+    assert ["same function" in str(check(managers[number])) for number in (0, 1, 1)] == [False, False, True]
 
 
 def test_answer_made_of_constants_fails_on_fresh_inputs(declare):
@@ -298,7 +343,7 @@ def test_answer_made_of_constants_fails_on_fresh_inputs(declare):
     known = {case["given"]: case["returned"]["value"] for case in declared.observe(square, classroom.VISIBLE_SEED)}
     outcome = check(functools.wraps(square)(lambda x: known.get(f"x = {x}", 0)))
     assert outcome.stage is Stage.WRONG_VALUE
-    assert "right on the first inputs" in outcome.note
+    assert "On the first inputs it was right" in outcome.note
 
 
 def test_both_faces_say_the_same():
@@ -355,8 +400,6 @@ def test_declarations_that_cannot_be():
         engine.prediction("hook_on_a", lesson=2, question="?", options={1: "one"}, answer=1)
     with pytest.raises(CourseError, match="not one of its options"):
         engine.prediction("nonsense", lesson=99, question="?", options={1: "one"}, answer=2)
-    with pytest.raises(CourseError, match="has no cases"):
-        Exercise("square", 99, 1, ("h",), square).observe(square, 0)
 
 
 def test_numbers_are_exact_small_and_the_same_everywhere():

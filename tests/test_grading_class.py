@@ -155,7 +155,7 @@ def test_both_engines_give_the_same_score(fork_engine):
     for attack in [each for each in ATTACKS if each.name in BOTH]:
         for engine in (fork_engine, KernelEngine()):
             (verdict,) = judge_with(engine, answer_to(EXERCISE, attack.source), limits=LIMITS)
-            assert bool(verdict.outcome and verdict.outcome.passed) == attack.passes, (attack.name, engine.name)
+            assert bool(verdict.outcome and verdict.outcome.passed) == attack.passes, (attack.name, engine)
     for engine in (fork_engine, KernelEngine()):
         answers = (("largest", BOMB), (EXERCISE, HONEST[EXERCISE]), ("largest", FORGED))
         bomb, right, forged = judge_with(engine, *(answer_to(*each) for each in answers))

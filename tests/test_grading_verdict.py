@@ -157,7 +157,7 @@ def test_seeds_tell_nothing_about_each_other_and_the_keys_of_a_release_are_recor
     monkeypatch.setattr(evidence, "recorded_key", lambda lesson, name, seed: ([name, seed], {"no": [lesson]}))
     seed = make_task(answer_to("largest", ""), SEED).seed
     assert seed == (3, 5)[seed_for("largest", SEED) % 2]
-    assert evidence.make_keys([(START, {"largest"})], SEED) == {"largest": Key(("largest", seed), (("no", (0,)),))}
+    assert evidence.make_keys([(START, {"largest"})], SEED) == {"largest": Key(["largest", seed], [("no", [0])])}
 
 
 def test_text_and_words_agree_on_any_two_answers():

@@ -3,11 +3,10 @@
 import pytest
 import torch
 from lesson_pages import LessonPage
-from torch.profiler import ProfilerActivity, profile
+from test_memory import MIB, profiled_peak
 
 PAGE = LessonPage("02_retain_grad_or_hook")
 shows = PAGE.shows
-MIB = 2**20
 
 
 def slope(function, values: list[float]) -> list[float]:
@@ -56,7 +55,7 @@ def test_kept_gradients_of_higher_derivatives():
 
 
 def peak_in_the_allocators_log(watch) -> float:
-    """Peak MiB of backward through 16 times tanh, from the profiler, which knows nothing of tensors or of the course.
+    """Peak MiB of backward through 16 times tanh, from the profiler.
 
     The activations are held, so that backward frees none of them: the log would count that as less memory.
     """
@@ -64,12 +63,7 @@ def peak_in_the_allocators_log(watch) -> float:
     for _ in range(16):
         held.append(torch.tanh(held[-1]))
         watch(held[-1])
-    loss = held[-1].mean()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as log:
-        loss.backward()
-    events = [event for event in log.profiler.kineto_results.events() if event.name() == "[memory]"]
-    sizes = torch.tensor([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())])
-    return sizes.cumsum(0).max().item() / MIB
+    return profiled_peak(held[-1].mean().backward) / MIB
 
 
 def keep(choose):

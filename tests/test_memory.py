@@ -11,7 +11,7 @@ MIB = 2**20
 
 
 def profiled_peak(run):
-    """The peak of the allocator's own log: a second method, which knows nothing of tensors."""
+    """The peak of the allocator's own log: a second method, which knows nothing of tensors or of the course."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as log:
         run()
     events = [event for event in log.profiler.kineto_results.events() if event.name() == "[memory]"]

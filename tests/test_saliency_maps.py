@@ -144,11 +144,15 @@ def test_relu6_lets_no_gradient_pass_above_six():
         assert method(model, image, lambda logits: logits.sum(1)).flatten().tolist() == wanted
 
 
-@pytest.mark.parametrize("build", [Deep, PreActivation])
-def test_guided_backprop_equals_torch_with_another_relu(build, monkeypatch):
-    model, batch = seeded(build()), images()
-    wanted = by_patching(model, batch, 2, monkeypatch)
-    assert relative(guided_backprop(model, batch, 2), wanted) < 1e-10
+GOOGLENET = pytest.param(nets.of_torchvision("googlenet"), 64, marks=slow)  # its ReLUs are all functions
+
+
+@pytest.mark.parametrize(("build", "size"), [(Deep, 12), (PreActivation, 12), GOOGLENET])
+def test_the_rules_equal_torch_with_another_relu(build, size, monkeypatch):
+    model, batch = seeded(build()), images(2, size)
+    for method in (guided_backprop, deconvnet):
+        wanted = by_patching(model, batch, 2, monkeypatch, method is deconvnet)
+        assert relative(method(model, batch, 2), wanted) < 1e-10
     assert relative(input_gradient(model, batch, 2), wanted) > 0.01
 
 

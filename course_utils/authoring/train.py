@@ -102,13 +102,12 @@ def measure_cue(
 def main(argv: Sequence[str] | None = None) -> int:
     """Train both networks and measure them, or only measure those that are there; returns the exit status."""
     parser = argparse.ArgumentParser(prog="make train", description=__doc__)
-    parser.add_argument("--train", action="store_true", default=True, help="train both networks (the default)")
-    parser.add_argument("--measure", dest="train", action="store_false", help="measure the networks that are there")
+    parser.add_argument("--measure", action="store_true", help="only measure the networks that are there")
     parser.add_argument("--folder", type=Path, default=ASSETS, help="where the weights are (default: the package's)")
     options = parser.parse_args(argv)
     for misled in (False, True):
         path = networks.picture_net_file(misled, options.folder)
-        if options.train:
+        if not options.measure:
             print(f"{path.name}: drawing the training pictures, then training", flush=True)
             save_weights(train(misled), path)
         model = load_picture_net(misled, options.folder)

@@ -31,7 +31,7 @@ def load_bare_lessons() -> None:
 def strip(source: str) -> ast.Module:
     """The syntax tree of a lesson's module without the answers in it."""
     tree = ast.parse(source)
-    tree.body = [node for node in tree.body if not decorators(node).keys() & {"accept", "mistake"}]
+    tree.body = [node for node in tree.body if not (decorators(node).keys() & {"accept", "mistake"} or _is_said(node))]
     for node in tree.body:
         if "exercise" in decorators(node):
             without_answer(node)
@@ -44,6 +44,14 @@ def strip(source: str) -> ast.Module:
         unused = [node for node in tree.body if node in helpers and node.name not in used]
         tree.body = [node for node in tree.body if node not in unused]
     return ast.fix_missing_locations(tree)
+
+
+def _is_said(node: ast.stmt) -> bool:
+    """Whether a statement says which edits of an answer are right as well: `x.equivalent("…", "…")`."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="equivalent"))):
+            return True
+    return False
 
 
 def forget(name: str) -> None:

@@ -1,6 +1,7 @@
 """What a learner calls in a lesson. Nothing here raises: whatever comes in, a sentence comes out."""
 
 import functools
+import gc
 import html
 import inspect
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from course_utils.show import Told, code_spans, widget_bundle
 ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
 METER = '<meter min="0" max="{1}" value="{0}" aria-hidden="true"></meter> {0} of {1}'
-NOT_FRESH = "It was right on the first inputs; these are others. Compute it, whatever comes in."
+NOT_FRESH = "On the first inputs it was right; on these others it is not yet."
 NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
 NOT_KEPT = "Open the lessons with `make lab` and your progress is kept between sessions."
 
@@ -39,14 +40,15 @@ class Note(Told):
         return super()._repr_html_() + (f"<pre><code>{html.escape(self.code)}</code></pre>" if self.code else "")
 
 
-def check(answer: object) -> Outcome:
+def check(*answers: object) -> Outcome:
     """Check your answer to an exercise: `check(scale_gradient)`, the function itself, without calling it.
 
     Runs your function and the reference answer on the same inputs and compares everything they do. Never raises.
     """
-    found = _identify(answer)
+    found = _identify(*answers) if len(answers) == 1 else "Give one function: check(my_function)."
     if isinstance(found, str):
         return Outcome("check", Stage.NOT_AN_EXERCISE, found)
+    (answer,) = answers
     if isinstance(answer, Exercise):
         return found.not_attempted("run the answer cell first (Shift+Enter), then run this one again.")
     if is_blank(answer):
@@ -62,7 +64,8 @@ def check(answer: object) -> Outcome:
     saved.note_attempt(found.name, outcome.passed)
     failed_before = _failed_code.pop(found.name, None)
     if not outcome.passed:
-        _failed_code[found.name] = code = getattr(answer, "__code__", answer)
+        # What `contextlib.contextmanager` makes is wrapped, and all such wrappers share their code.
+        _failed_code[found.name] = code = getattr(inspect.unwrap(answer), "__code__", answer)
         if failed_before is code and not outcome.note:
             return replace(outcome, note=NOT_RUN)
     return outcome
@@ -73,7 +76,11 @@ def _identify(answer: object) -> Exercise | str:
         return answer
     if isinstance(answer, functools.partial):
         return "This is a `functools.partial`, which has no name. Give the function that you wrote with `def`."
+    if inspect.iscoroutinefunction(answer):
+        return f"`{answer.__name__}` is written with `async def`, so a call gives no result. Write it with `def`."
     name = answer if isinstance(answer, str) else getattr(answer, "__name__", None)
+    if callable(answer) and not isinstance(name, str):
+        return f"This is an object of the class {type(answer).__name__}. Give the function that you wrote with `def`."
     if not isinstance(name, str) or not (callable(answer) or name is answer):
         value = "None" if answer is None else f"a value of type {type(answer).__name__}"
         return (
@@ -89,6 +96,10 @@ def _identify(answer: object) -> Exercise | str:
     except CourseError as error:
         if name is answer:
             return f"Give the function itself, without quotes. {error}"
+        closed = gc.get_referents(*(getattr(answer, "__closure__", None) or ()))  # a variable without a value: none
+        inside = [getattr(each, "__name__", "") for each in closed]
+        if hidden := next((each.name for each in exercises_of() if each.name in inside), None):
+            return f"A decorator hides the name of {hidden}: put `@functools.wraps(function)` above what it returns."
         return f"{error} Keep the name that the answer cell came with."
     return f"Give the function itself, without quotes: check({name})." if name is answer else found
 

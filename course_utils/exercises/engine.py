@@ -5,12 +5,14 @@ make, each with the sentence that helps. `check`, hints, solutions, the grader a
 """
 
 import ast
+import contextlib
+import functools
 import importlib
 import inspect
 import secrets
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from course_utils.exercises.declaration import Declaration, is_blank, lesson_files
@@ -18,6 +20,8 @@ from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
 from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
+from course_utils.exercises.slips import SEED as SLIPS_SEED
+from course_utils.exercises.slips import slip_of
 from course_utils.root import CourseError, has_answers, nearest
 
 PACKAGE = "course_utils.lessons"
@@ -28,6 +32,19 @@ class Mistake(NamedTuple):
 
     message: str
     function: Callable
+
+
+class Lazily:
+    """What a function does in the cases of a seed; no more of them are run than are asked for."""
+
+    def __init__(self, exercise: "Exercise", function: Callable, seed: int) -> None:
+        self._observe = functools.partial(exercise.observe, function, seed)
+
+    def __getitem__(self, number: int) -> Evidence:
+        return self._observe(at=number)[0]
+
+    def __iter__(self) -> Iterator[Evidence]:
+        return iter(self._observe())
 
 
 @dataclass(repr=False)
@@ -43,6 +60,7 @@ class Exercise(Declaration):
     make_cases: CaseMaker | None = None
     accepted: list[Callable] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
+    equivalents: dict[str, str] = field(default_factory=dict)
 
     def cases(self, make: CaseMaker) -> CaseMaker:
         """Decorator: a generator function that gets `Numbers` and yields each `Case` as it is needed."""
@@ -58,11 +76,15 @@ class Exercise(Declaration):
         """Decorator: a wrong answer, with the sentence for whoever gives an answer that behaves like it."""
         return lambda function: self.mistakes.append(Mistake(message, function)) or function
 
-    def observe(self, function: Callable, seed: int) -> list[Evidence]:
-        """What `function` does in every case of `seed`."""
-        if self.make_cases is None:
-            raise CourseError(f"the exercise {self.name} has no cases: add a generator with @{self.name}.cases")
-        return observe_all(self.make_cases, function, seed, self.limit)
+    def equivalent(self, reason: str, *edits: str) -> None:
+        """Say why answers with these edits, as `make mutants` writes them, are right as well."""
+        self.equivalents.update(dict.fromkeys(edits, reason))
+
+    def observe(
+        self, function: Callable, seed: int, limit: float | None = None, at: int | None = None
+    ) -> list[Evidence]:
+        """What `function` does in every case of `seed`, or in number `at` alone; each has `limit` seconds."""
+        return observe_all(self.make_cases, function, seed, limit or self.limit, at)
 
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
         """What the reference does in every case of `seed`, and what each mistake does, by its message.
@@ -70,14 +92,13 @@ class Exercise(Declaration):
         Raises `NotRecorded` in an edition without answers, if nothing is recorded for `seed`.
         """
         reference, mistakes = self._observe_key(seed)
-        return reference, dict(mistakes)
+        return reference, {message: list(evidence) for message, evidence in mistakes}
 
-    def _observe_key(self, seed: int) -> tuple[list[Evidence], Iterable[tuple[str, list[Evidence]]]]:
+    def _observe_key(self, seed: int) -> tuple[list[Evidence], Iterable[tuple[str, list[Evidence] | Lazily]]]:
         if not has_answers():
             reference, mistakes = recorded_key(self.lesson, self.name, seed)
             return reference, mistakes.items()
-        # The mistakes run one by one, as they are asked for.
-        mistakes = ((message, self.observe(function, seed)) for message, function in self.mistakes)
+        mistakes = [(message, Lazily(self, function, seed)) for message, function in self.mistakes]
         return self.observe(self.reference, seed), mistakes
 
     def fresh_seed(self) -> int:
@@ -87,9 +108,22 @@ class Exercise(Declaration):
     def check(self, function: Callable, seed: int) -> Outcome:
         """Try `function` in the cases of `seed` and say what came of it."""
         if is_blank(function):
+            with contextlib.suppress(OSError, TypeError):
+                if inspect.isfunction(function) and "..." not in inspect.getsource(function):
+                    return self.not_attempted("your function does nothing yet: write its body, and run that cell.")
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
         got = self.observe(function, seed)
-        return judge(self.name, got, *self._observe_key(seed), self.points, len(self.hints))
+        reference, mistakes = self._observe_key(seed)
+        outcome = self.judge(got, reference, mistakes)
+        if outcome.passed or outcome.cause or seed != SLIPS_SEED:
+            return outcome
+        return replace(outcome, cause=slip_of(self.name, got))
+
+    def judge(
+        self, got: Sequence[Evidence], reference: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]
+    ) -> Outcome:
+        """The outcome of the evidence `got`, by what the reference and the mistakes did on the same inputs."""
+        return judge(self.name, got, reference, mistakes, self.points, len(self.hints))
 
     def __call__(self, *_: object, **__: object) -> None:
         raise NotImplementedError(f"Run the answer cell that defines {self.name} first; then run this cell again.")

@@ -6,17 +6,21 @@
 import contextlib
 import functools
 import gc
+import inspect
 import io
 import itertools
 import linecache
 import os
 import re
 import signal
+import sys
 import sysconfig
 import threading
 import traceback
+import types
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
-from course_utils.exercises.plain import Evidence, plain, show
+from course_utils.exercises.plain import Evidence, Plain, plain, show
 from course_utils.hooks.inventory import list_hooks
 
 CaseMaker = Callable[[Numbers], Iterator[Case]]
@@ -33,6 +37,7 @@ CaseMaker = Callable[[Numbers], Iterator[Case]]
 LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 NOT_OWN = (str(Path(__file__).resolve().parents[1]), *LIBRARIES, "<frozen")
 MAX_PRINTED = 2_000
+IN_USE = " (already in use: with gradients, hooks and modes from before)"
 
 
 class TimeIsUp(BaseException):
@@ -62,8 +67,10 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0) -> list[Evidence]:
-    """Run `function` in every case of `seed` and return the evidence of each.
+def observe_all(
+    make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0, at: int | None = None
+) -> list[Evidence]:
+    """Run `function` in every case of `seed`, or in number `at` alone, and return the evidence of each.
 
     torch's random numbers are seeded before each case and put back afterwards, so that a case's modules are the same
     for every function. After an answer has run out of time (`limit`, in seconds a case), no further case is tried.
@@ -73,23 +80,40 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
     with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
         gc.freeze()  # a collection of new objects alone takes milliseconds instead of 0.3 s
         stack.callback(gc.unfreeze)
-        cases = make_cases(Numbers(seed))
+        used = (case for case in make_cases(Numbers(seed)) if not case.fresh and case.put_in_use())
+        cases = itertools.chain(make_cases(Numbers(seed)), used)
         for index in itertools.count():
             torch.default_generator.manual_seed(seed + index)  # `torch.manual_seed` looks for devices: 3 ms more
             case = next(cases, None)
             if case is None:
                 break
+            if at not in (None, index):
+                continue
             storages.append(_storages(case.given.values()))
             found.append(observe(function, case, limit))
-            if found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__:
+            if index == at or (found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__):
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
-        del case, cases
+        del case, cases, used
         if not all(storage.expired() for storage in itertools.chain(*storages)):
             gc.collect()  # reference cycles first
+        names = names_used(function)
         for evidence, inputs in zip(found, storages, strict=True):
+            evidence["names"], names = names, []  # once is enough
             evidence["alive"] = evidence["raised"] is None and not all(storage.expired() for storage in inputs)
     return found
+
+
+def names_used(function: Callable) -> list[str]:
+    """The functions, attributes and other outside names in the code of a function, or of a class's methods; sorted."""
+    parts = vars(function).values() if isinstance(function, type) else [inspect.unwrap(function)]
+    codes = [each.__code__ for each in parts if isinstance(each, types.FunctionType)]
+    names = set()
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return sorted(names)
 
 
 def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
@@ -98,44 +122,54 @@ def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
 
 
 def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
-    """Run `function` in `case` and note what it did. Never raises an `Exception` of the answer's."""
+    """Run `function` in `case` and note what it did. Of what the answer raises, only Ctrl-C comes out."""
     given = dict(case.given)
     shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
-    evidence: Evidence = {"given": shown, "raised": None, "seen": {}}
-    before = {name: snapshot(value) for name, value in given.items()}
-    world = [read() for _, read, _ in WORLD]
-    printed = _CappedText()
+    evidence: Evidence = {"given": shown + IN_USE * case.in_use, "raised": None, "seen": {}, "changed": {}}
+    watched = {**given, **case.watched()}
+    before = {name: snapshot(value) for name, value in watched.items()}
+    attached = {name: _hooks_and_items(value) for name, value in watched.items()}
+    world, lost, printed = [read() for _, read, _ in WORLD], set(), _CappedText()
     returned, during = None, "call"
     try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(printed),
-            contextlib.redirect_stderr(printed),
-            time_limit(limit),
-        ):
+        with warnings.catch_warnings(), redirect_stdout(printed), redirect_stderr(printed), time_limit(limit):
             warnings.simplefilter("ignore")
-            returned = function(*given.values())
+            with _modules_kept(lost):
+                returned = function(*given.values())
             during = "afterwards"
-            seen = (case.then(returned) if case.then else None) or {}
+            with _modules_kept(lost):
+                seen = (case.then(returned) if case.then else None) or {}
             evidence["seen"] = {label: plain(value) for label, value in seen.items()}
-    except (Exception, TimeIsUp, SystemExit, GeneratorExit) as error:
+    except KeyboardInterrupt:
+        restore_world(world)
+        raise
+    except BaseException as error:
         evidence["raised"] = describe_error(error, during)
-    evidence["printed"] = printed.getvalue()
-    evidence["returned"] = plain(returned)
-    evidence["inputs"] = {name: snapshot(value) for name, value in given.items()}
-    changes = {name: _changes(before[name], after) for name, after in evidence["inputs"].items()}
-    evidence["changed"] = {name: aspects for name, aspects in changes.items() if aspects}
-    evidence["world"] = restore_world(world)
-    return evidence
+    evidence |= {"printed": printed.getvalue(), "returned": plain(returned), "inputs": before}
+    try:
+        evidence["inputs"] = {name: snapshot(value) for name, value in watched.items()}
+        for name, value in watched.items():
+            if aspects := _changes(before[name], evidence["inputs"][name], attached[name], _hooks_and_items(value)):
+                evidence["changed"][name] = aspects
+    except Exception as error:  # an input is no tensor or module any more that one could read
+        evidence["raised"] = evidence["raised"] or describe_error(error, "afterwards")
+    return evidence | {"world": restore_world(world) + sorted(lost)}
 
 
 def describe_error(error: BaseException, during: str) -> dict[str, Any]:
     """What was raised: type, first lines of the message, and the innermost line that is no library's, if any."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(NOT_OWN)]
-    frame = frames[-1] if frames else None
+    stack = traceback.extract_tb(error.__traceback__)
+    own = [number for number, frame in enumerate(stack) if not frame.filename.startswith(NOT_OWN)]
+    frame = stack[own[-1]] if own else None
+    if own and during == "afterwards" and "torch" in Path(stack[own[0] - 1].filename).parts:
+        during = "hook"  # torch called it
     if frame:
         linecache.checkcache(frame.filename)
-    message = "" if isinstance(error, TimeIsUp) else re.sub(r"0x[0-9a-fA-F]+", "0x…", str(error)).strip()
+    try:
+        message = "" if isinstance(error, TimeIsUp) else str(error)[:MAX_PRINTED]
+    except Exception:  # its own words do not work
+        message = ""
+    message = re.sub(r"0x[0-9a-fA-F]+", "0x…", re.sub(r"\w+\.<locals>\.", "", message)).strip().rstrip(".")
     return {
         "type": type(error).__name__,
         "message": " ".join(message.splitlines()[:2])[:400],
@@ -149,22 +183,45 @@ def snapshot(value: object) -> dict[str, Any]:
     """The state of an argument: its value, its gradient, its hooks, and a module's modes and parameters."""
     if not isinstance(value, (torch.Tensor, nn.Module)):
         return {"value": plain(value)}
-    hooks = sum(hook.scope == "local" for hook in list_hooks(value))
     if isinstance(value, torch.Tensor):
-        grad = plain(value.grad if value.is_leaf or value.retains_grad else None)
-        return {"value": plain(value), "grad": grad, "requires_grad": value.requires_grad, "hooks": hooks}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns where it keeps none
+            grad = plain(value.grad)
+        return {"value": plain(value), "grad": grad, "requires_grad": value.requires_grad}
+    modules = dict(value.named_modules(remove_duplicate=False))  # a second name for a module is a change
+    parameters = _tensors_of(modules, "_parameters")
     return {
-        "value": {name: plain(tensor) for name, tensor in value.state_dict(keep_vars=True).items()},
-        "grad": {name: plain(parameter.grad) for name, parameter in value.named_parameters()},
-        "requires_grad": {name: parameter.requires_grad for name, parameter in value.named_parameters()},
-        "training": {name: module.training for name, module in value.named_modules()},
-        "hooks": hooks,
+        "value": {name: plain(each) for name, each in (parameters | _tensors_of(modules, "_buffers")).items()},
+        "grad": {name: plain(each.grad) for name, each in parameters.items()},
+        "requires_grad": {name: each.requires_grad for name, each in parameters.items()},
+        "training": {name: module.training is True for name, module in modules.items()},
+        "settings": {name: _settings(module) for name, module in modules.items()},
     }
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    changed = [each for each in before if each not in ("grad", "hooks") and before[each] != after.get(each)]
-    return changed + ["hooks"] * (after.get("hooks", 0) > before.get("hooks", 0))
+def _tensors_of(modules: dict[str, nn.Module], kind: str) -> dict[str, torch.Tensor]:
+    found = ((f"{path}.{name}", each) for path, module in modules.items() for name, each in vars(module)[kind].items())
+    return {name.removeprefix("."): each for name, each in found if each is not None}
+
+
+def _settings(module: nn.Module) -> Plain:
+    """A module's plain attributes: those that it was made with, and what somebody put over its methods."""
+    return plain({name: each for name, each in vars(module).items() if name[0] != "_" and name != "training"})
+
+
+def _hooks_and_items(value: object) -> tuple[set[tuple[int, int]], list[int]]:
+    """The hooks on a tensor or a module, and which things a list or a dict holds, not what they are like."""
+    if isinstance(value, torch.Tensor | nn.Module):
+        return {(id(hook.table), hook.key) for hook in list_hooks(value) if hook.scope == "local"}, []
+    value = list(value.values()) if isinstance(value, dict) else value
+    return set(), [id(each) for each in value] if isinstance(value, list) else []
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any], attached: tuple, now: tuple) -> list[str]:
+    (hooks, items), (hooks_now, items_now) = attached, now
+    found = [each for each in before if each != "grad" and before[each] != after.get(each)]
+    found += ["hooks"] * bool(hooks_now - hooks) + ["hooks of others"] * bool(hooks - hooks_now)
+    return found or ["value"] * (items != items_now)
 
 
 def _folder() -> str | None:
@@ -174,6 +231,15 @@ def _folder() -> str | None:
 
 def _set_device(device: torch.device) -> None:
     torch.set_default_device(None if device.type == "cpu" else device)  # None is the CPU, without a mode that slows
+
+
+def _saved_hooks() -> object:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def _pop_saved_hooks(before: object) -> None:
+    while _saved_hooks() not in (None, before):
+        torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
 def _refill(table: dict[Any, Any], before: dict[Any, Any]) -> None:
@@ -190,6 +256,7 @@ WORLD = [
     ("default device", torch.get_default_device, _set_device),
     ("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     ("working folder", _folder, os.chdir),
+    ("hooks on what autograd saves", _saved_hooks, _pop_saved_hooks),
 ]
 WORLD += [
     ("hooks on all modules", table.copy, functools.partial(_refill, table))
@@ -204,6 +271,18 @@ def restore_world(before: list[Any]) -> list[str]:
     for _, write, was in changed:
         write(was)
     return sorted({name for name, _, _ in changed})
+
+
+@contextlib.contextmanager
+def _modules_kept(lost: set[str]) -> Iterator[None]:
+    """Put Python's loaded modules, without which nothing works, back where the block took some away; says so."""
+    before = sys.modules.copy()
+    try:
+        yield
+    finally:
+        if not before.keys() <= sys.modules.keys():
+            lost.add("Python's loaded modules")
+            sys.modules.update(before)
 
 
 class _CappedText(io.StringIO):

@@ -6,6 +6,8 @@ counts, and `alike` when two values count as equal; everything else is words.
 
 import itertools
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,12 +18,14 @@ RELATIVE = 1e-5
 ABSOLUTE = 1e-6
 Part = tuple[Stage, str, Plain, Plain]
 NOTHING: Plain = {"type": "None"}
-INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"})
+INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"}, {"function", "module"})
 CHANGES = {
     "value": "your function changed its input `{name}` in place",
     "requires_grad": "your function changed `requires_grad` of its input `{name}`",
     "training": "your function left `{name}` in another mode (train/eval) than it found it in",
+    "settings": "your function changed an attribute of `{name}` or of a module in it, or gave it a new one",
     "hooks": "your function left a hook on `{name}`: remove every hook that you no longer need",
+    "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
 KEPT_ALIVE = (
     "something you stored keeps an input, and with it the computation graph, alive after the call: "
@@ -46,7 +50,7 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     for label, reference in expected["seen"].items():
         yield Fact(f"{label} was", got["seen"].get(label, NOTHING), reference)
     for name, reference in expected["inputs"].items():
-        if "grad" in reference:
+        if "grad" in reference and "[" not in name:
             mine = _gradients(name, got["inputs"][name]["grad"])
             for place, grad in _gradients(name, reference["grad"]).items():
                 yield Fact(f"{place}.grad was", mine.get(place, NOTHING), grad)
@@ -116,17 +120,25 @@ def _tensor_stage(got: Plain, expected: Plain) -> Stage | None:
 
 def _differing_item(got: Plain, expected: Plain, path: str) -> Part | None:
     if expected["type"] == "dict":
-        mine = {repr(key): value for key, value in got["items"]}
-        if mine.keys() != {repr(key) for key, _ in expected["items"]}:
+        mine, reference = _by_key(got), _by_key(expected)
+        if mine.keys() != reference.keys():
             return Stage.WRONG_VALUE, path, got, expected
-        items = [(show(key), mine[repr(key)], value) for key, value in expected["items"]]
+        items = [(show(key), mine[place][1], value) for place, (key, value) in reference.items()]
     else:
-        if len(got["items"]) != len(expected["items"]):
-            stage = Stage.WRONG_VALUE if path or expected["items"] else Stage.WRONG_TYPE
-            return stage, path, got, expected
-        items = zip(map(str, range(len(got["items"]))), got["items"], expected["items"], strict=True)
+        items = zip(map(str, range(len(got["items"]))), got["items"], expected["items"], strict=False)
     found = (_differing_part(one, reference, f"{path}[{place}]") for place, one, reference in items)
-    return next(filter(None, found), None)
+    first, lengths = next(filter(None, found), None), {len(got["items"]), len(expected["items"])}
+    if len(lengths) == 1 or (first and min(lengths) > MAX_SHOWN):  # a short list is shown whole
+        return first
+    return Stage.WRONG_VALUE, path, got, expected
+
+
+def _by_key(value: Plain) -> dict[tuple[str, int], list[Plain]]:  # keys may look alike, as two modules of a class do
+    found, count = {}, Counter()
+    for key, one in value["items"]:
+        count[repr(key)] += 1
+        found[repr(key), count[repr(key)]] = [key, one]
+    return found
 
 
 def _finite(value: Any) -> bool:
@@ -136,6 +148,8 @@ def _finite(value: Any) -> bool:
 def _close(a: Any, b: Any) -> bool:
     if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
         return type(a) is type(b) and a == b
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
     return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 
@@ -172,7 +186,7 @@ def _tell_error(got: Evidence, expected: Evidence, where: str, name: str) -> Dif
         return Difference(Stage.RAISED, f"{where} your answer did not come to an end in time and was stopped{line}")
     problem = f"{mine['type']}: {mine['message']}" if mine["message"] else mine["type"]
     if mine["line"]:
-        after = "; it ran after your function had returned, as hooks do" if mine["during"] == "afterwards" else ""
+        after = "; it ran after your function had returned, as hooks do" if mine["during"] == "hook" else ""
         return Difference(Stage.RAISED, f"{where} your line {mine['line']}, `{mine['text']}`, raised {problem}{after}")
     if mine["during"] == "call":
         if mine["type"] == "TypeError" and "argument" in mine["message"]:
@@ -183,8 +197,7 @@ def _tell_error(got: Evidence, expected: Evidence, where: str, name: str) -> Dif
         if alike(returned, wanted):
             return Difference(Stage.WRONG_TYPE, f"{where} what your function returned could not be used")
         return _tell_value(returned, wanted, "your function returned", where)
-    nothing = " You returned nothing (None)." if returned["type"] == "None" else ""
-    return Difference(Stage.RAISED, f"{where} what came after your answer raised {problem}.{nothing}")
+    return Difference(Stage.RAISED, f"{where} what came after your answer raised {problem}")
 
 
 def _tell_value(got: Plain, expected: Plain, subject: str, where: str) -> Difference:
@@ -193,14 +206,16 @@ def _tell_value(got: Plain, expected: Plain, subject: str, where: str) -> Differ
     if stage in (Stage.WRONG_VALUE, Stage.NOT_FINITE):
         return Difference(stage, f"{where} {subject} {_pair_text(mine, reference)}{at}")
     came, wanted = name_type(mine), name_type(reference)
+    if mine.get("value") == "generator" and reference["type"] == "context manager":
+        came = "a generator (put `@contextlib.contextmanager` above the function)"
     if stage is Stage.RETURNED_NOTHING:
         wanted = show(reference)
-        if not subject.endswith("returned"):
+        if path or not subject.endswith("returned"):
             stage, came = Stage.WRONG_VALUE, "None"
     elif stage is Stage.WRONG_SHAPE:
         wanted = f"shape {tuple(reference['shape'])}"
     elif stage is Stage.WRONG_DTYPE:
-        came, wanted = f"of dtype {mine['dtype']}", reference["dtype"]
+        came, wanted = f"a tensor of dtype {mine['dtype']}", reference["dtype"]
     return Difference(stage, f"{where} {subject} {came}{at}; expected {wanted}")
 
 
@@ -222,13 +237,19 @@ def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
 
 
 def _case_alike(one: Evidence, other: Evidence) -> bool:
-    if one["raised"] and other["raised"]:  # the same type, and the same message up to its names and numbers
-        keys = (
-            (error["type"], error["during"], [word for word in error["message"].split() if word.isalpha()][:12])
-            for error in (one["raised"], other["raised"])
-        )
-        return next(keys) == next(keys)
+    if one["raised"] and other["raised"]:
+        return kind_of_error(one["raised"]) == kind_of_error(other["raised"])
     return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
+
+
+def kind_of_error(error: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+    """What was raised, and its message without numbers and names that a learner chooses; `Linear.forward()` stays.
+
+    Whether a hook raised it is known of a learner's own hooks only, so it does not count.
+    """
+    known = r"'(?:[a-z]\w*|NoneType|Tensor)'(?= object)"
+    words = re.findall(rf"(?<!\S)(?:{known}|\w+\.\w+\(\)|[^\W\d_]+)(?!\S)", error["message"])
+    return error["type"], error["during"] if error["during"] == "call" else "afterwards", words[:12]
 
 
 def judge(
@@ -247,7 +268,101 @@ def judge(
     difference = first_difference(got, key, name)
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
-    stage, text = difference
-    sentence = text if text.endswith((".", "!", "?", "`")) else text + "."
-    cause = next((message for message, evidence in mistakes if behaves_alike(got, evidence)), "")
-    return Outcome(name, stage, sentence, cause, possible=possible, hints=hints)
+    sentence = difference.sentence
+    beside = next((words for words in _side_effects(got, key) if words not in sentence), "")
+    sentence += "." * (not sentence.endswith((".", "!", "?") if beside else (".", "!", "?", "`")))
+    sentence += f" Besides, {beside}." * bool(beside)
+    cause = " Besides: ".join(_find_causes(got, key, mistakes))
+    if difference.stage is Stage.WRONG_VALUE:
+        cause = cause or _relate_numbers(got, key)
+    return Outcome(name, difference.stage, sentence, cause, possible=possible, hints=hints)
+
+
+def _side_effects(got: Sequence[Evidence], key: Sequence[Evidence]) -> list[str]:
+    pairs = zip(got, key, strict=False)
+    return list({fact.words: None for pair in pairs for fact in facts(*pair) if fact.stage is Stage.SIDE_EFFECT})
+
+
+def _find_causes(
+    got: Sequence[Evidence], key: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]
+) -> list[str]:
+    """The message of the mistake that behaves alike; else of those that together do, but for side effects."""
+    others, names = [], got[0]["names"] if got else []
+    first = min((number for number, _ in _differences(got, key)), default=None)
+    for message, evidence in mistakes:
+        if first is not None and not _share(got[first], evidence[first], key[first]):
+            continue  # so it is not run in all cases
+        evidence = list(evidence)
+        if _can_be_said(message, evidence[0]["names"], names):
+            if behaves_alike(got, evidence):
+                return [message]
+            others.append((message, _differences(evidence, key)))
+    if any("in place" in words for words in _side_effects(got, key)):
+        return []  # then nothing else that is seen has a cause of its own
+    left, causes = _differences(got, key), []
+    for message, found in others:
+        touched = {place: value for place, value in left.items() if place[1] in {words for _, words in found}}
+        # It explains an aspect if it does there, in every case, what the answer does.
+        if found and touched.keys() == found.keys() and all(alike(touched[each], found[each]) for each in found):
+            causes.append(message)
+            left = {place: value for place, value in left.items() if place not in found}
+    return causes if not left else []
+
+
+def _share(got: Evidence, mistake: Evidence, key: Evidence) -> bool:
+    """Whether something in which an answer differs from the reference in a case is the same in a mistake."""
+    mine, others = (_differences([each], [key]) for each in (got, mistake))
+    return any(alike(value, others[place]) for place, value in mine.items() if place in others)
+
+
+def _relate_numbers(got: Sequence[Evidence], key: Sequence[Evidence]) -> str:
+    """What all numbers of the first aspect that differs have in common, wherever it differs; empty if nothing."""
+    found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
+    wrong = [fact for fact in found if not alike(fact.mine, fact.expected)]
+    pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in wrong if fact.words == wrong[0].words]
+    count = wrong and wrong[0].expected["type"] == "int" and wrong[0].words != "your function returned"
+    if not pairs or count or not all(mine and len(mine) == len(expected) for mine, expected in pairs):
+        return ""
+    flat = [two for pair in pairs for two in zip(*pair, strict=True)]
+    if all(_close(one, -other) for one, other in flat):
+        return "Every number has the other sign."
+    if all(_close(abs(one), abs(other)) for one, other in flat):
+        return "The numbers are right but for the signs of some."
+    if all(all(map(_close, sorted(mine), sorted(expected))) for mine, expected in pairs):
+        return "The numbers are right, and stand in another order."
+    factors = {number_text(one / other) for one, other in flat if other} if len(flat) > 1 else set()
+    if len(factors) == 1 and all(bool(one) == bool(other) for one, other in flat):
+        return f"Every number is {factors.pop()} times what it should be."
+    shifts = {number_text(one - other) for one, other in flat} if len(flat) > 1 else set()
+    return f"Every number differs by {shifts.pop()} from what it should be." if len(shifts) == 1 else ""
+
+
+def _numbers(value: Plain) -> list[float]:
+    """The finite numbers in a value; none where there is anything else."""
+    parts = value.get("values") or [each.get("value") for each in value.get("items", []) if isinstance(each, dict)]
+    parts = parts or [value.get("value")]
+    fits = all(isinstance(each, int | float) and not isinstance(each, bool) for each in parts)
+    return list(parts) if fits else []
+
+
+def _can_be_said(message: str, names: Sequence[str], answer: Sequence[str]) -> bool:
+    """Whether what a message says the mistake has, a name in its code or a hook, is in the answer too."""
+    if re.search(r"\b[Yy]our (\w+ )?hook", message) and _registers(names) and not _registers(answer):
+        return False
+    said = re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", message)))
+    return set(said) & set(names) <= set(answer)
+
+
+def _registers(names: Sequence[str]) -> bool:
+    return any(name.startswith("register_") for name in names)
+
+
+def _differences(got: Sequence[Evidence], key: Sequence[Evidence]) -> dict[tuple[int, str], Plain]:
+    """What differs but for side effects: the value by the number of the case and the words for it."""
+    found = {}
+    for number, (mine, reference) in enumerate(zip(got, key, strict=False)):
+        for fact in facts(mine, reference):
+            if fact.stage is not Stage.SIDE_EFFECT and not alike(fact.mine, fact.expected):
+                error = fact.stage is Stage.RAISED and mine["raised"]
+                found[number, fact.words] = _state(kind_of_error(error)) if error else fact.mine
+    return found

@@ -28,6 +28,10 @@ class Stage(str, Enum):
     __str__ = str.__str__
 
 
+COMPARED = [Stage.RETURNED_NOTHING, Stage.WRONG_TYPE, Stage.WRONG_SHAPE, Stage.WRONG_DTYPE, Stage.WRONG_VALUE]
+UNKNOWN = "The cause is not known: work through this input by hand, and look for the first step that differs."
+
+
 @dataclass(frozen=True, repr=False)
 class Outcome(Told):
     """The outcome of one exercise.
@@ -66,7 +70,7 @@ class Outcome(Told):
     @property
     def lines(self) -> list[str]:
         """What follows the headline, a line each."""
-        cause = f"Likely cause: {self.cause}" if self.cause else ""
+        cause = f"Likely cause: {self.cause}" if self.cause else UNKNOWN * (self.stage in COMPARED)
         stuck = f"Stuck? hint({self.exercise})" if self.hints and self.symbol == "✗" else ""
         return [line for line in (self.sentence, cause, self.note, stuck) if line]
 

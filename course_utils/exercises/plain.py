@@ -4,8 +4,6 @@ What an answer did is compared, stored and carried out of a sandbox as plain dat
 learner's own objects survives. Each value is a dict with its `type`; a tensor keeps its dtype, shape and numbers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re
@@ -48,10 +46,6 @@ def plain(value: object, depth: int = 0) -> Plain:
     Numbers that JSON lacks are the strings "nan", "inf" and "-inf". Never raises: what cannot be read keeps its type's
     name.
     """
-    import torch  # here, so that a process that only judges need not import it
-    from torch import nn
-    from torch.utils.hooks import RemovableHandle
-
     if depth > MAX_DEPTH:
         return {"type": "too deep"}
     if value is None:
@@ -64,7 +58,14 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "float", "value": _number(float(value))}
     if isinstance(value, complex):
         return {"type": "complex", "value": [_number(value.real), _number(value.imag)]}
-    if isinstance(value, (str, torch.dtype, torch.device)):
+    if isinstance(value, str):
+        return {"type": "str", "value": str(value)[:MAX_TEXT]}
+
+    import torch  # here, so that a process that only judges need not import it
+    from torch import nn
+    from torch.utils.hooks import RemovableHandle
+
+    if isinstance(value, (torch.dtype, torch.device)):
         return {"type": "str", "value": str(value)[:MAX_TEXT]}
     if isinstance(value, torch.Tensor):
         return _plain_tensor(value)
@@ -82,14 +83,14 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "tuple" if isinstance(value, tuple) else "list", "items": items}
     if isinstance(value, contextlib.AbstractContextManager):
         return {"type": "context manager"}
-    return {"type": "function" if callable(value) else type(value).__name__}
+    return {"type": "function"} if callable(value) else {"type": "object", "value": type(value).__name__}
 
 
 def _number(value: float) -> float | str:
     return value + 0.0 if math.isfinite(value) else str(value)  # + 0.0 makes 0 of the -0 that no reader expects
 
 
-def _plain_tensor(tensor: torch.Tensor) -> Plain:
+def _plain_tensor(tensor: "torch.Tensor") -> Plain:
     try:
         flat = tensor.detach().to("cpu").reshape(-1)[:MAX_NUMBERS]
         numbers = flat.tolist()
@@ -111,6 +112,7 @@ def name_type(value: Plain) -> str:
         return f"a module ({value['value']})"
     if "items" in value:
         return f"a {kind} of {len(value['items'])}"
+    kind = value["value"] if kind == "object" else kind
     return NAMES.get(kind, f"an object of type {kind}")
 
 

@@ -16,8 +16,6 @@ import json
 import re
 import types
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 from course_utils.exercises.declaration import is_blank
 from course_utils.grading.definitions import DEFINES, Cell, quiet_compiler, read_cell
@@ -43,7 +41,14 @@ def read_cells(data: bytes) -> list[Cell]:
         raise CourseError("it is JSON, but not a notebook: it has no nbformat")
     if version > 4 or version < 1:
         raise CourseError(f"it is a notebook of version {version}; only versions 1 to 4 are known")
-    notebook = _upgrade(notebook) if version < 4 else notebook
+    if version < 4:
+        import nbformat
+
+        try:
+            notebook = nbformat.convert(nbformat.from_dict(notebook), 4)
+        except Exception as error:  # an old notebook may be broken in any way; none may stop the batch
+            problem = f"{type(error).__name__}: {error}"
+            raise CourseError(f"it is an old notebook that cannot be converted ({problem})") from None
     cells = notebook.get("cells")
     if not isinstance(cells, list):
         raise CourseError("it is a notebook without a list of cells")
@@ -54,78 +59,42 @@ def read_cells(data: bytes) -> list[Cell]:
     return code_cells(code)
 
 
-def _upgrade(notebook: dict) -> dict:
-    import nbformat
-
-    try:
-        return nbformat.convert(nbformat.from_dict(notebook), 4)
-    except Exception as error:  # an old notebook may be broken in any way; each is a reason, none may stop the batch
-        raise CourseError(f"it is an old notebook that cannot be converted ({type(error).__name__}: {error})") from None
-
-
 def code_cells(cells: list[dict]) -> list[Cell]:
-    """The code cells among a notebook's `cells`; what is no text counts as empty."""
+    """A notebook's code `cells`, read; what is no text counts as empty."""
     found = []
     for cell in cells:
-        if cell.get("cell_type") != "code":
-            continue
-        source = cell.get("source", "")
-        if isinstance(source, list):
-            source = "".join(part for part in source if isinstance(part, str))
-        metadata = cell.get("metadata")
+        source, name, metadata = cell.get("source"), cell.get("id"), cell.get("metadata")
+        parts = source if isinstance(source, list) else [source]
+        text = "".join(part for part in parts if isinstance(part, str))
         tags = metadata.get("tags") if isinstance(metadata, dict) else None
-        found.append(
-            read_cell(
-                source if isinstance(source, str) else "",
-                cell["id"] if isinstance(cell.get("id"), str) else "",
-                [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
-            )
-        )
+        found.append(read_cell(text, name if isinstance(name, str) else "", tags if isinstance(tags, list) else ()))
     return found
 
 
-@dataclass(frozen=True)
-class AnswerPlace:
-    """Where an answer is: the number of its code cell and the definition in it, or None where the cell does not parse.
-
-    `blank` means that there is nothing but the empty skeleton.
-    """
-
-    cell: int
-    node: DEFINES | None
-    blank: bool = False
-
-
-def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> AnswerPlace | None:
+def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[int, DEFINES | None] | None:
     """The answer to the exercise `name` among the code `cells`; the lesson's own answer cell has `lasting_id`.
 
-    None where nothing has the name.
+    Returns the number of its cell and the definition in it, or None in its place where the cell does not parse; None
+    where nothing has the name. It is the empty skeleton only where there is nothing else.
     """
-    blank = None
-    for number, node in _candidates(name, cells, lasting_id):
-        if node is None or not is_blank_definition(node):
-            return AnswerPlace(number, node)
-        blank = blank or AnswerPlace(number, node, blank=True)
-    return blank
-
-
-def _candidates(name: str, cells: list[Cell], lasting_id: str | None) -> Iterator[tuple[int, DEFINES | None]]:
-    """Where the answer may be, best first; without a node where the cell does not parse. A cell may come twice."""
     ids = Counter(cell.id for cell in cells)
-    numbers = [
-        *(number for number, cell in enumerate(cells) if cell.id == lasting_id and ids[cell.id] == 1),
-        *(number for number in reversed(range(len(cells))) if "answer" in cells[number].tags),
-    ]
-    everywhere = list(reversed(range(len(cells))))
-    for number in [*numbers, *sorted(everywhere, key=lambda number: cells[number].error is not None)]:
+    last_first = range(len(cells))[::-1]
+    own = [number for number in last_first if cells[number].id == lasting_id and ids[lasting_id] == 1]
+    tagged = [number for number in last_first if "answer" in cells[number].tags]
+    blank = None
+    for number in [*own, *tagged, *sorted(last_first, key=lambda number: cells[number].error is not None)]:
         cell = cells[number]
         if cell.error:
             if re.search(rf"^(async\s+def|def|class)\s+{re.escape(name)}\b", cell.source, re.MULTILINE):
-                yield number, None
+                return number, None
             continue
-        found = [node for node in cell.tree.body if isinstance(node, DEFINES) and node.name == name]
-        if found:
-            yield number, found[-1]
+        for node in reversed(cell.tree.body):
+            if isinstance(node, DEFINES) and node.name == name:
+                if not is_blank_definition(node):
+                    return number, node
+                blank = blank or (number, node)
+                break
+    return blank
 
 
 def is_blank_definition(node: DEFINES) -> bool:

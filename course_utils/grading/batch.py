@@ -15,7 +15,7 @@ from course_utils.grading.evidence import Key, Observed, make_keys, make_task, r
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import Score, score
 from course_utils.grading.resume import GradingMemory
-from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew, choose_engine
+from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
 from course_utils.grading.sandbox.tasks import Limits, Ran
 from course_utils.grading.submissions import Submission, printable, read_submission
 from course_utils.grading.verdict import Comparer, Item, Verdict, compare, judge_answer, make_verdict_notebook
@@ -56,7 +56,7 @@ class _Work:
 def grade(
     submissions: Sequence[Submission],
     *,
-    crew: LocalCrew | DaskCrew | None = None,
+    crew: LocalCrew | DaskCrew,
     memory: GradingMemory | None = None,
     record: Path | None = None,
     comparer: Comparer | None = None,
@@ -65,18 +65,15 @@ def grade(
 ) -> Graded:
     """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
 
-    `crew` runs the answers (default: this machine); `memory` knows the secret and what an earlier run has graded;
+    `crew` runs the answers; `memory` knows the secret and what an earlier run has graded;
     `record` is where the verdict notebook is left; `comparer` the process that will judge it, if it has been started
     already. `progress(total)` is entered while answers are run, as `tqdm`'s bar.
     Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
     """
-    if crew is None:
-        with LocalCrew(choose_engine(), key=True) as own:
-            return grade(submissions, crew=own, memory=memory, record=record, comparer=comparer, limits=limits)
     memory = memory or GradingMemory(None)
     grading = _Grading(crew, memory, limits or Limits())
     work: list[_Work] = []
-    known, stopped = 0, False
+    known, stopped, problem = 0, False, ""
     try:
         for submission in submissions:
             work.append(grading.collect(submission))
@@ -100,13 +97,10 @@ def grade(
         if record and any(item.verdict.expected for item in items):
             nbformat.write(make_verdict_notebook(items), record)
     except OSError as error:
-        grading.problem = f"the verdict notebook cannot be written: {error.strerror}"
-    try:
-        memory.finish(crew.isolation, complete=not stopped)
-    except OSError as error:
-        grading.problem = grading.problem or f"what was graded cannot be kept for a second run: {error.strerror}"
+        problem = f"the verdict notebook cannot be written: {error.strerror}"
+    memory.finish(crew.isolation, complete=not stopped)
     outcomes = [found for _, found in rows]
-    return Graded([row for row, _ in rows], outcomes, memory.isolation, known, stopped, grading.problem)
+    return Graded([row for row, _ in rows], outcomes, memory.isolation, known, stopped, problem or memory.problem)
 
 
 class _Grading:
@@ -115,10 +109,8 @@ class _Grading:
         self._memory = memory
         self._limits = limits
         self._keys: dict[str, Key] = {}
-        self.problem = ""
 
     def collect(self, submission: Submission) -> _Work:
-        """The answers of a submission; whatever goes wrong with one must not cost the class."""
         if submission.reason:
             return _Work(submission, reason=submission.reason)
         try:
@@ -127,7 +119,7 @@ class _Grading:
             answers = collect_answers(read_cells(data), submission.lesson)
         except CourseError as error:
             return _Work(submission, reason=f"the file could not be read: {error}")
-        except Exception as error:
+        except Exception as error:  # it must not cost the class
             return _Work(submission, reason=f"it could not be graded: {type(error).__name__}: {error}")
         known = self._memory.recall(path)
         if known is not None and [one.exercise for one in known] == [one.exercise.name for one in answers]:
@@ -135,7 +127,6 @@ class _Grading:
         return _Work(submission, answers, path=path)
 
     def run(self, work: Sequence[_Work]) -> Iterator[_Work]:
-        """Run and judge; gives each submission as it is done."""
         for each in work:
             if not each.to_run:
                 yield self.judge(each, [])
@@ -145,11 +136,6 @@ class _Grading:
         secret = self._memory.secret
         batches = [[make_task(answer, secret) for answer in each.to_run] for each in running]
         results = self._crew.run(batches, self._limits)  # they run while the keys are made
-        self._make_keys(running)
-        for number, rans in results:
-            yield self.judge(running[number], rans)
-
-    def _make_keys(self, running: Sequence[_Work]) -> None:
         lessons: dict[str, tuple[Lesson, set[str]]] = {}
         for each in running:
             lesson = each.submission.lesson
@@ -159,20 +145,18 @@ class _Grading:
         except Exception as error:
             reason = f"there is no key: {type(error).__name__}: {error}"
             self._keys |= {name: Key(reason=reason) for _, names in lessons.values() for name in names}
+        for number, rans in results:
+            yield self.judge(running[number], rans)
 
     def judge(self, work: _Work, rans: Sequence[Ran]) -> _Work:
-        """Judge a submission in words, from what running its answers gave; and remember it."""
         found = iter(rans)
         none, verdicts = Key(reason="there is no key for it"), []
         for answer in work.answers:
             observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(found))
             verdicts.append(judge_answer(observed, self._keys.get(answer.exercise.name, none)))
         work.verdicts = verdicts  # all of them or, if the user stops it here, none
-        if all(one.outcome for one in work.verdicts) and not self.problem:  # what has no score is run again
-            try:
-                self._memory.keep(work.path, work.verdicts)
-            except OSError as error:
-                self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
+        if all(one.outcome for one in work.verdicts):  # what has no score is run again
+            self._memory.keep(work.path, work.verdicts)
         return work
 
 

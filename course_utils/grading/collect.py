@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.grading.answers import find_answer
+from course_utils.grading.answers import find_answer, is_blank_definition
 from course_utils.grading.definitions import Cell, Names, first_line, text_of, used_names
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.old_imports import renew_imports
@@ -38,18 +38,19 @@ def collect_answers(cells: list[Cell], lesson: Lesson) -> list[CollectedAnswer]:
 
 def _collect(exercise: Declaration, cells: list[Cell], names: Names, lesson: Lesson) -> CollectedAnswer:
     found = find_answer(exercise.name, cells, lesson.answer_ids.get(exercise.name))
-    if found is None or found.blank:
-        advice = "the answer cell is as it came." if found else _say_missing(exercise.name, names)
-        return CollectedAnswer(exercise, outcome=exercise.not_attempted(advice))
-    node, cell = found.node, cells[found.cell]
+    if found is None:
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted(_say_missing(exercise.name, names)))
+    (number, node), cell = found, cells[found[0]]
     if node is None:
-        return CollectedAnswer(exercise, outcome=_not_python(exercise, cell))
+        return CollectedAnswer(exercise, outcome=_not_python(exercise, cell, cell.error))
+    if is_blank_definition(node):
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted("the answer cell is as it came."))
     source = text_of(node, cell.source)
     try:
         used = used_names(source)
     except SyntaxError as error:  # it parses, but cannot be compiled: `return` outside a function, two equal arguments
         return CollectedAnswer(exercise, outcome=_not_python(exercise, cell, error, first_line(node) - 1))
-    own, missing = names.needed(used, found.cell, but=exercise.name)
+    own, missing = names.needed(used, number, but=exercise.name)
     padded = "\n" * (first_line(node) - 1) + source + "\n"
     return CollectedAnswer(exercise, padded, (*lesson.needed(missing, exercise.name), *own))
 
@@ -61,8 +62,7 @@ def _say_missing(name: str, names: Names) -> str:
     return f"there is no function called `{name}` in the notebook."
 
 
-def _not_python(exercise: Declaration, cell: Cell, error: SyntaxError | None = None, above: int = 0) -> Outcome:
-    error = error or cell.error
+def _not_python(exercise: Declaration, cell: Cell, error: SyntaxError, above: int = 0) -> Outcome:
     line = (error.lineno or 0) + above
     lines = cell.source.split("\n")
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""

@@ -71,8 +71,6 @@ def _parse(source: str) -> ast.Module:
         source.encode()
         with quiet_compiler():
             return ast.parse(source)
-    except SyntaxError:
-        raise
     except (ValueError, RecursionError, MemoryError) as error:  # null bytes, lone surrogates, endless nesting
         raise SyntaxError(str(error) or "it is nested too deeply") from None
 

@@ -11,7 +11,7 @@ import hmac
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,13 +65,13 @@ KINDS = [  # as `exercises.plain` writes values
     _object(type=_kind("int"), value=WHOLE),
     _object(type=_kind("float"), value=NUMBER),
     _object(type=_kind("complex"), value=_list(NUMBER, minItems=2, maxItems=2)),
-    _object(type=_kind("str", "module"), value=TEXT),
+    _object(type=_kind("str", "module", "object"), value=TEXT),
 ]
 NAMED = [name for kind in KINDS for name in kind["properties"]["type"]["enum"]]
 ONE_OR_MANY = {"anyOf": [PLAIN, _by_name(PLAIN)]}  # a module's value and gradients have names
 RAISED = _object(type=TEXT, message=TEXT, during=TEXT, line=WHOLE | {"type": ["integer", "null"]}, text=TEXT)
 MODE = {"anyOf": [FLAG, _by_name(FLAG)]}
-INPUT = _object(value=ONE_OR_MANY, grad=ONE_OR_MANY, hooks=WHOLE, requires_grad=MODE, training=MODE)
+INPUT = _object(value=ONE_OR_MANY, grad=ONE_OR_MANY, requires_grad=MODE, training=MODE, settings=_by_name(PLAIN))
 INPUT["required"] = ["value"]
 CASE = _object(  # as `exercises.evidence` observes it
     given=TEXT,
@@ -80,9 +80,10 @@ CASE = _object(  # as `exercises.evidence` observes it
     seen=_by_name(PLAIN),
     printed=TEXT,
     inputs=_by_name(INPUT),
-    changed=_by_name(_list(_kind("value", "requires_grad", "training", "hooks"))),
+    changed=_by_name(_list(_kind("value", "requires_grad", "training", "settings", "hooks", "hooks of others"))),
     world=_list(TEXT),
     alive=FLAG,
+    names=_list(TEXT),
 )
 RECORD = {  # as `driver.observe_answer` gives it
     "$schema": "http://json-schema.org/draft-04/schema#",  # in which 1.0 is no integer
@@ -127,17 +128,15 @@ def _refuse(constant: str) -> None:
 
 def fits(cases: Sequence[Evidence], key: Sequence[Evidence]) -> bool:
     """Whether evidence is about the same inputs as the key's, so that the two can be compared."""
-    return all(
-        case["inputs"].keys() == reference["inputs"].keys()
-        and all(_is_like(case["inputs"][name], state) for name, state in reference["inputs"].items())
-        for case, reference in zip(cases, key, strict=False)
-    )
 
+    def form(case: Evidence) -> dict[str, dict[str, bool]]:
+        inputs = case["inputs"].items()
+        return {
+            name: {part: part in ("value", "grad") and "type" in state[part] for part in state}
+            for name, state in inputs
+        }
 
-def _is_like(mine: dict[str, Any], key: dict[str, Any]) -> bool:
-    if mine.keys() != key.keys():
-        return False
-    return all(("type" in mine[part]) == ("type" in key[part]) for part in ("value", "grad") if part in key)
+    return all(form(case) == form(reference) for case, reference in zip(cases, key, strict=False))
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class Observed:
     """
 
     answer: CollectedAnswer
-    evidence: tuple[Evidence, ...] | None = None
+    evidence: Sequence[Evidence] | None = None
     outcome: Outcome | None = None
     reason: str = ""
     seconds: float = 0.0
@@ -198,7 +197,7 @@ def read_ran(answer: CollectedAnswer, ran: Ran) -> Observed:
         problem = f"{raised['type']}: {raised['message']}" if raised["message"] else raised["type"]
         line = f"your line {raised['line']}, `{raised['text']}`," if raised["line"] else "your answer cell"
         return blame(f"{line} raised {problem}", lost)
-    return observed(evidence=tuple(record["cases"]), reason=lost)
+    return observed(evidence=record["cases"], reason=lost)
 
 
 @dataclass(frozen=True)
@@ -208,16 +207,13 @@ class Key:
     `reason` says why there is no key, if the course's own answer did not work here.
     """
 
-    evidence: tuple[Evidence, ...] = ()
-    mistakes: tuple[tuple[str, tuple[Evidence, ...]], ...] = ()
+    evidence: Sequence[Evidence] = ()
+    mistakes: Sequence[tuple[str, Sequence[Evidence]]] = ()
     reason: str = ""
 
 
 def make_keys(
-    wanted: Sequence[tuple[Lesson, Collection[str]]],
-    secret: int,
-    limits: Limits | None = None,
-    seat: kernel.Seat | None = None,
+    wanted: Sequence[tuple[Lesson, Collection[str]]], secret: int, seat: kernel.Seat | None = None
 ) -> dict[str, Key]:
     """The key of exercises by name: the answered edition, collected as any submission, run by papermill.
 
@@ -228,47 +224,34 @@ def make_keys(
     if not has_answers():
         chosen = [each for lesson, names in wanted for each in lesson.exercises if each.name in names]
         found = {each.name: recorded_key(each.lesson, each.name, _seed_of(each, secret)) for each in chosen}
-        return {name: _make_key(evidence, mistakes.items()) for name, (evidence, mistakes) in found.items()}
-    limits = limits or Limits()
+        return {name: Key(evidence, list(mistakes.items())) for name, (evidence, mistakes) in found.items()}
     answers = []
     for lesson, names in wanted:
         collected = collect_answers(read_cells(lesson.answered_notebook().encode()), lesson)
         answers.append([each for each in collected if each.exercise.name in names])
-    found = _run_key([each for group in answers for each in group], secret, limits, seat)
+    found = _run_key([each for group in answers for each in group], secret, seat)
     if len(wanted) > 1 or seat:
         for group in answers:
             if any(found[each.exercise.name].reason for each in group):
-                found |= _run_key(group, secret, limits)
+                found |= _run_key(group, secret)
     return found
 
 
-def _make_key(evidence: Iterable[Evidence], mistakes: Iterable[tuple[str, Iterable[Evidence]]]) -> Key:
-    return Key(tuple(evidence), tuple((message, tuple(cases)) for message, cases in mistakes))
-
-
-def _run_key(
-    answers: Sequence[CollectedAnswer], secret: int, limits: Limits, seat: kernel.Seat | None = None
-) -> dict[str, Key]:
+def _run_key(answers: Sequence[CollectedAnswer], secret: int, seat: kernel.Seat | None = None) -> dict[str, Key]:
     tasks = [make_task(answer, secret) for answer in answers]
     modules = sorted({f"course_utils.lessons.lesson_{answer.exercise.lesson:02}" for answer in answers})
     notebook = kernel.make_notebook(tasks, setup="\n".join(f"import {module}" for module in modules), mistakes=True)
     seeds = {task.exercise: task.seed for task in tasks}
-    seconds = limits.submission * len(modules)
-    executed = kernel.execute(notebook, seeds, limits.submission, time.monotonic() + seconds, seat)
+    seconds = Limits().submission
+    executed = kernel.execute(notebook, seeds, seconds, time.monotonic() + seconds * len(modules), seat)
     return {answer.exercise.name: _read_key(answer, executed) for answer in answers}
 
 
 def _read_key(answer: CollectedAnswer, executed: kernel.Execution) -> Key:
     name = answer.exercise.name
     evidence, mistakes = (executed.displayed.get((kind, name), []) for kind in (EVIDENCE, MISTAKES))
-    if answer.outcome:
-        observed = Observed(answer, outcome=answer.outcome)
-    elif len(evidence) != 1:
-        observed = Observed(answer, reason="it showed nothing")
-    else:
-        observed = read_ran(answer, Ran(str(evidence[0])))
+    observed = read_ran(answer, Ran(str(evidence[0])) if evidence else Ran(ended="it showed nothing"))
     sentence = observed.outcome.sentence if observed.outcome else observed.reason
     if not observed.evidence or sentence:
         return Key(reason=f"the course's own answer to {name} did not work here: {sentence} {executed.ended}".rstrip())
-    found = json.loads(mistakes[0])["mistakes"] if mistakes else []
-    return _make_key(observed.evidence, found)
+    return Key(observed.evidence, json.loads(mistakes[0])["mistakes"] if mistakes else [])

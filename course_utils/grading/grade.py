@@ -139,7 +139,8 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
     submissions = find_work(folder, _choose(read_lessons(read=read_declarations), lesson), student="you")
     if not submissions:
         raise CourseError(f"there is no lesson in {folder}; `make lab` puts a copy of each lesson there.")
-    graded = grade(submissions)
+    with _make_crew() as crew:
+        graded = grade(submissions, crew=crew)
     name = None
     for row, outcome in zip(graded.scores, graded.outcomes, strict=True):
         if row.lesson != name:
@@ -182,7 +183,9 @@ def _find(
     return found
 
 
-def _make_crew(engine: str, jobs: int | None, scheduler: str | None, hidden: Sequence[Path]) -> LocalCrew | DaskCrew:
+def _make_crew(
+    engine: str = "auto", jobs: int | None = None, scheduler: str | None = None, hidden: Sequence[Path] = ()
+) -> LocalCrew | DaskCrew:
     from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew, choose_engine
 
     chosen = choose_engine(engine)

@@ -35,13 +35,12 @@ class Lesson:
     @cached_property
     def cells(self) -> list[Cell]:
         """The code cells of the learner's edition."""
-        return code_cells(learner(self.path).cells)
+        return code_cells([cell for cell in learner(self.path).cells if cell.cell_type == "code"])
 
     @cached_property
     def answer_ids(self) -> dict[str, str]:
         """The lasting id of each exercise's answer cell."""
-        cells = answer_cells(learner(self.path), self.name)
-        return {name: cell.id for name, cell in cells.items()}
+        return {name: cell.id for name, cell in answer_cells(learner(self.path), self.name).items()}
 
     def needed(self, names: set[str], exercise: str) -> list[str]:
         """The lesson's own definitions that give `names` their value where the exercise stands."""

@@ -8,59 +8,39 @@ import ast
 
 from course_utils.grading.definitions import Cell, read_cell
 
-# Old module, new module (both below course_utils), and the names that went there, as `old=new` where a name is another
-# one now; without names, all that are left.
-MOVED = """
-attention        vision.charts     draw_attention
-attention        vision.toys
-calls            hooks.call
-cam_pictures     vision.pictures
-charts           vision.charts
-diagnosis        vision.toys
-doctor           lab.doctor
-feature_maps     vision.toys          make_edge_net
-feature_maps     vision.scores        follow_things
-feature_maps     vision.pictures
-guided_pictures  vision.pictures      show_fixed
-guided_pictures  vision.charts
-hooks            hooks.record         record
-hooks            hooks.trace          trace
-hooks            hooks.inventory
-localisation     vision.scores
-memory           hooks.memory
-networks         vision.networks
-own_picture      vision.own
-patching         vision.patching
-pictures         vision.pictures
-saliency         root                 SaliencyError=CourseError
-saliency         vision.saliency
-sanity           vision.scores
-scenes           scenes.scene
-"""
+# For each old module (all are below course_utils) the new one of each name that went elsewhere, and of all that are
+# left (""); what follows a colon is the name's new name.
+MOVED = {
+    "attention": {"draw_attention": "vision.charts", "": "vision.toys"},
+    "calls": {"": "hooks.call"},
+    "cam_pictures": {"": "vision.pictures"},
+    "charts": {"": "vision.charts"},
+    "diagnosis": {"": "vision.toys"},
+    "doctor": {"": "lab.doctor"},
+    "feature_maps": {"make_edge_net": "vision.toys", "follow_things": "vision.scores", "": "vision.pictures"},
+    "guided_pictures": {"show_fixed": "vision.pictures", "": "vision.charts"},
+    "hooks": {"record": "hooks.record", "trace": "hooks.trace", "": "hooks.inventory"},
+    "localisation": {"": "vision.scores"},
+    "memory": {"": "hooks.memory"},
+    "networks": {"": "vision.networks"},
+    "own_picture": {"": "vision.own"},
+    "patching": {"": "vision.patching"},
+    "pictures": {"": "vision.pictures"},
+    "saliency": {"SaliencyError": "root:CourseError", "": "vision.saliency"},
+    "sanity": {"": "vision.scores"},
+    "scenes": {"": "scenes.scene"},
+}
 EXERCISES = "exercises.lesson_"  # from exercises/lesson_NN to lessons/lesson_NN
 PACKAGE = "course_utils."
-
-
-def _read_table() -> dict[str, dict[str, tuple[str, str]]]:
-    found: dict[str, dict[str, tuple[str, str]]] = {}
-    for line in MOVED.strip().splitlines():
-        old, new, *names = line.split()
-        for name in names or [""]:
-            before, _, after = name.partition("=")
-            found.setdefault(PACKAGE + old, {})[before] = PACKAGE + new, after or before
-    return found
-
-
-TABLE = _read_table()
 
 
 def find_new_place(module: str, name: str = "") -> tuple[str, str]:
     """Where `name`, which once was in `module`, is imported from today, and its name there."""
     if module.startswith(PACKAGE + EXERCISES):
         return module.replace(".exercises.", ".lessons."), name
-    places = TABLE.get(module, {})
-    place, renamed = places.get(name) or places.get("") or (module, name)
-    return place, renamed or name
+    places = MOVED.get(module.removeprefix(PACKAGE), {}) if module.startswith(PACKAGE) else {}
+    place, _, renamed = places.get(name, places.get("", "")).partition(":")
+    return PACKAGE + place if place else module, renamed or name
 
 
 def renew_imports(cell: Cell) -> Cell:

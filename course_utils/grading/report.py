@@ -115,7 +115,16 @@ def table(scores: Sequence[Score]) -> str:
         rows.append([student or "(nobody)", *marks, _points(mine)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    notes = _notes(scores)
+    found: dict[tuple[str, str, str], list[str]] = {}
+    sizes = Counter((row.student, row.lesson) for row in scores)
+    for row in scores:
+        if row.look_by_hand:
+            found.setdefault((row.student, row.lesson, row.reason), []).append(row.exercise)
+    notes = []
+    for (student, lesson, reason), exercises in found.items():
+        where = "/".join(part for part in (student, lesson) if part) or "(nobody)"
+        which = "" if len(exercises) == sizes[student, lesson] else f", {', '.join(exercises)}"
+        notes.append(f"  {where}{which}: {reason}")
     return "\n".join([*lines, *(["", "To look at by hand:", *notes] if notes else [])])
 
 
@@ -125,33 +134,14 @@ def _points(rows: Sequence[Score]) -> str:
     return f"{sum(row.points for row in rows)} of {sum(row.possible for row in rows)}"
 
 
-def _notes(scores: Sequence[Score]) -> list[str]:
-    found: dict[tuple[str, str, str], list[str]] = {}
-    rows = Counter((row.student, row.lesson) for row in scores)
-    for row in scores:
-        if row.look_by_hand:
-            found.setdefault((row.student, row.lesson, row.reason), []).append(row.exercise)
-    notes = []
-    for (student, lesson, reason), exercises in found.items():
-        where = "/".join(part for part in (student, lesson) if part) or "(nobody)"
-        which = "" if len(exercises) == rows[student, lesson] else f", {', '.join(exercises)}"
-        notes.append(f"  {where}{which}: {reason}")
-    return notes
-
-
 def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = ()) -> None:
     """Write `index.html` and, in `students`, a page for each student into the folder `report`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     # Names, code and messages are hostile: all of them are escaped, `code_spans` escapes what it is given.
-    templates = Environment(
-        loader=FileSystemLoader(ASSETS),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
+    blocks = {"trim_blocks": True, "lstrip_blocks": True}
+    templates = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined, **blocks)
     templates.filters["code"] = lambda text: Markup(code_spans(text))
     templates.filters["short"] = lambda text: text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     exercises = {exercise.name: exercise for exercise in read_declarations()}
@@ -161,8 +151,7 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
         old.unlink()
     page = templates.get_template("grading_student.html.j2")
     for student, rows in students.items():
-        text = page.render(student=student, rows=rows, exercises=exercises)
-        write_whole(report / "students" / files[student], text)
+        write_whole(report / "students" / files[student], page.render(student=student, rows=rows, exercises=exercises))
     page = templates.get_template("grading_class.html.j2")
     told = {"scores": scores, "students": students, "files": files, "isolation": isolation, "most_looks": MOST_LOOKS}
     write_whole(report / CLASS_PAGE, page.render(told | _describe_answers(scores)))

@@ -12,7 +12,7 @@ import json
 import secrets
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.verdict import Verdict
 from course_utils.root import ROOT, write_whole
 
-FOLDER = ".grading"
+FOLDER, ABOUT = ".grading", "run.json"
 
 
 def digest_course() -> str:
@@ -38,35 +38,43 @@ class GradingMemory:
 
     def __init__(self, report: Path | None) -> None:
         self._folder = report / FOLDER if report else None
+        self.problem = ""
         self.secret = secrets.randbits(128)
         self.isolation: list[str] = []
         if self._folder is None:
             return
         self._course = digest_course()
-        self._about = self._folder / "run.json"
         if not self._read_about():
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(mode=0o700, parents=True)
-        self._write_about(str(self.secret))
+        self._note_secret(str(self.secret))
 
     def _read_about(self) -> bool:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            known = json.loads(self._about.read_text(encoding="utf-8"))
+            known = json.loads((self._folder / ABOUT).read_text(encoding="utf-8"))
             if known["course"] == self._course:
                 self.isolation = [str(line) for line in known["isolation"]]
                 self.secret = int(known["secret"] or self.secret)
                 return True
         return False
 
-    def _write_about(self, secret: str) -> None:
+    def _note_secret(self, secret: str) -> None:
         about = {"course": self._course, "isolation": self.isolation, "secret": secret}
-        write_whole(self._about, json.dumps(about))
+        write_whole(self._folder / ABOUT, json.dumps(about))
+
+    @contextlib.contextmanager
+    def _noting_problems(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
 
     def finish(self, isolation: Sequence[str], complete: bool) -> None:
         """Note what kept the answers in; if the grading is `complete`, forget its secret."""
         self.isolation = list(dict.fromkeys([*self.isolation, *isolation]))
         if self._folder is not None:
-            self._write_about("" if complete else str(self.secret))
+            with self._noting_problems():
+                self._note_secret("" if complete else str(self.secret))
 
     def path_for(self, student: str, lesson: str, data: bytes) -> Path | None:
         """Where a submission's results are, or will be."""
@@ -82,11 +90,12 @@ class GradingMemory:
         return None
 
     def keep(self, path: Path | None, verdicts: Sequence[Verdict]) -> None:
-        """Note what was judged of a submission, so that it need not be run again."""
+        """Note what was judged of a submission, so that it need not be run again; `problem` says if that fails."""
         if path is not None:
-            write_whole(path, json.dumps([asdict(each) for each in verdicts]))
+            with self._noting_problems():
+                write_whole(path, json.dumps([asdict(each) for each in verdicts]))
 
 
 def _read_verdict(content: dict) -> Verdict:
     outcome = content["outcome"]
-    return Verdict(**content | {"outcome": outcome and Outcome(**outcome | {"stage": Stage(outcome["stage"])})})
+    return Verdict(**content | {"outcome": Outcome(**outcome | {"stage": Stage(outcome["stage"])})})

@@ -15,7 +15,6 @@ import os
 import stat
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,8 +52,6 @@ class Submission:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A file, a link, or an empty folder, by its place under the folder of submissions."""
-
     parts: tuple[str, ...]
     path: Path
     member: str = ""
@@ -76,8 +73,7 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
     Raises `OSError` if `place` cannot be read, and `zipfile.BadZipFile` if it is a broken zip.
     """
     if place.is_file() and place.suffix.lower() == ".ipynb":
-        entry = _Entry(("student", place.name), place)
-        return [_to_submission(entry, lessons)]
+        return [_to_submission(_Entry(("student", place.name), place), lessons)]
     entries = list(_zip_entries(place) if place.is_file() else _folder_entries(place))
     entries = [entry for entry in _without_wrapping(entries) if BACKUPS not in entry.parts[1:-1]]
     found = [_to_submission(entry, lessons) for entry in entries if entry.is_notebook or entry.reason]
@@ -110,11 +106,9 @@ def _folder_entries(folder: Path, above: tuple[str, ...] = ()) -> Iterator[_Entr
             yield _Entry(parts, path, is_folder=is_folder, reason=reason)
         elif is_folder and not (above and item.name.lower().endswith(".ipynb")) and len(parts) < MAX_DEPTH:
             try:
-                inside = list(_folder_entries(path, parts))
+                yield from list(_folder_entries(path, parts)) or [_Entry(parts, path, is_folder=True)]
             except OSError as error:
                 yield _Entry(parts, path, is_folder=True, reason=f"the folder cannot be read: {error.strerror}")
-                continue
-            yield from inside or [_Entry(parts, path, is_folder=True)]
         else:
             yield _Entry(parts, path, is_folder=is_folder)
 
@@ -173,30 +167,24 @@ def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
     student, name = first, stem or last
     if len(entry.parts) == 2 and first in lessons and stem not in lessons:
         student, name = stem, first
-    place = {"path": entry.path, "member": entry.member}
-    lesson = lessons.get(name)
-    if entry.reason:
-        return Submission(student, name, lesson=lesson, reason=entry.reason, **place)
-    if lesson is None:
+    lesson, reason = lessons.get(name), entry.reason
+    if not reason and lesson is None:
         near = nearest(name, lessons)
         reason = f"{last} is not the name of a lesson" + (f"; the nearest is {near[0]}.ipynb" if near else "")
-        return Submission(student, name, reason=reason, **place)
-    if len(entry.parts) > 2 and entry.parts[1:-1] != (name,):
+    elif not reason and len(entry.parts) > 2 and entry.parts[1:-1] != (name,):
         reason = f"{'/'.join(entry.parts)} is too deep: student/{last} or student/{name}/{last}"
-        return Submission(student, name, lesson=lesson, reason=reason, **place)
-    return Submission(student, name, lesson=lesson, **place)
+    return Submission(student, name, entry.path, lesson, reason, entry.member)
 
 
 def _without_doubles(found: list[Submission]) -> list[Submission]:
-    seen: Counter[tuple[str, str]] = Counter()
-    result = []
-    for each in found:
+    seen: set[tuple[str, str]] = set()
+    for number, each in enumerate(found):
         if each.lesson and not each.reason:
-            seen[each.student, each.name] += 1
-            if seen[each.student, each.name] > 1:
-                each = replace(each, lesson=None, reason="it is a second notebook for this lesson; the first counts")
-        result.append(each)
-    return result
+            if (each.student, each.name) in seen:
+                reason = "it is a second notebook for this lesson; the first counts"
+                found[number] = replace(each, lesson=None, reason=reason)
+            seen.add((each.student, each.name))
+    return found
 
 
 def read_roster(path: Path) -> list[str]:
@@ -237,26 +225,21 @@ def add_roster(found: Sequence[Submission], names: Sequence[str], lessons: Mappi
 def read_submission(submission: Submission) -> bytes:
     """The bytes of a regular file (or member of a zip) of at most `MAX_BYTES`; `CourseError` for anything else."""
     try:
-        data = _read_member(submission) if submission.member else _read_file(submission.path)
+        with contextlib.ExitStack() as stack:
+            if submission.member:
+                archive = stack.enter_context(zipfile.ZipFile(submission.path))
+                file = stack.enter_context(archive.open(submission.member))
+            elif (kind := stat.S_IFMT(submission.path.lstat().st_mode)) != stat.S_IFREG:
+                raise CourseError(f"it is {NO_FILE.get(kind, 'not a regular file')}")
+            else:
+                file = stack.enter_context(submission.path.open("rb"))
+            data = file.read(MAX_BYTES + 1)
+    except CourseError:
+        raise
     except OSError as error:
         raise CourseError(f"it cannot be read: {error.strerror or error}") from None
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise CourseError(f"it cannot be unpacked: {error}") from None
     if len(data) > MAX_BYTES:
         raise CourseError(f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again")
     return data
-
-
-def _read_file(path: Path) -> bytes:
-    kind = stat.S_IFMT(path.lstat().st_mode)
-    if kind != stat.S_IFREG:
-        raise CourseError(f"it is {NO_FILE.get(kind, 'not a regular file')}")
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
-
-
-def _read_member(submission: Submission) -> bytes:
-    with contextlib.ExitStack() as stack:
-        try:
-            archive = stack.enter_context(zipfile.ZipFile(submission.path))
-            return stack.enter_context(archive.open(submission.member)).read(MAX_BYTES + 1)
-        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError, KeyError) as error:
-            raise CourseError(f"it cannot be unpacked: {error}") from None

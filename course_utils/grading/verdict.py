@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
 
 from course_utils.grading.sandbox.tasks import Closing
@@ -102,15 +102,11 @@ def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
         lines.append(f"case {number}")
         for fact in facts(case, reference):
             value = fact.expected if alike(fact.mine, fact.expected) else fact.mine
-            lines.append(f"  {fact.words}: {_write(value)}")
+            text = json.dumps(value, sort_keys=True)
+            if len(text) > LONGEST:
+                text = f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+            lines.append(f"  {fact.words}: {text}")
     return "\n".join(lines)
-
-
-def _write(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True)
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def compare(items: Sequence[Item], comparer: Comparer | None = None) -> list[Verdict]:
@@ -120,17 +116,15 @@ def compare(items: Sequence[Item], comparer: Comparer | None = None) -> list[Ver
     """
     verdicts = [item.verdict for item in items]
     compared = [number for number, verdict in enumerate(verdicts) if verdict.expected]
-    if compared:
-        found = _compare_in_parts([items[number] for number in compared], comparer)
-        for number, (equal, problem) in zip(compared, found, strict=True):
-            words = ("equal", "different") if equal else ("different", "equal")
-            if equal is None:
-                reason = f"nbval gave no verdict: {problem}"
-            elif equal != verdicts[number].outcome.passed:
-                reason = f"nbval finds evidence and key {words[0]}, the comparison in words finds them {words[1]}"
-            else:
-                continue
-            verdicts[number] = replace(verdicts[number], by_hand=True, reason=reason)
+    found = _compare_in_parts([items[number] for number in compared], comparer) if compared else []
+    for number, (equal, problem) in zip(compared, found, strict=True):
+        if equal == verdicts[number].outcome.passed:
+            continue
+        words = ("equal", "different") if equal else ("different", "equal")
+        reason = f"nbval finds evidence and key {words[0]}, the comparison in words finds them {words[1]}"
+        if equal is None:
+            reason = f"nbval gave no verdict: {problem}"
+        verdicts[number] = replace(verdicts[number], by_hand=True, reason=reason)
     return verdicts
 
 

@@ -36,9 +36,10 @@ def largest(tensor):
 
 @largest.cases
 def _(rng):
-    yield Case({"tensor": rng.mixed(3)})
-    yield Case({"tensor": -rng.whole(3)})
-    yield Case({"tensor": rng.mixed(2, 2)})
+    odd = 2 * rng.integer(0, 4) + 1  # an odd number of quarters is no whole number
+    yield Case({"tensor": odd * torch.tensor([1.25, 3.75, -9.75, 2.25])})
+    yield Case({"tensor": odd * torch.tensor([-4250.0, -1250.0, -2750.0])})
+    yield Case({"tensor": odd * torch.tensor([[1.25, -9.75], [2.75, 3.25], [0.25, 2.25]])})
 
 
 @largest.accept
@@ -49,6 +50,12 @@ def _(tensor):
 @largest.accept
 def _(tensor):
     return float(torch.sort(tensor.flatten()).values[-1])
+
+
+largest.equivalent(
+    "Every float32 number is a float64 number too, and the caller's tensor stays as it is.",
+    "spoil an argument: + tensor = tensor.double()",
+)
 
 
 @largest.mistake("You return a tensor that holds the number. `.item()` makes a Python number of it.")
@@ -66,6 +73,31 @@ def _(tensor):
     return tensor.abs().max().item()
 
 
-@largest.mistake("Printing shows the number to you; `return` gives it to whoever called the function.")
+@largest.mistake("`return` gives the number to whoever called the function; printing only shows it to you.")
 def _(tensor):
     print(tensor.max().item())
+
+
+@largest.mistake(
+    "Python's `max` gives a tensor again, and it cannot compare the rows of one with two dimensions. Use "
+    "`tensor.max().item()`."
+)
+def _(tensor):
+    return max(tensor)
+
+
+@largest.mistake(
+    "Python's `max` cannot compare the rows of a tensor with two dimensions. `tensor.max()` looks at every number."
+)
+def _(tensor):
+    return max(tensor).item()
+
+
+@largest.mistake("You return 0 where all numbers are negative. The largest of them is negative, too.")
+def _(tensor):
+    return max([0.0, *tensor.flatten().tolist()])
+
+
+@largest.mistake("You cut the decimals off. `.item()` gives the number as it is.")
+def _(tensor):
+    return int(tensor.max())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import nn
 
 from course_utils.exercises.cases import Case
 from course_utils.exercises.engine import exercise, prediction
+from course_utils.hooks.inventory import list_hooks
 
 # --- predictions ------------------------------------------------------------------------------------------------------
 
@@ -100,22 +103,40 @@ def _(rng):
     w, x = rng.leaf(), rng.leaf()
     a = w + x
     y = a * (w + 1)
-    yield Case({"tensor": a}, lambda _: y.backward(), shown="a in y = a·b")
-    x = rng.leaf(2)
 
-    def two_passes(_):
-        (3 * x).sum().backward()
-        (x * x).sum().backward()
+    def one_pass(seen):
+        before = list(seen)
+        y.backward()
+        return {"your list before backward": before, "w.grad": w.grad, "x.grad": x.grad}
 
-    yield Case({"tensor": x}, two_passes, shown="a leaf and two backward passes")
-    x = rng.leaf(2)
+    yield Case({"tensor": a}, one_pass, shown="a in y = a·b")
+    leaf, slope = rng.whole(2, 1).double().requires_grad_(), rng.quarters(2, 1)
+    earlier = []
+
+    def three_passes(seen):
+        (slope * leaf).sum().backward()
+        (0 * leaf).sum().backward()
+        (leaf * leaf).sum().backward()
+        earlier.append(seen)
+
+    shown = "a leaf of dtype float64 and three backward passes, of which the second brings zeros"
+    yield Case({"tensor": leaf}, three_passes, shown=shown)
+    x, slope = rng.leaf(2), rng.quarters(2)
+    d = 3 * rng.leaf(2)
     h = 2 * x
+    e = h + d
 
     def changed_later(_):
-        h.register_hook(lambda grad: grad.mul_(100))
-        (h * h).sum().backward()
+        for tensor in (h, d):
+            tensor.register_hook(lambda grad: grad.mul_(100))
+        for _ in range(2):
+            (e * slope).sum().backward(retain_graph=True)
+        (3 * leaf).sum().backward()
+        leaf._backward_hooks = None  # torch never frees a leaf that `register_multi_grad_hook` still watches
+        return {"x.grad": x.grad, "the list of the call before, after a backward more,": earlier.pop()}
 
-    yield Case({"tensor": h}, changed_later, shown="a tensor whose gradient is changed in place after your hook")
+    shown = "h in e = h + d, two backwards, and gradients that are changed in place after your hook"
+    yield Case({"tensor": h}, changed_later, shown=shown)
 
 
 @record_gradient.accept
@@ -141,12 +162,32 @@ def _(tensor):
     return recorder
 
 
+record_gradient.equivalent(
+    "A hook that returns nothing leaves the gradient as it is.", "no return: - return grad + grad"
+)
+record_gradient.equivalent(
+    "The gradient that a hook gets has no graph of its own that a copy could keep alive.",
+    "no detach: - seen.append(grad.detach().clone()) + seen.append(grad.clone())",
+    "mixed up: - seen.append(grad.detach().clone()) + seen.append(grad.clone().clone())",
+)
+
+
 @record_gradient.mistake(
     "You stored the gradient itself. Whoever changes it in place later changes your record too: store `grad.clone()`."
 )
 def _(tensor):
     seen = []
     tensor.register_hook(seen.append)
+    return seen
+
+
+@record_gradient.mistake(
+    "What you stored shares its memory with the gradient, as a detached tensor does. Whoever changes the gradient in "
+    "place later changes your record too: store `grad.clone()`."
+)
+def _(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(grad.detach()))
     return seen
 
 
@@ -158,13 +199,43 @@ def _(tensor):
     return [tensor.grad]
 
 
+@record_gradient.mistake(
+    "You store what `.grad` holds, and this gradient is not in it yet. Store a copy of what the hook is given."
+)
+def _(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(tensor.grad))
+    return seen
+
+
+@record_gradient.mistake(
+    "Your hook changes the gradients that go on. A hook that only looks returns nothing and does not write into `grad`."
+)
+def _(tensor):
+    seen = []
+
+    def hook(grad):
+        seen.append(grad.clone())
+        return torch.zeros_like(grad)
+
+    tensor.register_hook(hook)
+    return seen
+
+
+@record_gradient.mistake("You stored the values of the tensor. The hook's argument is the gradient.")
+def _(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(tensor.detach().clone()))
+    return seen
+
+
 @record_gradient.mistake("You returned the handle. Return the list that your hook fills.")
 def _(tensor):
     seen = []
     return tensor.register_hook(lambda grad: seen.append(grad.clone()))
 
 
-@record_gradient.mistake("Your list stays empty: is the hook registered with `tensor.register_hook`?")
+@record_gradient.mistake("Your list stays empty: is a hook registered on `tensor` itself, and does it fill this list?")
 def _(tensor):
     return []
 
@@ -190,23 +261,26 @@ def scale_gradient(tensor, factor):
 
 @scale_gradient.cases
 def _(rng):
-    for factor in (3, 0.5):
-        x = rng.leaf(2)
-        h = x * rng.whole(2)
+    for factor in (3, -0.5, 0):
+        x, slope = rng.leaf(2, 2), rng.quarters(2, 2)
+        h = x * rng.whole(2, 2)
 
-        def scaled_then_not(handle, x=x, h=h):
-            h.sum().backward(retain_graph=True)
-            first, x.grad = x.grad, None
-            handle.remove()
-            h.sum().backward()
-            return {"the gradient that reached x": first, "the gradient that reached x after handle.remove()": x.grad}
+        def scaled_then_not(handle, x=x, h=h, slope=slope):
+            found = {}
+            for words, sign in ("first backward", 1), ("second backward", -1), ("backward after handle.remove()", 1):
+                if "remove" in words:
+                    handle.remove()
+                x.grad = None
+                (h * slope * sign).sum().backward(retain_graph=True)
+                found[f"the gradient that reached x in the {words}"] = x.grad
+            return found
 
         yield Case({"tensor": h, "factor": factor}, scaled_then_not)
     c, d = rng.leaf(2), rng.leaf(2)
     e = c + d
 
     def sibling(_):
-        (2 * e).sum().backward()
+        (100 * e).sum().backward()
         return {"the gradient of its sibling d in e = c + d": d.grad}
 
     yield Case({"tensor": c, "factor": 10}, sibling, shown="tensor = c in e = c + d, factor = 10")
@@ -228,7 +302,20 @@ def _(tensor, factor):
     return tensor.register_hook(lambda grad: torch.mul(grad, torch.tensor(factor, dtype=grad.dtype)))
 
 
-@scale_gradient.mistake("Your hook returns nothing, so the gradient goes on unchanged: return the new one.")
+scale_gradient.equivalent(
+    "The copy is the hook's own, so that it does not matter whether it is written into.",
+    "not in place: - new *= factor + new = new * factor",
+)
+scale_gradient.equivalent(
+    "A tensor without dimensions does not change the dtype of a product, whatever its own.",
+    "an argument less: - return tensor.register_hook(lambda grad: torch.mul(grad, torch.tensor(factor, "
+    "dtype=grad.dtype))) + return tensor.register_hook(lambda grad: torch.mul(grad, torch.tensor(factor)))",
+)
+
+
+@scale_gradient.mistake(
+    "The gradient goes on unchanged. Does your hook return the new one, and is it still on `tensor` when backward runs?"
+)
 def _(tensor, factor):
     def hook(grad):
         grad * factor
@@ -257,15 +344,33 @@ def _(tensor, factor):
     return tensor.register_hook(lambda grad: tensor.detach() * factor)
 
 
+@scale_gradient.mistake("A `factor` of 0 is a factor too: the gradient becomes 0.")
+def _(tensor, factor):
+    return tensor.register_hook(lambda grad: grad * factor if factor else None)
+
+
 @scale_gradient.mistake("You scaled the values of `tensor`. Leave them alone and register a hook that scales `grad`.")
 def _(tensor, factor):
     tensor.data *= factor
     return tensor.register_hook(lambda grad: None)
 
 
-@scale_gradient.mistake("Returning a plain number from a hook does not work: return a tensor of the gradient's shape.")
+@scale_gradient.mistake("What a hook returns must be a tensor of the gradient's shape: no plain number, and no tuple.")
 def _(tensor, factor):
     return tensor.register_hook(lambda grad: factor)
+
+
+@scale_gradient.mistake("The hook of a tensor is given one thing, the gradient: `def hook(grad)`.")
+def _(tensor, factor):
+    def hook(tensor, grad):
+        return grad * factor
+
+    return tensor.register_hook(hook)
+
+
+@scale_gradient.mistake("What you registered is no function. Give `register_hook` the hook itself, without calling it.")
+def _(tensor, factor):
+    return tensor.register_hook(tensor.detach() * factor)
 
 
 @exercise(
@@ -289,24 +394,29 @@ def keep_positive(tensor):
 
 @keep_positive.cases
 def _(rng):
-    x = rng.leaf(4)
+    x, slope = rng.leaf(4), torch.cat([rng.mixed(2) * 10, rng.mixed(2, high=3) / 4])
     h = x * rng.mixed(4)
-    slope = rng.mixed(4)
-    yield Case({"tensor": h}, lambda _: {"the gradient that reached x": _gradient_of((h * slope).sum(), x)})
-    c, d = rng.leaf(3), rng.leaf(3)
+
+    def kept_then_not(handle):
+        found = {}
+        for words, sign in ("first backward", 1), ("second backward", -1), ("backward after handle.remove()", 1):
+            if "remove" in words:
+                handle.remove()
+            x.grad = None
+            (h * slope * sign).sum().backward(retain_graph=True)
+            found[f"the gradient that reached x in the {words}"] = x.grad
+        return found
+
+    yield Case({"tensor": h}, kept_then_not, shown="tensor = h = x·s")
+    c, d = rng.leaf(2, 2), rng.leaf(2, 2)
     e = c + d
-    slope = rng.mixed(3)
+    slopes = rng.mixed(2, 2, high=3) / 4
 
     def sibling(_):
-        (e * slope).sum().backward()
+        (e * slopes).sum().backward()
         return {"the gradient of its sibling d in e = c + d": d.grad}
 
     yield Case({"tensor": c}, sibling, shown="tensor = c in e = c + d")
-
-
-def _gradient_of(result, leaf):
-    result.backward()
-    return leaf.grad
 
 
 @keep_positive.accept
@@ -327,6 +437,15 @@ def _(tensor):
     return tensor.register_hook(hook)
 
 
+keep_positive.equivalent(
+    "A gradient of 0 stays 0, on whichever side of the border it falls.",
+    "compare otherwise: - return tensor.register_hook(lambda grad: torch.where(grad > 0, grad, "
+    "torch.zeros_like(grad))) + return tensor.register_hook(lambda grad: torch.where(grad >= 0, grad, "
+    "torch.zeros_like(grad)))",
+    "compare otherwise: - return grad * (grad > 0) + return grad * (grad >= 0)",
+)
+
+
 @keep_positive.mistake("You removed the positive part. `clamp(min=0)` keeps what is above 0.")
 def _(tensor):
     return tensor.register_hook(lambda grad: grad.clamp(max=0))
@@ -343,15 +462,50 @@ def _(tensor):
 
 
 @keep_positive.mistake(
-    "`clamp_` writes into the gradient, which the sibling shares: use `clamp`, which makes a new tensor."
+    "Your hook writes into the gradient, which the sibling shares: use `clamp`, which makes a new tensor."
 )
 def _(tensor):
     return tensor.register_hook(lambda grad: grad.clamp_(min=0))
 
 
-@keep_positive.mistake("Your hook returns the mask, which is of dtype bool. Multiply the gradient by it.")
+@keep_positive.mistake(
+    "`if`, `and` and Python's `max` ask for one number, and a gradient has many: use an operation of tensors."
+)
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad if grad > 0 else torch.zeros_like(grad))
+
+
+@keep_positive.mistake(
+    "Your hook returns a tensor of another dtype than the gradient's. If it is a mask, which is of dtype bool, "
+    "multiply the gradient by it."
+)
 def _(tensor):
     return tensor.register_hook(lambda grad: grad > 0)
+
+
+@keep_positive.mistake(
+    "Your hook returns a tensor of another shape than the gradient's. If it is `grad[mask]`, the numbers that the mask "
+    "leaves out have to become 0."
+)
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad[grad > 0])
+
+
+@keep_positive.mistake("Each positive number became 1, as in a mask: multiply the gradient by the mask.")
+def _(tensor):
+    return tensor.register_hook(lambda grad: (grad > 0).to(grad.dtype))
+
+
+@keep_positive.mistake("Positive numbers must stay as they are: yours end at 1. `clamp(min=0)` has no upper end.")
+def _(tensor):
+    return tensor.register_hook(lambda grad: grad.clamp(0, 1))
+
+
+@keep_positive.mistake(
+    "The gradient goes on unchanged. Does your hook return a new one, and is it still on `tensor` when backward runs?"
+)
+def _(tensor):
+    return tensor.register_hook(lambda grad: None)
 
 
 @exercise(
@@ -377,26 +531,44 @@ def freeze_biases(model):
     ]
 
 
+class _Shift(nn.Module):
+    """A layer with two biases, and a `bias_scale`, which is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.in_proj_bias, self.s, self.bias, self.bias_scale = (nn.Parameter(torch.ones(2)) for _ in range(4))
+
+    def forward(self, x):
+        return self.bias_scale * x + (self.in_proj_bias + self.s) + self.bias
+
+
 @freeze_biases.cases
 def _(rng):
-    flat = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    nested = nn.Sequential(nn.Sequential(nn.Linear(2, 3, bias=False)), nn.Sequential(nn.Linear(3, 1), nn.Flatten()))
-    for model, name in ((flat, "two linear layers"), (nested, "layers inside Sequentials")):
+    models = {  # the parameter that comes last is no bias: it may be frozen already
+        "two linear layers": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1, bias=False)),
+        "layers inside Sequentials": nn.Sequential(
+            nn.Sequential(nn.Linear(2, 3, bias=False), nn.Conv1d(1, 1, kernel_size=2)),
+            nn.Sequential(nn.Linear(2, 1), nn.Flatten(), nn.Linear(1, 1, bias=False)),
+        ),
+        "the parameters in_proj_bias, s, bias and bias_scale": _Shift(),
+    }
+    for words, model in models.items():
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(rng.whole(*parameter.shape))
         x = rng.whole(1, 2)
 
         def frozen_then_not(handles, model=model, x=x):
-            model(x).sum().backward()
+            for _ in range(2):
+                model(x).sum().backward()
             frozen = {key: parameter.grad for key, parameter in model.named_parameters()}
             for handle in handles:
                 handle.remove()
             model.zero_grad()
             model(x).sum().backward()
-            return {"the gradients": frozen}
+            return {"the gradients after two backwards": frozen}
 
-        yield Case({"model": model}, frozen_then_not, shown=f"a model of {name}")
+        yield Case({"model": model}, frozen_then_not, shown=f"a model of {words}")
 
 
 @freeze_biases.accept
@@ -404,7 +576,7 @@ def _(model):
     handles = []
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
-            if "bias" in name:
+            if name.endswith("bias"):
                 handles.append(parameter.register_hook(lambda grad: grad * 0))
     return handles
 
@@ -414,7 +586,20 @@ def _(model):
     def zero(grad):
         return torch.zeros(grad.shape)
 
-    return [p.register_hook(zero) for n, p in model.named_parameters() if n.rpartition(".")[2] == "bias"]
+    return [p.register_hook(zero) for n, p in model.named_parameters() if n[-4:] == "bias"]
+
+
+freeze_biases.equivalent(
+    "The task asks for a list of the handles in no particular order.",
+    "backwards: - return [parameter.register_hook(torch.zeros_like) for name, parameter in model.named_parameters() "
+    "if name.endswith('bias')] + return [parameter.register_hook(torch.zeros_like) for name, parameter in "
+    "list(model.named_parameters())[::-1] if name.endswith('bias')]",
+    "backwards: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
+    "backwards: - for name, parameter in module.named_parameters(recurse=False): + for name, parameter in "
+    "list(module.named_parameters(recurse=False))[::-1]:",
+    "backwards: - return [p.register_hook(zero) for n, p in model.named_parameters() if n[-4:] == 'bias'] + return "
+    "[p.register_hook(zero) for n, p in list(model.named_parameters())[::-1] if n[-4:] == 'bias']",
+)
 
 
 @freeze_biases.mistake(
@@ -451,6 +636,78 @@ def _(model):
     ]
 
 
+@freeze_biases.mistake(
+    "Only the model's own `bias` is frozen. That of a layer has more in front of its name, such as `0.bias`: look at "
+    "the end of the name."
+)
+def _(model):
+    return [parameter.register_hook(torch.zeros_like) for name, parameter in model.named_parameters() if name == "bias"]
+
+
+@freeze_biases.mistake(
+    "Biases of the model itself, such as `bias` and `in_proj_bias`, are missed: ask of every parameter whether its "
+    "name ends in bias, with or without a dot before it."
+)
+def _(model):
+    return [p.register_hook(torch.zeros_like) for name, p in model.named_parameters() if name.endswith(".bias")]
+
+
+@freeze_biases.mistake(
+    "A bias with another name than `bias`, such as `in_proj_bias`, is missed: look at the names' ends."
+)
+def _(model):
+    found = [p for name, p in model.named_parameters() if name.split(".")[-1] == "bias"]
+    return [parameter.register_hook(torch.zeros_like) for parameter in found]
+
+
+@freeze_biases.mistake("A parameter such as `bias_scale` is frozen too, and it is no bias: look at the names' ends.")
+def _(model):
+    return [p.register_hook(torch.zeros_like) for name, p in model.named_parameters() if "bias" in name]
+
+
+@freeze_biases.mistake(
+    "Your hook writes into the gradient, which the parameters of a sum share: return a new tensor of zeros."
+)
+def _(model):
+    return [p.register_hook(lambda grad: grad.zero_()) for name, p in model.named_parameters() if name.endswith("bias")]
+
+
+@freeze_biases.mistake("A hook must return a tensor of the gradient's shape: a plain 0 will not do.")
+def _(model):
+    return [p.register_hook(lambda grad: 0) for name, p in model.named_parameters() if name.endswith("bias")]
+
+
+@freeze_biases.mistake(
+    "Your hook returns a tensor of another shape than the gradient's: `torch.zeros_like(grad)` has the same."
+)
+def _(model):
+    found = [p for name, p in model.named_parameters() if name.endswith("bias")]
+    return [parameter.register_hook(lambda grad: torch.tensor(0.0)) for parameter in found]
+
+
+@freeze_biases.mistake(
+    "The gradients stay as they are. Does your hook return zeros, and is it still on the parameter when backward runs?"
+)
+def _(model):
+    return [p.register_hook(lambda grad: None) for name, p in model.named_parameters() if name.endswith("bias")]
+
+
+@freeze_biases.mistake(
+    "What you registered the hook on requires no gradient, as the tensors of `state_dict()` and `.data` do not. Take "
+    "the parameters themselves, from `named_parameters()`."
+)
+def _(model):
+    return [p.register_hook(torch.zeros_like) for name, p in model.state_dict().items() if name.endswith("bias")]
+
+
+@freeze_biases.mistake("Return a list of what `register_hook` returns: no dict, and not the parameters.")
+def _(model):
+    found = [p for name, p in model.named_parameters() if name.endswith("bias")]
+    for parameter in found:
+        parameter.register_hook(torch.zeros_like)
+    return found
+
+
 @freeze_biases.mistake("The hooks work; their handles are lost. Collect them in a list and return it.")
 def _(model):
     for name, parameter in model.named_parameters():
@@ -471,7 +728,7 @@ def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
     What `hook` returns counts, as with `register_hook`. After the first backward no
-    hook is left on `tensor`.
+    hook is left on `tensor`, not even if `hook` raised. Return nothing.
     """
 
     def once(grad):
@@ -483,27 +740,57 @@ def hook_once(tensor, hook):
 
 @hook_once.cases
 def _(rng):
-    for factor in (10, -1):
-        x = rng.leaf(2)
-        slope = rng.whole(2)
+    calls = []
 
-        calls = []
+    def multiply(grad):
+        calls.append(grad.clone())
+        return grad * -1.5
 
-        def multiply(grad, factor=factor, calls=calls):
-            calls.append(grad.clone())
-            return grad * factor
+    def look(grad):
+        calls.append(grad.clone())
 
-        def three_passes(_, x=x, slope=slope, calls=calls):
+    def stop(grad):
+        calls.append(grad.clone())
+        return torch.zeros_like(grad)
+
+    def fail(grad):
+        calls.append(grad.clone())
+        raise ValueError
+
+    waiting = rng.leaf(2)
+    hooks = (multiply, "multiplies by -1.5"), (look, "returns nothing"), (stop, "returns zeros")
+    for hook, does in (*hooks, (multiply, "multiplies by -1.5"), (fail, "raises")):
+        x, slope = rng.leaf(2), rng.quarters(2)
+        tensor = x if does == "returns nothing" else x * 2
+
+        def three_passes(_, x=x, tensor=tensor, slope=slope):
             found = {}
             for number in ("first", "second", "third"):
-                x.grad = None
-                (x * slope).sum().backward()
-                found[f"x.grad in the {number} backward"] = x.grad
-            return found | {"what `hook` was called with": calls}
+                with contextlib.suppress(ValueError):
+                    (tensor * slope).sum().backward(retain_graph=True)
+                found[f"x.grad in the {number} backward"], x.grad = x.grad, None
+                found[f"the number of hooks on the tensor after the {number} backward"] = len(list_hooks(tensor))
+            found["what `hook` was called with"] = list(calls)
+            calls.clear()
+            return found
 
-        yield Case(
-            {"tensor": x, "hook": multiply}, three_passes, shown=f"a leaf x and a hook that multiplies by {factor}"
-        )
+        what = "a leaf x" if tensor is x else "tensor = 2x"
+        yield Case({"tensor": tensor, "hook": hook}, three_passes, shown=f"{what} and a hook that {does}")
+
+    def later_hook(_):
+        waiting.register_hook(lambda grad: grad + 1)
+
+    yield Case({"tensor": waiting, "hook": multiply}, later_hook, shown="a leaf z whose backward comes later")
+    x = rng.leaf(2)
+
+    def both(_):
+        (3 * x).sum().backward()
+        for _ in range(2):
+            (waiting * slope).sum().backward()
+        hooks = {"x": len(list_hooks(x)), "z": len(list_hooks(waiting))}
+        return {"z.grad after two backwards": waiting.grad, "the number of hooks, with one more on z, then": hooks}
+
+    yield Case({"tensor": x, "hook": multiply}, both, shown="a leaf x, after a leaf z that is still waiting,")
 
 
 @hook_once.accept
@@ -517,18 +804,27 @@ def _(tensor, hook):
     handles.append(tensor.register_hook(run))
 
 
+hook_once.equivalent(
+    "The hook is gone after its first run, so that there is no second one.",
+    "only once: + if getattr(once, 'has_run', False): + return None + once.has_run = True",
+    "only once: + if getattr(run, 'has_run', False): + return None + run.has_run = True",
+)
+
+
 @hook_once.mistake("Your hook stays: it runs in every backward. Call `handle.remove()` inside it.")
 def _(tensor, hook):
     tensor.register_hook(hook)
 
 
-@hook_once.mistake("You remove the hook before any backward ran, so it never fires. Remove it from inside the hook.")
+@hook_once.mistake(
+    "`hook` never runs. Register it on `tensor` itself, and remove it from inside the hook, not before a backward ran."
+)
 def _(tensor, hook):
     handle = tensor.register_hook(hook)
     handle.remove()
 
 
-@hook_once.mistake("Your hook calls `hook` but returns nothing, so what `hook` returned is lost: `return hook(grad)`.")
+@hook_once.mistake("Your hook calls `hook`, but what `hook` returned is lost: `return hook(grad)`.")
 def _(tensor, hook):
     def once(grad):
         handle.remove()
@@ -547,6 +843,53 @@ def _(tensor, hook):
             return hook(grad)
 
     tensor.register_hook(once)
+
+
+@hook_once.mistake(
+    "If `hook` raises, your hook is left on the tensor. Call `handle.remove()` before you call `hook`, or in a "
+    "`finally`."
+)
+def _(tensor, hook):
+    def once(grad):
+        new = hook(grad)
+        handle.remove()
+        return new
+
+    handle = tensor.register_hook(once)
+
+
+@hook_once.mistake(
+    "After the first backward your hook is still on the tensor: remove its handle in its first run, not in a later one."
+)
+def _(tensor, hook):
+    done = []
+
+    def once(grad):
+        if done:
+            handle.remove()
+            return None
+        done.append(True)
+        return hook(grad)
+
+    handle = tensor.register_hook(once)
+
+
+@hook_once.mistake("`hook` runs twice in the first backward. Keep what it returned in a variable.")
+def _(tensor, hook):
+    def once(grad):
+        handle.remove()
+        if hook(grad) is not None:
+            return hook(grad)
+
+    handle = tensor.register_hook(once)
+
+
+@hook_once.mistake(
+    "A second hook of yours is left on the tensor. One can do both: remove its own handle, then call `hook`."
+)
+def _(tensor, hook):
+    handle = tensor.register_hook(hook)
+    tensor.register_hook(lambda grad: handle.remove())
 
 
 @hook_once.mistake("You called `hook` yourself, on the values. Register it; backward calls it with the gradient.")
@@ -569,7 +912,8 @@ def record_by_name(tensors):
     to a copy of its gradient.
 
     The dict is empty when you return it; backward fills it, in the order in which
-    the gradients arrive.
+    the gradients arrive. A later backward puts its gradients in place of the
+    earlier ones; a name that gets none keeps the one it has.
     """
     seen = {}
 
@@ -590,16 +934,43 @@ def _(rng):
     a, b = w + x, w + 1
     y = a * b
 
+    earlier = []
+
     def arrived(seen):
+        before = list(seen)
+        earlier.append(seen)
         y.backward()
-        return {"the names, in order of arrival": sorted(seen), "the first name": next(iter(seen), None)}
+        return {
+            "the names before backward": before,
+            "the names, in order of arrival": list(seen),
+            "w.grad": w.grad,
+            "x.grad": x.grad,
+        }
 
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
     yield Case({"tensors": given}, arrived, shown="the graph a = w + x, b = w + 1, y = a·b")
-    x = rng.leaf(2)
-    h = x * 2
-    z = (h * h).sum()
-    yield Case({"tensors": {"x": x, "h": h}}, lambda _: z.backward(), shown="the graph h = 2x, z = sum(h·h)")
+    leaf, slope = rng.leaf(2), rng.quarters(2)
+    d = 3 * rng.leaf(2)
+    h = leaf * 2
+    e = h + d
+
+    def two_passes(seen):
+        for tensor in (leaf, h, d):
+            tensor.register_hook(lambda grad: grad.mul_(100))
+        (e * e).sum().backward(retain_graph=True)
+        first = dict(seen)
+        (e * slope).sum().backward()
+        (w + 3 * x).backward()
+        return {
+            "what the first backward recorded": first,
+            "the dict of the call before, after a backward of w + 3x,": earlier.pop(),
+        }
+
+    given = {"input": leaf, "hidden": h, "input again": leaf}
+    shown = (
+        "hidden = 2 · input in e = hidden + d, two backwards, and gradients that are changed in place after your hook"
+    )
+    yield Case({"tensors": given}, two_passes, shown=shown)
 
 
 @record_by_name.accept
@@ -615,9 +986,25 @@ def _(tensors):
     from functools import partial
 
     seen = {}
+
+    def record(name, grad):
+        seen[name] = grad.detach().clone()
+
     for name in tensors:
-        tensors[name].register_hook(partial(lambda key, grad: seen.setdefault(key, grad.detach().clone()) * 1, name))
+        tensors[name].register_hook(partial(record, name))
     return seen
+
+
+record_by_name.equivalent(
+    "The gradients arrive in the order of backward, in whichever order the hooks were registered.",
+    "backwards: - for name, tensor in tensors.items(): + for name, tensor in list(tensors.items())[::-1]:",
+    "backwards: - for name in tensors: + for name in list(tensors)[::-1]:",
+)
+record_by_name.equivalent(
+    "The gradient that a hook gets has no graph of its own that a copy could keep alive.",
+    "no detach: - seen[name] = grad.detach().clone() + seen[name] = grad.clone()",
+    "mixed up: - seen[name] = grad.detach().clone() + seen[name] = grad.clone().clone()",
+)
 
 
 @record_by_name.mistake(
@@ -631,9 +1018,80 @@ def _(tensors):
     return seen
 
 
+@record_by_name.mistake(
+    "You stored the gradients themselves. Whoever changes one in place later changes your record too: store "
+    "`grad.clone()`."
+)
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name: seen.update({name: grad}))
+    return seen
+
+
+@record_by_name.mistake(
+    "What you stored shares its memory with the gradient, as a detached tensor does. Whoever changes the gradient in "
+    "place later changes your record too: store `grad.clone()`."
+)
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name: seen.update({name: grad.detach()}))
+    return seen
+
+
+@record_by_name.mistake(
+    "You store what `.grad` holds, and these gradients are not in it yet. Store a copy of what the hook is given."
+)
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name, tensor=tensor: seen.update({name: tensor.grad}))
+    return seen
+
+
+@record_by_name.mistake("The gradients of the first backward stay. Those of a later backward have to take their place.")
+def _(tensors):
+    seen = {}
+
+    def recorder(name):
+        def record(grad):
+            if name not in seen:
+                seen[name] = grad.clone()
+
+        return record
+
+    for name, tensor in tensors.items():
+        tensor.register_hook(recorder(name))
+    return seen
+
+
+@record_by_name.mistake("Only the first name is recorded. Does a `return` stand inside the loop?")
+def _(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad: seen.update({name: grad.clone()}))  # noqa: B023 - it ends at once
+        return seen
+
+
+@record_by_name.mistake("A name is a string and has no hooks: the tensors are the values of the dict.")
+def _(tensors):
+    seen = {}
+    for name in tensors:
+        name.register_hook(lambda grad, name=name: seen.update({name: grad.clone()}))
+    return seen
+
+
 @record_by_name.mistake("You filled the dict at once from `.grad`, which is None until backward has run.")
 def _(tensors):
     return {name: tensor.grad for name, tensor in tensors.items() if tensor.is_leaf}
+
+
+@record_by_name.mistake(
+    "Your dict stays empty: is a hook registered on each of the tensors, and does it fill this very dict?"
+)
+def _(tensors):
+    return {}
 
 
 @record_by_name.mistake("You stored the values of the tensors. The hook's argument is the gradient.")
@@ -645,7 +1103,7 @@ def _(tensors):
 
 
 @record_by_name.mistake(
-    "`setdefault(...)` returns what it stored and `update` returns None: your hook changes the gradient."
+    "Your hook changes the gradients that go on. A hook that only looks returns nothing and does not write into `grad`."
 )
 def _(tensors):
     seen = {}
@@ -692,20 +1150,34 @@ def record_total_norm(tensors):
 
 @record_total_norm.cases
 def _(rng):
-    p, q = rng.leaf(2), rng.leaf(2)
-    slopes = rng.mixed(2), rng.mixed(2)
-    yield Case(
-        {"tensors": [p, q]},
-        lambda _: (p * slopes[0] + q * slopes[1]).sum().backward(),
-        shown="the leaves p and q of (p·s + q·t).sum()",
-    )
-    p, q, unused = rng.leaf(2), rng.leaf(3), rng.leaf(2)
+    p, q = rng.leaf(2, 2), rng.leaf(3)
+    slopes = rng.quarters(2, 2), rng.mixed(3)
+    earlier = []
 
-    def twice(_):
-        for _ in range(2):
-            ((p * p).sum() + (q * 3).sum()).backward()
+    def one_pass(norms):
+        ((p * slopes[0]).sum() + (q * slopes[1]).sum()).backward()
+        earlier.append(norms)
 
-    yield Case({"tensors": [p, q, unused]}, twice, shown="three leaves, one of which takes no part, and two backwards")
+    yield Case({"tensors": [p, q]}, one_pass, shown="the leaves p and q of (p·s).sum() + (q·t).sum()")
+    a, b, unused = rng.leaf(2), rng.leaf(3), rng.leaf(2)
+    h = 2 * b
+
+    def two_passes(norms):
+        before = list(norms)
+        ((a * a).sum() + (h * slopes[1]).sum()).backward()
+        first = list(norms)
+        (a * 3).sum().backward()
+        (p * 4).sum().backward()
+        return {
+            "your list before backward": before,
+            "your list after the first backward": first,
+            "a.grad": a.grad,
+            "b.grad": b.grad,
+            "the list of the call before, after a backward of p alone,": earlier.pop(),
+        }
+
+    shown = "a, u and h = 2b, where u takes no part; and a second backward, in which only a takes part"
+    yield Case({"tensors": [a, unused, h]}, two_passes, shown=shown)
 
 
 @record_total_norm.accept
@@ -718,6 +1190,20 @@ def _(tensors):
 
     torch.autograd.graph.register_multi_grad_hook(tuple(tensors), record)
     return norms
+
+
+record_total_norm.equivalent(
+    "A sum is the same in whichever order its parts are added.",
+    "backwards: - total = sum((grad.pow(2).sum() for grad in grads if grad is not None)) + total = "
+    "sum((grad.pow(2).sum() for grad in list(grads)[::-1] if grad is not None))",
+    "backwards: - flat = torch.cat([grad.reshape(-1) for grad in grads if grad is not None]) + flat = "
+    "torch.cat([grad.reshape(-1) for grad in list(grads)[::-1] if grad is not None])",
+)
+record_total_norm.equivalent(
+    "`register_multi_grad_hook` takes a list as well as a tuple.",
+    "no call: - torch.autograd.graph.register_multi_grad_hook(tuple(tensors), record) + "
+    "torch.autograd.graph.register_multi_grad_hook(tensors, record)",
+)
 
 
 @record_total_norm.mistake("One number a tensor: each has its own hook. Use one hook that waits for all gradients.")
@@ -772,6 +1258,24 @@ def _(tensors):
     return norms
 
 
+@record_total_norm.mistake("Your list stays empty: is a hook registered on the tensors, and does it fill this list?")
+def _(tensors):
+    return []
+
+
+@record_total_norm.mistake(
+    "You read `.grad`, and some gradients are not in it yet when your hook runs. Use those that the hook is given."
+)
+def _(tensors):
+    norms = []
+
+    def record(grads):
+        norms.append(sum(each.grad.pow(2).sum().item() for each in tensors if each.grad is not None) ** 0.5)
+
+    torch.autograd.graph.register_multi_grad_hook(tensors, record)
+    return norms
+
+
 @exercise(
     lesson=1,
     points=3,
@@ -786,9 +1290,9 @@ def step_in_backward(parameters, rate):
     """Make every parameter take a step of plain gradient descent during backward;
     return the list of handles.
 
-    As soon as a parameter's `.grad` is complete, `rate` times the gradient is
-    subtracted from its values in place, and its `.grad` is set to None, so that no
-    two gradients are in memory at a time.
+    As soon as a parameter's `.grad` is complete, `rate` times this `.grad` is
+    subtracted from the parameter's values in place, and its `.grad` is set to None,
+    so that no two gradients are in memory at a time.
     """
 
     def step(parameter):
@@ -803,18 +1307,29 @@ def step_in_backward(parameters, rate):
 def _(rng):
     for rate in (0.5, 1):
         p, q = rng.leaf(2), rng.leaf(2)
-        slope = rng.mixed(2)
+        slope = rng.quarters(2)
 
         def train(handles, p=p, q=q, slope=slope):
+            memory, grads, values = p.detach(), [], []
+
+            def note(_):
+                grads.append([p.grad, q.grad])
+                values.append([p.detach().clone(), q.detach().clone()])
+
+            own = [each.register_post_accumulate_grad_hook(note) for each in (p, q)]
             (p * slope + 3 * q).sum().backward()
             found = {
                 "p after one backward": p.detach().clone(),
-                "p.grad": p.grad,
+                "the memory that p had before": memory.clone(),
                 "q after one backward": q.detach().clone(),
+                "p.grad after one backward": p.grad,
+                "q.grad after one backward": q.grad,
+                "p.grad and q.grad after each of the two steps": grads,
+                "p and q after each of the two steps": values,
             }
-            (p * slope + q * q).sum().backward()
+            (p * slope + p * q).sum().backward()
             found |= {"p after two backwards": p.detach().clone(), "q after two backwards": q.detach().clone()}
-            for handle in handles:
+            for handle in (*handles, *own):
                 handle.remove()
             (p * slope).sum().backward()
             return found | {"p after handle.remove() and another backward": p.detach().clone()}
@@ -845,9 +1360,28 @@ def _(parameters, rate):
     return [leaf.register_post_accumulate_grad_hook(step) for leaf in parameters]
 
 
+step_in_backward.equivalent(
+    "PyTorch records no graph while a backward runs, unless the backward itself is to be differentiated.",
+    "no with: - with torch.no_grad(): - parameter -= rate * parameter.grad + parameter -= rate * parameter.grad",
+)
+step_in_backward.equivalent(
+    "The task asks for a list of the handles in no particular order.",
+    "backwards: - return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters] + return "
+    "[parameter.register_post_accumulate_grad_hook(step) for parameter in list(parameters)[::-1]]",
+    "backwards: - for parameter in parameters: + for parameter in list(parameters)[::-1]:",
+    "backwards: - return [leaf.register_post_accumulate_grad_hook(step) for leaf in parameters] + return "
+    "[leaf.register_post_accumulate_grad_hook(step) for leaf in list(parameters)[::-1]]",
+)
+step_in_backward.equivalent(
+    "To set gradients to None is what `zero_grad` does unless it is told otherwise.",
+    "an argument less: - optimizer.zero_grad(set_to_none=True) + optimizer.zero_grad()",
+)
+
+
 @step_in_backward.mistake(
-    "`register_hook` runs before `.grad` is filled, and its function gets the gradient, not the parameter: use "
-    "`register_post_accumulate_grad_hook`."
+    "Where your hook reads `.grad`, it is None. `register_hook` runs before `.grad` is filled, "
+    "`register_post_accumulate_grad_hook` after it. In a loop, use the parameter that the hook is given: by then the "
+    "loop's own name stands for the last one."
 )
 def _(parameters, rate):
     def step(parameter):
@@ -867,6 +1401,100 @@ def _(parameters, rate):
     return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
 
 
+@step_in_backward.mistake("`.grad` is full of zeros afterwards, and still in memory: set it to None.")
+def _(parameters, rate):
+    def step(parameter):
+        with torch.no_grad():
+            parameter -= rate * parameter.grad
+        parameter.grad.zero_()
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("Where your hook reads `.grad`, it is None. Set the parameter's to None only after the step.")
+def _(parameters, rate):
+    def step(parameter):
+        parameter.grad = None
+        parameter.data -= rate * parameter.grad
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake(
+    "Only the last parameter takes its steps. A hook made in a loop looks names up when it runs, and by then the loop "
+    "has ended: use the parameter that the hook is given."
+)
+def _(parameters, rate):
+    handles = []
+    for parameter in parameters:
+
+        def step(_):
+            if parameter.grad is not None:  # noqa: B023 - this is the mistake
+                parameter.data -= rate * parameter.grad  # noqa: B023
+                parameter.grad = None  # noqa: B023
+
+        handles.append(parameter.register_post_accumulate_grad_hook(step))
+    return handles
+
+
+@step_in_backward.mistake(
+    "After backward each parameter has its old values and its gradient. Change the values in place: `parameter = "
+    "parameter - ...` only gives the name inside your function to a new tensor."
+)
+def _(parameters, rate):
+    def step(parameter):
+        parameter = parameter - rate * parameter.grad
+        parameter.grad = None
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake(
+    "A hook of `register_hook` runs before the gradient is in `.grad`, so that it is still there afterwards. Use "
+    "`register_post_accumulate_grad_hook`."
+)
+def _(parameters, rate):
+    handles = []
+    for parameter in parameters:
+
+        def step(grad, parameter=parameter):
+            parameter.data -= rate * grad
+            parameter.grad = None
+
+        handles.append(parameter.register_hook(step))
+    return handles
+
+
+@step_in_backward.mistake(
+    "The parameter gets new memory, as with `parameter.data = ...`; whoever shares the old memory keeps the old "
+    "values. Change the values in place, as `-=` does."
+)
+def _(parameters, rate):
+    def step(parameter):
+        parameter.data = parameter.data - rate * parameter.grad
+        parameter.grad = None
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("Your hook subtracts the values themselves: it is given the parameter, not the gradient.")
+def _(parameters, rate):
+    def step(parameter):
+        parameter.data -= rate * parameter.data
+        parameter.grad = None
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
+@step_in_backward.mistake("This hook is given the parameter and nothing else. The gradient is the parameter's `.grad`.")
+def _(parameters, rate):
+    def step(parameter, grad):
+        parameter.data -= rate * grad
+        parameter.grad = None
+
+    return [parameter.register_post_accumulate_grad_hook(step) for parameter in parameters]
+
+
 @step_in_backward.mistake("You walk uphill: descent subtracts the gradient.")
 def _(parameters, rate):
     def step(parameter):
@@ -878,8 +1506,8 @@ def _(parameters, rate):
 
 
 @step_in_backward.mistake(
-    "`parameter = parameter - ...` gives the name inside your function to a new tensor; the parameter itself never "
-    "changes. Change it in place."
+    "The parameter itself never changes. Change it in place, and set `.grad` to None only after that. "
+    "(`parameter = parameter - ...` gives the name inside your function to a new tensor.)"
 )
 def _(parameters, rate):
     def step(parameter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import torch
@@ -105,8 +106,9 @@ def gradients_of_all(tensors):
     """Run one backward from the last of `tensors` (a dict of name to tensor);
     return the gradients of all, by name.
 
-    The dict holds leaves and results alike; the last one is a single number.
-    Afterwards the graph is freed, as usual.
+    The dict holds leaves and results alike, and none has a gradient or a hook yet;
+    the last one is a single number. Afterwards the graph is freed, as usual, and no
+    hook of yours is left.
     """
     *_, last = tensors.values()
     for tensor in tensors.values():
@@ -121,28 +123,38 @@ def _(rng):
     a, b = w + x, w + 1
     y = a * b
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
-    yield Case({"tensors": given}, partial(_graph_freed, y), shown="the graph a = w + x, b = w + 1, y = a·b")
-    x, w = rng.leaf(4), rng.leaf(4)
-    z = x + rng.whole(4)
+    yield Case({"tensors": given}, _watch_passes(y), shown="the graph a = w + x, b = w + 1, y = a·b", fresh=True)
+    x, w = rng.quarters(4).requires_grad_(), rng.quarters(4).requires_grad_()
+    z = x * rng.quarters(4)
     o = w @ z
-    yield Case({"tensors": {"x": x, "w": w, "z": z, "o": o}}, partial(_graph_freed, o), shown="the graph o = w · z")
+    given = {"z": z, "x": x, "w": w, "o": o}
+    yield Case({"tensors": given}, _watch_passes(o), shown="the graph z = x · factors, o = w · z", fresh=True)
 
 
-def _graph_freed(result, _):
-    """Whether backward has freed what the last operation had saved; reading it raises then."""
-    try:
-        result.grad_fn._saved_self  # noqa: B018 - reading is the test
-    except RuntimeError:
-        return {"`the graph is freed`": True}
-    return {"`the graph is freed`": False}
+def _watch_passes(result):
+    """What to look at afterwards: how often backward came by `result`, and whether its graph is freed."""
+    passes = []
+    result.grad_fn.register_hook(lambda *_: passes.append(None))
+
+    def look(_):
+        freed = False
+        try:
+            result.grad_fn._saved_self  # noqa: B018 - reading it raises when backward has freed it
+        except RuntimeError:
+            freed = True
+        return {"`backward ran exactly once`": len(passes) == 1, "`the graph is freed`": freed}
+
+    return look
 
 
 @gradients_of_all.accept
 def _(tensors):
-    seen = {}
+    seen, handles = {}, []
     for name, tensor in tensors.items():
-        tensor.register_hook(lambda grad, name=name: seen.update({name: grad.clone()}))
+        handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: grad.clone()})))
     tensors[list(tensors)[-1]].backward()
+    for handle in handles:
+        handle.remove()
     return seen
 
 
@@ -150,6 +162,32 @@ def _(tensors):
 def _(tensors):
     values = list(tensors.values())
     return dict(zip(tensors, torch.autograd.grad(values[-1], values), strict=True))
+
+
+gradients_of_all.equivalent(
+    "The order plays no part: neither of calls nor of names.",
+    "backwards: - for tensor in tensors.values(): + for tensor in list(tensors.values())[::-1]:",
+    "backwards: - return {name: tensor.grad for name, tensor in tensors.items()} + return {name: "
+    "tensor.grad for name, tensor in list(tensors.items())[::-1]}",
+    "backwards: - for name, tensor in tensors.items(): + for name, tensor in list(tensors.items())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+)
+gradients_of_all.equivalent(
+    "Nobody else has a hook on the tensors, so nobody changes a gradient later.",
+    "no clone: - handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: "
+    "grad.clone()}))) + handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: "
+    "grad})))",
+    "mixed up: - handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: "
+    "grad.clone()}))) + handles.append(tensor.register_hook(lambda grad, name=name: seen.update({name: "
+    "grad.detach()})))",
+)
+gradients_of_all.equivalent(
+    "There is one gradient for each name.",
+    "an argument less: - return dict(zip(tensors, torch.autograd.grad(values[-1], values), strict=True)) "
+    "+ return dict(zip(tensors, torch.autograd.grad(values[-1], values)))",
+    "other constant: - return dict(zip(tensors, torch.autograd.grad(values[-1], values), strict=True)) + "
+    "return dict(zip(tensors, torch.autograd.grad(values[-1], values), strict=False))",
+)
 
 
 @gradients_of_all.mistake(
@@ -193,7 +231,8 @@ def _(tensors):
 
 
 @gradients_of_all.mistake(
-    "The gradients are right, and the graph is still there: without `retain_graph=True` backward frees it."
+    "The gradients are right, and the graph is still there. Backward frees it unless it is told to keep it, by "
+    "`retain_graph=True` or `create_graph=True`."
 )
 def _(tensors):
     *_, last = tensors.values()
@@ -246,26 +285,38 @@ def _(rng):
     def kept(activations):
         return {"`retains_grad` of the activations": [each.retains_grad for each in activations]}
 
-    x, factor = rng.leaf(3), rng.integer(2, 4)
+    x, factor = rng.leaf(2, 3), rng.integer(2, 4)
     first = factor * x
-    second = first * rng.whole(3)
-    third = second + 1
-    chain = [first, second, third]
+    second = first * rng.quarters(2, 3)
+    third = second.sum(0) + 1
+    chain, slope = [first, second, third], rng.quarters(3)
 
-    def backward(_, x=x):
-        third.sum().backward()
-        return {"x.grad": x.grad} | kept(chain)
+    def backward(norms, x=x):
+        before = list(norms)
+        (third * slope).sum().backward()
+        return {"the list before backward": before, "x.grad": x.grad} | kept(chain)
 
     yield Case({"activations": chain}, backward, shown="a chain of three activations")
-    leaf, slope = rng.leaf(2), rng.mixed(2)
-    used, unused = 2 * leaf, 3 * leaf
+    leaf, slope_of_other = rng.leaf(2), rng.mixed(2)
+    used, other, unused = 2 * leaf, 3 * leaf, 5 * leaf
+    given = [leaf, unused, used, other]
 
-    def twice(_):
-        (used * slope).sum().backward(retain_graph=True)
-        (used * slope * 3).sum().backward()
-        return kept([used, unused])
+    def thrice(norms):
+        gradients = []
+        used.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
+        (other * slope_of_other + used * slope_of_other * 3).sum().backward(retain_graph=True)
+        first = list(norms)
+        (used * 0).sum().backward(retain_graph=True)
+        second = list(norms)
+        (used * 2).sum().backward()
+        freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
+        lists = {"the list after the first backward": first, "the list after the second backward": second}
+        return lists | {"leaf.grad": leaf.grad} | freed | kept(given)
 
-    yield Case({"activations": [unused, used]}, twice, shown="two activations, the first unused, and two backwards")
+    shown = (
+        "[leaf, unused, used, other] and three backwards, the last two from `used` alone, with the gradients 0 and 2,"
+    )
+    yield Case({"activations": given}, thrice, shown=shown)
 
 
 @record_norms.accept
@@ -290,6 +341,22 @@ def _(activations):
     return norms
 
 
+record_norms.equivalent(
+    "The hooks may be registered in any order, since each has its place.",
+    "backwards: - for place, activation in enumerate(activations): + for place, activation in "
+    "list(enumerate(activations))[::-1]:",
+    "backwards: - for place in range(len(activations)): + for place in list(range(len(activations)))[::-1]:",
+    "backwards: - norms = [None for _ in activations] + norms = [None for _ in list(activations)[::-1]]",
+)
+record_norms.equivalent(
+    "A hook that returns nothing and one that returns its argument leave the gradient as it is.",
+    "no return: - activation.register_hook(lambda grad, place=place: norms.__setitem__(place, "
+    "float(torch.linalg.vector_norm(grad)))) + activation.register_hook(lambda grad, place=place: "
+    "(norms.__setitem__(place, float(torch.linalg.vector_norm(grad))), None)[1])",
+    "no return: - return grad + grad",
+)
+
+
 @record_norms.mistake(
     "You append as the gradients arrive: from the last activation to the first. Give each tensor its own place."
 )
@@ -301,8 +368,8 @@ def _(activations):
 
 
 @record_norms.mistake(
-    "All norms land in one place: a hook made in a loop looks `place` up when it runs, and by then the loop has ended. "
-    "Bind it now: `lambda grad, place=place: ...`."
+    "All norms land in the last place. A hook made in a loop looks the loop's variables up when it runs, and by then "
+    "the loop has ended. Bind the place when you make the hook: `lambda grad, place=place: ...`."
 )
 def _(activations):
     norms = [None] * len(activations)
@@ -341,6 +408,35 @@ def _(activations):
     return norms
 
 
+@record_norms.mistake(
+    "The norms are right, and something of yours keeps the gradients themselves: keep only the numbers."
+)
+def _(activations):
+    norms, gradients = [None] * len(activations), [None] * len(activations)
+
+    def recorder(place):
+        def record(grad):
+            gradients[place] = grad
+            norms[place] = grad.norm().item()
+
+        return record
+
+    for place, activation in enumerate(activations):
+        activation.register_hook(recorder(place))
+    return norms
+
+
+@record_norms.mistake(
+    "You run a backward yourself, and it frees the graph that your caller needs. Return the list: backward comes later."
+)
+def _(activations):
+    norms = [None] * len(activations)
+    for place, activation in enumerate(activations):
+        activation.register_hook(lambda grad, place=place: norms.__setitem__(place, grad.norm().item()))
+    activations[-1].sum().backward()
+    return norms
+
+
 @record_norms.mistake("You stored a tensor. One number takes `.item()`.")
 def _(activations):
     norms = [None] * len(activations)
@@ -375,7 +471,7 @@ def arrived_and_passed_on(tensor, hooks):
 
     Return a list that will receive a copy of each gradient as it arrives, before
     the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
-    the last of them.
+    the last of them, and adds up over backwards as usual.
     """
     arrived = []
     tensor.register_hook(lambda grad: arrived.append(grad.clone()))
@@ -394,21 +490,34 @@ def _(rng):
         return grad + 1
 
     def negate_in_place(grad):
-        return grad.neg_()
+        grad.neg_()
 
     for hooks, shown in (
         ([double, add_one], "two hooks: ·2, then +1"),
-        ([add_one, double, double], "three hooks: +1, then ·2, then ·2"),
+        ([add_one, None, double], "three hooks: +1, then one that returns nothing, then ·2"),
         ([negate_in_place, double], "two hooks, of which the first changes the gradient in place"),
+        ([], "no hooks at all"),
     ):
-        x, slope = rng.leaf(2), rng.whole(2)
+        seen = []
+        x, slope = rng.leaf(2), rng.quarters(2)
         h = 3 * x
 
-        def backward(_, x=x, h=h, slope=slope):
-            (h * slope).sum().backward()
-            return {"tensor.grad": h.grad, "the gradient that reached x": x.grad}
+        def look(grad, seen=seen):
+            seen.append(grad.clone())
 
-        yield Case({"tensor": h, "hooks": hooks}, backward, shown=shown)
+        def backward(_, x=x, h=h, slope=slope, seen=seen):
+            (h * slope).sum().backward(retain_graph=True)
+            first = h.grad if h.grad is None else h.grad.clone()
+            (h * slope * 3).sum().backward()
+            return {
+                "after the first backward tensor.grad": first,
+                "after the second backward tensor.grad": h.grad,
+                "what the hook that returns nothing saw": seen,
+                "the gradient that reached x": x.grad,
+            }
+
+        given = {"tensor": h, "hooks": [hook or look for hook in hooks]}
+        yield Case(given, backward, shown=f"{shown}; two backwards")
 
 
 @arrived_and_passed_on.accept
@@ -425,8 +534,19 @@ def _(tensor, hooks):
     return arrived
 
 
+arrived_and_passed_on.equivalent(
+    "A hook that returns nothing and one that returns its argument leave the gradient as it is.",
+    "no return: - return grad + grad",
+)
+arrived_and_passed_on.equivalent(
+    "The task does not ask for a copy without a graph, and a gradient has one only with `create_graph=True`.",
+    "no detach: - arrived.append(grad.detach().clone()) + arrived.append(grad.clone())",
+    "mixed up: - arrived.append(grad.detach().clone()) + arrived.append(grad.clone().clone())",
+)
+
+
 @arrived_and_passed_on.mistake(
-    "Your own hook is registered last, so it sees what the others have made of the gradient. Register it first."
+    "What you stored is what the others have made of the gradient. Register your own hook on `tensor`, before them."
 )
 def _(tensor, hooks):
     arrived = []
@@ -447,7 +567,8 @@ def _(tensor, hooks):
 
 
 @arrived_and_passed_on.mistake(
-    "You stored the gradient itself, and one of the hooks changes it in place afterwards: store `grad.clone()`."
+    "What you stored shares its memory with the gradient, and one of the hooks changes that in place afterwards: store "
+    "`grad.clone()`."
 )
 def _(tensor, hooks):
     arrived = []
@@ -470,7 +591,9 @@ def _(tensor, hooks):
     return arrived
 
 
-@arrived_and_passed_on.mistake("You made hooks of your own list only: register each of `hooks` on `tensor` too.")
+@arrived_and_passed_on.mistake(
+    "None of `hooks` works on the gradient: register each of them on `tensor`, and leave it there."
+)
 def _(tensor, hooks):
     arrived = []
     tensor.register_hook(lambda grad: arrived.append(grad.clone()))
@@ -492,7 +615,8 @@ def multiply_in_place(tensor, factor):
     with two gradients.
 
     Under "before" is a copy of the gradient of the values that `tensor` came with,
-    under "after" that of the values it has now.
+    under "after" a copy of that of the values it has now. A later backward replaces
+    both.
     """
     grads = {}
     tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
@@ -503,15 +627,33 @@ def multiply_in_place(tensor, factor):
 
 @multiply_in_place.cases
 def _(rng):
-    for low in (2, 5):
-        x, factor, slope = rng.leaf(2), rng.integer(low, low + 2), rng.mixed(2)
-        h = x + rng.whole(2)
+    for factors, change, shown in (
+        ((0.25, 0.75, 1.5, 3), 1, ""),
+        ((-2.5, -0.75, -0.5), 10, ", and hooks that change the gradients in place afterwards"),
+    ):
+        x, factor, slope = rng.leaf(2), rng.choice(factors), rng.quarters(2)
+        sibling, h = 2 * rng.leaf(2), x + rng.whole(2)
+        values = f"tensor = {h.tolist()}, factor = {factor}"
 
-        def backward(_, x=x, h=h, slope=slope):
-            (h * slope).sum().backward()
-            return {"the gradient that reached x": x.grad}
+        def backward(grads, x=x, h=h, sibling=sibling, slope=slope, change=change):
+            if change != 1:
+                for tensor in (
+                    x,
+                    sibling,
+                ):  # sums pass the gradients of h, of its old and its new values, to these, too
+                    tensor.register_hook(lambda grad: grad.mul_(change))
+            later = []
+            h.register_hook(lambda grad: later.append(grad.clone()))
+            ((h + sibling) * slope).sum().backward(retain_graph=True)
+            first = dict(grads)
+            ((h + sibling) * slope * 3).sum().backward()
+            return {
+                "after the first of two backwards the dict": first,
+                "what a later hook on tensor saw": later,
+                "the gradient that reached x": x.grad,
+            }
 
-        yield Case({"tensor": h, "factor": factor}, backward)
+        yield Case({"tensor": h, "factor": factor}, backward, shown=values + shown)
 
 
 @multiply_in_place.accept
@@ -527,8 +669,16 @@ def _(tensor, factor):
     return grads
 
 
+multiply_in_place.equivalent(
+    "The task does not ask for a copy without a graph, and a gradient has one only with `create_graph=True`.",
+    "no detach: - grads[key] = grad.detach().clone() + grads[key] = grad.clone()",
+    "mixed up: - grads[key] = grad.detach().clone() + grads[key] = grad.clone().clone()",
+)
+
+
 @multiply_in_place.mistake(
-    "Both hooks were registered before the change, so both belong to the old values. Register the second one after it."
+    "Both gradients are those of the old values: a hook that is registered before the change belongs to them. Register "
+    "another one after it."
 )
 def _(tensor, factor):
     grads = {}
@@ -539,7 +689,8 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
-    "Both hooks were registered after the change, so both belong to the new values. Register the first one before it."
+    "Both gradients are those of the new values: a hook that is registered after the change belongs to them. Register "
+    "another one before it."
 )
 def _(tensor, factor):
     grads = {}
@@ -550,7 +701,7 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
-    "`tensor = tensor * factor` makes a new tensor under the old name; your caller's keeps its values. Use `mul_`."
+    "The product is a new tensor, and your caller's keeps its values. Change `tensor` itself, with `mul_`."
 )
 def _(tensor, factor):
     grads = {}
@@ -561,8 +712,8 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
-    "You changed the values behind autograd's back (`.data`, `torch.no_grad()`), so the factor is missing in every "
-    "gradient behind it. Use `tensor.mul_(factor)`."
+    "You changed the values behind autograd's back (.data, .detach(), torch.no_grad()), so the factor is missing in "
+    "every gradient behind it. Multiply `tensor` itself, where autograd can see it."
 )
 def _(tensor, factor):
     grads = {}
@@ -585,6 +736,18 @@ def _(tensor, factor):
 
 
 @multiply_in_place.mistake(
+    "You stored the gradients themselves, and what somebody changes in place afterwards changes in your dict, too: "
+    "store `grad.clone()`."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad))
+    return grads
+
+
+@multiply_in_place.mistake(
     "You read `.grad` now, and backward has not run yet. Let hooks fill the dict when the gradients arrive."
 )
 def _(tensor, factor):
@@ -592,6 +755,62 @@ def _(tensor, factor):
     before = tensor.grad
     tensor.mul_(factor)
     return {"before": before, "after": tensor.grad}
+
+
+@multiply_in_place.mistake(
+    'Nothing arrives under "before". Register its hook on `tensor` itself, before the change, and leave it there: a '
+    "copy of it takes no part in backward."
+)
+def _(tensor, factor):
+    grads, old = {}, tensor.clone()
+    old.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    return grads
+
+
+@multiply_in_place.mistake(
+    "Both gradients stay None: the hooks have to write into the dict that you return, and they run only in backward."
+)
+def _(tensor, factor):
+    before = after = None
+
+    def keep_before(gradient):
+        nonlocal before
+        before = gradient.clone()
+
+    def keep_after(gradient):
+        nonlocal after
+        after = gradient.clone()
+
+    tensor.register_hook(keep_before)
+    tensor.mul_(factor)
+    tensor.register_hook(keep_after)
+    return {"before": before, "after": after}
+
+
+@multiply_in_place.mistake(
+    "You run a backward yourself, and it frees the graph that your caller needs. Return the dict: backward comes later."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(after=grad.clone()))
+    tensor.sum().backward()
+    return grads
+
+
+@multiply_in_place.mistake(
+    'Under "after" stands what `tensor.grad` is now, which is None: backward has not run yet. A hook can put it there.'
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.register_hook(lambda grad: grads.update(before=grad.clone()))
+    tensor.mul_(factor)
+    tensor.retain_grad()
+    grads["after"] = tensor.grad
+    return grads
 
 
 @exercise(
@@ -605,7 +824,7 @@ def _(tensor, factor):
 )
 def keep_first_row(tensor):
     """Return a list that will receive a copy of the first row of each gradient of
-    `tensor`, which has two dimensions.
+    `tensor`, which has two dimensions: a tensor for each backward.
 
     The list keeps those rows alive and nothing else: not one byte of the other
     rows.
@@ -622,24 +841,31 @@ def _(rng):
         storages = {row.untyped_storage().data_ptr(): row.untyped_storage().nbytes() for row in tensors}
         return {"the number of bytes that the list keeps alive": sum(storages.values())}
 
-    for shape in ((3, 2), (2, 4)):
-        x, slope = rng.leaf(*shape), rng.mixed(*shape)
-        h = 2 * x
+    for shape, dtype in (((3, 2), torch.float32), ((2, 4), torch.float64)):
+        x, slope = rng.leaf(*shape), rng.quarters(*shape)
+        h = 2 * x.to(dtype)
 
-        def backward(rows, h=h, slope=slope):
-            (h * slope).sum().backward()
-            return kept_bytes(rows)
+        def backward(rows, x=x, h=h, slope=slope):
+            gradients = []
+            h.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
+            (h * slope).sum().backward(retain_graph=True)
+            (h * slope / 3).sum().backward()
+            freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
+            return kept_bytes(rows) | freed | {"the gradient that reached x": x.grad}
 
-        yield Case({"tensor": h}, backward, shown=f"a tensor of shape {shape}")
-    x, slope = rng.leaf(2, 3), rng.whole(2, 3)
+        name = str(dtype).removeprefix("torch.")
+        yield Case({"tensor": h}, backward, shown=f"a {name} tensor of shape {shape} and two backwards")
+    x, slope = rng.leaf(1, 3), rng.quarters(1, 3)
     h = 2 * x
 
     def changed_later(rows):
         h.register_hook(lambda grad: grad.mul_(100))
         (h * slope).sum().backward()
-        return kept_bytes(rows)
+        return kept_bytes(rows) | {"the gradient that reached x": x.grad}
 
-    yield Case({"tensor": h}, changed_later, shown="a tensor whose gradient is changed in place after your hook")
+    yield Case(
+        {"tensor": h}, changed_later, shown="a tensor of one row whose gradient is changed in place after your hook"
+    )
 
 
 @keep_first_row.accept
@@ -647,7 +873,7 @@ def _(tensor):
     rows = []
 
     def keep(grad):
-        rows.append(torch.empty(grad.shape[1]).copy_(grad[0]))
+        rows.append(torch.empty_like(grad[0]).copy_(grad[0]))
         return grad
 
     tensor.register_hook(keep)
@@ -659,6 +885,23 @@ def _(tensor):
     rows = []
     tensor.register_hook(lambda grad: rows.append(torch.tensor(grad[0].tolist(), dtype=grad.dtype)))
     return rows
+
+
+keep_first_row.equivalent(
+    "A hook that returns nothing and one that returns its argument leave the gradient as it is.",
+    "no return: - return grad + grad",
+)
+keep_first_row.equivalent(
+    "All rows have the same shape and dtype, and the numbers are overwritten.",
+    "other constant: - rows.append(torch.empty_like(grad[0]).copy_(grad[0])) + "
+    "rows.append(torch.empty_like(grad[-1]).copy_(grad[0]))",
+)
+keep_first_row.equivalent(
+    "`torch.tensor` copies a tensor just as it copies a list.",
+    "no tolist: - tensor.register_hook(lambda grad: rows.append(torch.tensor(grad[0].tolist(), "
+    "dtype=grad.dtype))) + tensor.register_hook(lambda grad: rows.append(torch.tensor(grad[0], "
+    "dtype=grad.dtype)))",
+)
 
 
 @keep_first_row.mistake(
@@ -678,6 +921,39 @@ def _(tensor):
 def _(tensor):
     rows = []
     tensor.register_hook(lambda grad: rows.append(grad.clone()[0]))
+    return rows
+
+
+@keep_first_row.mistake(
+    "Nothing reaches your list. Put the hook on `tensor` itself, with `register_hook`, and leave it there: `tensor[0]` "
+    "is a new tensor, which takes no part in backward."
+)
+def _(tensor):
+    rows = []
+    tensor[0].register_hook(lambda grad: rows.append(grad.clone()))
+    return rows
+
+
+@keep_first_row.mistake("You also called `retain_grad()`, which keeps every gradient whole.")
+def _(tensor):
+    rows = []
+    tensor.retain_grad()
+    tensor.register_hook(lambda grad: rows.append(grad[0].clone()))
+    return rows
+
+
+@keep_first_row.mistake(
+    "Your hook returns the row, and what a hook returns replaces the gradient. Store it and return nothing."
+)
+def _(tensor):
+    rows = []
+
+    def keep(grad):
+        row = grad[0].clone()
+        rows.append(row)
+        return row
+
+    tensor.register_hook(keep)
     return rows
 
 
@@ -714,11 +990,12 @@ def _(tensor):
     ],
 )
 def count_saved_bytes(function, x):
-    """Run `function(x)` and return how many bytes of memory it keeps for backward,
-    as an int.
+    """Run `function(x)`, once, and return how many bytes of memory it keeps for
+    backward, as an int.
 
     Each storage counts once and whole, however many saved tensors lie in it.
-    `saved_tensors_hooks` shows you what is saved.
+    `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
+    must find it unchanged. No hook stays on, not even if `function` raises an error.
     """
     sizes = {}
 
@@ -739,15 +1016,49 @@ def _(rng):
             x = torch.tanh(x)
         return x
 
-    count = rng.integer(3, 9)
+    def use_a_gradient(x):
+        (slope,) = torch.autograd.grad((x * x).sum(), x)
+        return x * slope * x
+
+    count, places = rng.integer(3, 9), torch.tensor([rng.integer(0, 1) for _ in range(3)])
+    outer = rng.leaf(count)
     for function, x, shown in (
-        (lambda x: x * x, rng.leaf(count), f"x * x, {count} numbers"),
+        (lambda x: x * outer, outer, f"x * x, {count} numbers"),
         (chain, rng.leaf(2, 3), "three times tanh, a (2, 3) tensor"),
-        (lambda x: x[0] ** 2, rng.leaf(4, 2), "x[0] ** 2, a (4, 2) tensor"),
+        (
+            lambda x: (x[0] * x[1])[places],
+            rng.leaf(4, 3),
+            "(x[0] * x[1])[places], a (4, 3) tensor and 3 places (int64)",
+        ),
         (torch.exp, rng.whole(3).double().requires_grad_(), "exp, 3 float64 numbers"),
+        (use_a_gradient, rng.leaf(3), "x * slope * x with slope from a backward of its own, 3 numbers"),
         (lambda x: x + 1, rng.leaf(3), "x + 1"),
     ):
-        yield Case({"function": function, "x": x}, shown=shown)
+        results = []
+
+        def function_kept(x, function=function, results=results):
+            results.append(function(x))
+            return results[-1]
+
+        def backward(count, results=results):
+            for result in results[-1:]:
+                result.sum().backward()
+            left = 0
+            while torch._C._autograd._top_saved_tensors_default_hooks(True):
+                torch._C._autograd._pop_saved_tensors_default_hooks()
+                left += 1
+            return {
+                "the number of saved_tensors_hooks that are still on": left,
+                "`function(x) ran exactly once`": len(results) == 1,
+                "the type of what you returned": type(count).__name__,
+            }
+
+        yield Case({"function": function_kept, "x": x}, backward, shown=f"{shown}, and a backward afterwards")
+
+    def refuse(x):
+        raise ValueError("this function has had enough")
+
+    yield Case({"function": refuse, "x": rng.leaf(2)}, shown="a function that raises a ValueError")
 
 
 @count_saved_bytes.accept
@@ -780,6 +1091,25 @@ def _(function, x):
     return total
 
 
+count_saved_bytes.equivalent(
+    "A storage that lives has one Python object, and the dict keeps it alive.",
+    "no data_ptr: - sizes[storage.data_ptr()] = storage.nbytes() + sizes[storage] = storage.nbytes()",
+    "no data_ptr: - return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() "
+    "for tensor in saved}.values()) + return sum({tensor.untyped_storage(): "
+    "tensor.untyped_storage().nbytes() for tensor in saved}.values())",
+)
+count_saved_bytes.equivalent(
+    "A sum does not depend on the order.",
+    "backwards: - return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for "
+    "tensor in saved}.values()) + return sum({tensor.untyped_storage().data_ptr(): "
+    "tensor.untyped_storage().nbytes() for tensor in list(saved)[::-1]}.values())",
+)
+count_saved_bytes.equivalent(
+    "A Python number has no in-place addition.",
+    "not in place: - total += tensor.untyped_storage().size() + total = total + tensor.untyped_storage().size()",
+)
+
+
 @count_saved_bytes.mistake(
     "You count a storage as often as it is saved. `x * x` saves x twice, in one and the same memory: count each "
     "storage once."
@@ -807,6 +1137,53 @@ def _(function, x):
     def pack(tensor):
         nonlocal total
         total += tensor.nbytes
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x)
+    return total
+
+
+@count_saved_bytes.mistake(
+    "Two views of one storage count as two. Know the storage again, not the tensor: by the address at which "
+    "`untyped_storage()` begins."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "Backward found nothing where it needs a tensor: `pack` has to return the tensor, and `unpack` to give it back."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "You add up the numbers in all tensors that are saved. A float32 has 4 bytes, a float64 has 8; and each storage "
+    "counts once and whole, with `untyped_storage().nbytes()`."
+)
+def _(function, x):
+    total = 0
+
+    def pack(tensor):
+        nonlocal total
+        total += tensor.numel()
         return tensor
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -844,7 +1221,8 @@ def _(function, x):
 
 
 @count_saved_bytes.mistake(
-    "Nothing is counted: `function(x)` must run inside the `with saved_tensors_hooks(...)` block."
+    "Nothing is counted. `function(x)` must run inside the block of `with saved_tensors_hooks(...)`, and `pack` must "
+    "add to what you return."
 )
 def _(function, x):
     sizes = {}
@@ -856,6 +1234,38 @@ def _(function, x):
     result = function(x)  # noqa: F841 - too early
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         pass
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "You run a backward yourself, and it frees the graph that your caller needs. Count in `pack`, "
+    "while `function` runs."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x).sum().backward()
+    return sum(sizes.values())
+
+
+@count_saved_bytes.mistake(
+    "You leave the leaves out. They are in memory anyway, but backward needs them too: count whatever is saved."
+)
+def _(function, x):
+    sizes = {}
+
+    def pack(tensor):
+        if not tensor.is_leaf:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)  # noqa: F841 - keeps the addresses in use
     return sum(sizes.values())
 
 
@@ -880,8 +1290,9 @@ def save_as_half():
     keep floating-point tensors as float16.
 
     `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
-    as such, with the precision of float16. The original numbers are not kept.
-    Tensors of whole numbers or bools stay exactly as they are.
+    as such, with the precision of float16. The original numbers are not kept, but a
+    leaf, which is in memory anyway, may stay as it is. Tensors of whole numbers or
+    bools stay exactly as they are.
     """
 
     def pack(tensor):
@@ -894,37 +1305,61 @@ def save_as_half():
     return pack, unpack
 
 
+# What to add to small numbers so that the next smaller dtype, or a float, cannot hold them.
+LARGE = {torch.int64: 2**60, torch.int32: 2**24, torch.int16: 2**11, torch.uint8: 0}
+
+
 @save_as_half.cases
 def _(rng):
-    for dtype in (torch.float32, torch.float64):
-        numbers = rng.whole(5).to(dtype)
+    for dtype, count in ((torch.float32, 3), (torch.float64, 1)):
+        leaf = torch.stack([rng.whole(count) + 2048, rng.quarters(count) / 3]).to(dtype).requires_grad_()
 
-        def pack_and_unpack(functions, numbers=numbers):
+        def pack_and_unpack(functions, leaf=leaf):
             pack, unpack = functions
-            tensor = numbers + 2048  # float16 holds every second whole number up here
+            tensor = leaf * 1  # no leaf: those may stay as they are
             original = StorageWeakRef(tensor.untyped_storage())
-            with measure_memory() as memory:
+            with torch.no_grad(), measure_memory() as memory:  # autograd calls `pack` without a graph, too
                 packed = pack(tensor)
-            new_bytes = memory.live
+            new_bytes, same = memory.live, torch.equal(tensor, leaf)
+            with torch.no_grad():
+                again = pack(tensor)  # x * x saves x twice
             del tensor
             return {
                 "unpack(pack(tensor))": unpack(packed),
                 "the number of new bytes that pack(tensor) holds": new_bytes,
+                "`tensor itself is unchanged`": same,
                 "`the original can be freed`": original.expired(),
+                "the second unpack(pack(tensor))": unpack(again),
             }
 
         name = str(dtype).removeprefix("torch.")
-        yield Case({}, pack_and_unpack, shown=f"a {name} tensor of 5 numbers above 2048")
+        shown = f"a {name} tensor of {2 * count} numbers, half of them above 2048, the result of an operation"
+        yield Case({}, pack_and_unpack, shown=shown)
+    whole = rng.whole(3).long() * 2 + 199
+    tensors = {str(dtype).removeprefix("torch."): (whole + large).to(dtype) for dtype, large in LARGE.items()}
+    tensors |= {"bool": whole > whole.min(), "float16": rng.quarters(2).half(), "bfloat16": rng.quarters(2).bfloat16()}
+
+    def pack_all(functions):
+        pack, unpack = functions
+        packed = {name: pack(tensor) for name, tensor in tensors.items()}
+        unpacked = {name: unpack(each) for name, each in packed.items()}
+        same = [isinstance(each, torch.Tensor) and torch.equal(each, tensors[name]) for name, each in unpacked.items()]
+        seen = {f"unpack(pack(tensor)) for dtype {name}": each for name, each in unpacked.items()}
+        return seen | {"the list of dtypes that come back exactly": list(itertools.compress(tensors, same))}
+
+    yield Case({}, pack_all, shown="seven tensors of other dtypes, all packed before the first is unpacked,")
     x, places = rng.whole(2100).requires_grad_(), [2049 + 2 * rng.integer(0, 20), rng.integer(0, 9)]
     scale = rng.leaf(2)
 
     def backward(functions):
         with saved_tensors_hooks(*functions):
             loss = (x.gather(0, torch.tensor(places)) * scale).sum()
+        loss.backward(retain_graph=True)
         loss.backward()
         return {"the places where x.grad is not 0": x.grad.nonzero().flatten(), "scale.grad": scale.grad}
 
-    yield Case({}, backward, shown="(x.gather(0, places) * scale).sum() inside saved_tensors_hooks(pack, unpack)")
+    shown = "two backwards of (x.gather(0, places) * scale).sum() inside saved_tensors_hooks(pack, unpack)"
+    yield Case({}, backward, shown=shown)
 
 
 @save_as_half.accept
@@ -948,6 +1383,35 @@ def _():
         return packed["numbers"].type(packed["dtype"]) if "dtype" in packed else packed["numbers"]
 
     return pack, unpack
+
+
+@save_as_half.accept
+def _():
+    def pack(tensor):
+        if tensor.is_leaf or not tensor.is_floating_point():
+            return tensor
+        return tensor.to(torch.float16), tensor.dtype
+
+    def unpack(packed):
+        return packed[0].to(packed[1]) if isinstance(packed, tuple) else packed
+
+    return pack, unpack
+
+
+save_as_half.equivalent(
+    "Autograd calls `pack` in `torch.no_grad()`: what it computes has no graph.",
+    "no detach: - return {'numbers': tensor.detach().type(torch.half), 'dtype': tensor.dtype} + return "
+    "{'numbers': tensor.type(torch.half), 'dtype': tensor.dtype}",
+    "mixed up: - return {'numbers': tensor.detach().type(torch.half), 'dtype': tensor.dtype} + return "
+    "{'numbers': tensor.clone().type(torch.half), 'dtype': tensor.dtype}",
+)
+save_as_half.equivalent(
+    "Leaves may be packed or not, and tensors of whole numbers or bools are always leaves.",
+    "and for or: - if tensor.is_leaf or not tensor.is_floating_point(): + if tensor.is_leaf and (not "
+    "tensor.is_floating_point()):",
+    "a condition less: - if tensor.is_leaf or not tensor.is_floating_point(): + if not tensor.is_floating_point():",
+    "a condition less: - if tensor.is_leaf or not tensor.is_floating_point(): + if tensor.is_leaf:",
+)
 
 
 @save_as_half.mistake(
@@ -984,8 +1448,8 @@ def _():
 
 
 @save_as_half.mistake(
-    "`pack` returns the original beside its float16 copy, so more memory is kept than before, not less. Return the "
-    "copy and the dtype."
+    "The original is kept beside its float16 copy, so more memory is in use than before, not less. Keep the copy and "
+    "the dtype only."
 )
 def _():
     def unpack(packed):
@@ -993,6 +1457,58 @@ def _():
         return half.to(original.dtype)
 
     return lambda tensor: (tensor.half() if tensor.is_floating_point() else tensor, tensor), unpack
+
+
+@save_as_half.mistake(
+    "What `pack` returns has the old dtype again, rounded, and is as large as before. Keep the float16 numbers, and "
+    "let `unpack` go back to the dtype."
+)
+def _():
+    def pack(tensor):
+        return tensor.half().to(tensor.dtype) if tensor.is_floating_point() else tensor
+
+    return pack, lambda packed: packed
+
+
+@save_as_half.mistake(
+    "Only float32 is packed as float16. float64 and bfloat16 are floating-point numbers, too: ask "
+    "`is_floating_point()`, and keep the dtype."
+)
+def _():
+    def unpack(packed):
+        return packed[0].to(packed[1])
+
+    return lambda tensor: (tensor.half() if tensor.dtype == torch.float32 else tensor, tensor.dtype), unpack
+
+
+@save_as_half.mistake(
+    "`unpack` goes back to the dtype of a tensor that was packed later. Many are packed before the first is unpacked: "
+    "`pack` must return each dtype together with its numbers."
+)
+def _():
+    last = []
+
+    def pack(tensor):
+        if not tensor.is_floating_point():
+            return tensor
+        last[:] = [tensor.dtype]
+        return tensor.half()
+
+    return pack, lambda packed: packed.to(last[0]) if packed.is_floating_point() else packed
+
+
+@save_as_half.mistake(
+    "The dtypes do not come back in the order in which you stored them: autograd unpacks when it needs a tensor, and "
+    "perhaps twice. Let `pack` return each dtype together with its numbers."
+)
+def _():
+    dtypes = []
+
+    def pack(tensor):
+        dtypes.append(tensor.dtype)
+        return tensor.half() if tensor.is_floating_point() else tensor
+
+    return pack, lambda packed: packed.to(dtypes.pop())
 
 
 @save_as_half.mistake("The two functions are the wrong way round: `pack` comes first.")

@@ -104,21 +104,49 @@ class Residual(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Two inputs, one by position and one by keyword."""
+    """Two inputs by position, of which the second may be left out, and two by keyword."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.linear = nn.Linear(size, size)
 
-    def forward(self, x, *, scale=1.0):
-        return self.linear(x) * scale
+    def forward(self, x, y=1.0, *, scale=1.0, shift=0.5):
+        return self.linear(x) * scale + y + shift
 
 
 class Times(nn.Module):
-    """Two inputs by position, of which the second is a plain number."""
+    """Two inputs by position: two tensors, or a tensor and a number."""
 
     def forward(self, x, factor):
         return x * factor
+
+
+class GiveBack(nn.Module):
+    """Takes whatever it is given, and gives it back; counts how often its forward ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, *args, **kwargs):
+        self.runs += 1
+        return args, kwargs
+
+
+class OutOfOrder(nn.Module):
+    """Its leaves are called in another order than they are made in: one of them twice, one not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.unused, self.pool, self.first = nn.Linear(1, 2), nn.ReLU(), nn.MaxPool1d(2), nn.Linear(3, 4)
+        self.calls = 0
+        self.register_forward_pre_hook(self.count)
+
+    def count(self, *_) -> None:
+        self.calls += 1
+
+    def forward(self, x):
+        return self.last(self.pool(self.pool(self.first(x))))
 
 
 def nested(rng: Numbers) -> nn.Module:
@@ -145,8 +173,10 @@ def output_shapes(model, x):
     """Call `model(x)` once and return a dict: the dotted name of each leaf module
     to the shape of its output, a tuple.
 
-    A leaf module has no children. The dict is in the order in which the leaves were
-    called. No hook is left behind.
+    A leaf module has no children; a model that is itself a leaf has the name "". The
+    dict is in the order in which the leaves were called. A leaf that was not called is
+    not in it; if one was called twice, its last output counts. No hook is left behind,
+    even if the call raises.
     """
     shapes, handles = {}, []
     for name, module in model.named_modules():
@@ -172,6 +202,23 @@ def _(rng):
         {"model": nested(rng), "x": rng.whole(rows, 3)},
         shown=f"a model of layers inside layers and x of shape ({rows}, 3)",
     )
+    model = OutOfOrder()
+
+    def order_and_calls(shapes):
+        return {
+            "the order of the names": list(shapes),
+            "the number of calls of the model": model.calls,
+            "whether every shape is a tuple": all(isinstance(shape, tuple) for shape in shapes.values()),
+        }
+
+    yield Case(
+        {"model": model, "x": rng.whole(rows, 3)},
+        order_and_calls,
+        shown="a model that calls `first`, `pool`, `pool` again and `last`, which it made in another order",
+    )
+    yield Case({"model": nn.Linear(2, 3), "x": rng.whole(rows, 2)}, shown="a model that is one Linear layer")
+    too_narrow = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Linear(2, 1)))
+    yield Case({"model": too_narrow, "x": rng.whole(rows, 2)}, shown="a model whose last layer raises")
 
 
 @output_shapes.accept
@@ -188,6 +235,25 @@ def _(model, x):
                 stack.enter_context(module.register_forward_hook(note))
         model(x)
         return shapes
+
+
+output_shapes.equivalent(
+    "The dict is filled when the leaves are called, so the order in which they are hooked or named does not matter.",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
+    "backwards: - names = {module: name for name, module in model.named_modules()} + names = {module: name for name, "
+    "module in list(model.named_modules())[::-1]}",
+)
+output_shapes.equivalent(
+    "Handles can be removed in any order.", "backwards: - for handle in handles: + for handle in list(handles)[::-1]:"
+)
+output_shapes.equivalent(
+    "A `torch.Size` is a tuple.",
+    "no call: - handles.append(module.register_forward_hook(lambda module, args, output, name=name: "
+    "shapes.update({name: tuple(output.shape)}))) + handles.append(module.register_forward_hook(lambda module, args, "
+    "output, name=name: shapes.update({name: output.shape})))",
+    "no call: - shapes[names[module]] = tuple(output.size()) + shapes[names[module]] = output.size()",
+)
 
 
 @output_shapes.mistake("Only the direct children have hooks. `named_modules()` walks to every depth.")
@@ -249,6 +315,131 @@ def _(model, x):
     return shapes
 
 
+@output_shapes.mistake(
+    "The names are in the order in which the layers were made. Fill the dict when the hooks run: that is the order of "
+    "the calls."
+)
+def _(model, x):
+    leaves = {name: module for name, module in model.named_modules() if not list(module.children())}
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in leaves.items():
+            note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+            stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return {name: shapes[name] for name in leaves if name in shapes}
+
+
+@output_shapes.mistake("`model.forward(x)` skips the hooks of the model itself: call `model(x)`.")
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model.forward(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "If the model raises, the lines after the call are not reached, and the hooks stay: remove them in a `finally`."
+)
+def _(model, x):
+    shapes, handles = {}, []
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            handles.append(
+                module.register_forward_hook(lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)}))
+            )
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return shapes
+
+
+@output_shapes.mistake(
+    "These are the shapes of the inputs. A forward hook gets `(module, args, output)`: take the shape of `output`."
+)
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, args, o, name=name: shapes.update({name: tuple(args[0].shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "If a leaf is called twice, you keep its first output. The task asks for the last: let it overwrite the entry."
+)
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, a, o, name=name: shapes.update({name: shapes.get(name, tuple(o.shape))})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "A leaf that was never called is in your dict, with no shape: make an entry only when a hook runs."
+)
+def _(model, x):
+    shapes = {name: None for name, module in model.named_modules() if not list(module.children())}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "Leaves without parameters, such as ReLU and Flatten, are missing. A leaf is a module without children."
+)
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()) and list(module.parameters()):
+                note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake(
+    "A Sequential is not the only container: you list blocks of other classes too. A leaf has no children."
+)
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not isinstance(module, nn.Sequential):
+                note = lambda m, a, o, name=name: shapes.update({name: tuple(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
+@output_shapes.mistake("The shapes are not tuples: make one of each, `tuple(output.shape)`.")
+def _(model, x):
+    shapes = {}
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if not list(module.children()):
+                note = lambda m, a, o, name=name: shapes.update({name: list(o.shape)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(note))
+        model(x)
+    return shapes
+
+
 @exercise(
     lesson=3,
     points=2,
@@ -262,8 +453,8 @@ def silence_channel(layer, channel):
     """Make channel number `channel` of the output of `layer` zero in every call,
     and return the hook's handle.
 
-    The output is a tensor (N, C, ...); channels are its dimension 1. Gradients flow
-    as before through the others.
+    The output is a float32 tensor (N, C, ...); channels are its dimension 1. Gradients
+    flow as before through the others.
     """
 
     def hook(module, args, output):
@@ -276,26 +467,33 @@ def silence_channel(layer, channel):
 
 @silence_channel.cases
 def _(rng):
-    for _ in range(2):
+    for channel in (0, rng.integer(1, 2)):
         layer = whole_weights(nn.Linear(2, 3), rng)
-        x = rng.whole(1, 2)
+        x, weights = rng.quarters(2, 2).requires_grad_(), rng.whole(2, 3)
 
-        def silent_then_not(handle, layer=layer, x=x):
-            found = {"the layer's output": layer(x)}
-            found["the layer's output"].sum().backward()
-            found["layer.weight.grad"] = layer.weight.grad.clone()
-            handle.remove()
+        def silent_then_not(handle, layer=layer, x=x, weights=weights):
+            with contextlib.ExitStack() as stack:
+                stack.callback(handle.remove)
+                twice = torch.cat((x, x * 2))
+                found = {"the layer's output": layer(x), "the layer's output in a second call": layer(twice)}
+                (found["the layer's output"] * weights).sum().backward()
+                found["layer.weight.grad"] = layer.weight.grad.clone()
+                found["x.grad"] = x.grad.clone()
             return found | {"the layer's output after handle.remove()": layer(x)}
 
-        yield Case({"layer": layer, "channel": rng.integer(0, 2)}, silent_then_not)
-    image = rng.whole(1, 2, 2, 2)
+        yield Case({"layer": layer, "channel": channel}, silent_then_not, shown=f"a Linear layer, channel = {channel}")
+    image, sound = rng.quarters(2, 3, 1, 2), rng.quarters(2, 3, 2)
     identity = nn.Identity()
 
     def image_after(_):
         output = identity(image)
-        return {"the output": output, "the input, which the layer returns as it is": image}
+        return {
+            "the output": output,
+            "the input, which the layer returns as it is,": image,
+            "the output for an input of shape (2, 3, 2)": identity(sound),
+        }
 
-    yield Case({"layer": identity, "channel": 1}, image_after, shown="an nn.Identity on an image, channel = 1")
+    yield Case({"layer": identity, "channel": 1}, image_after, shown="an nn.Identity on two images, channel = 1")
 
 
 @silence_channel.accept
@@ -318,7 +516,25 @@ def _(layer, channel):
     return layer.register_forward_hook(hook)
 
 
-@silence_channel.mistake("Your hook returns nothing, so the layer's own output goes on. Return the new tensor.")
+silence_channel.equivalent(
+    "The output is of float32, and so is `torch.ones` unless it is told otherwise.",
+    "an argument less: - keep = torch.ones(output.shape[1], dtype=output.dtype) + keep = torch.ones(output.shape[1])",
+)
+silence_channel.equivalent(
+    "Broadcasting adds the missing dimension in front.",
+    "an argument less: - return output * keep.reshape(1, -1, *[1] * (output.dim() - 2)) + return output * "
+    "keep.reshape(-1, *[1] * (output.dim() - 2))",
+)
+silence_channel.equivalent(
+    "All channels have the same shape.",
+    "the first only: - parts[channel] = torch.zeros_like(parts[channel]) + parts[channel] = torch.zeros_like(parts[0])",
+)
+
+
+@silence_channel.mistake(
+    "The layer's own output goes on: the hook returns nothing, or it is not on the layer any more. Return the new "
+    "tensor from the hook, and the handle as it is."
+)
 def _(layer, channel):
     def hook(module, args, output):
         output = output.clone()
@@ -341,12 +557,59 @@ def _(layer, channel):
 
 
 @silence_channel.mistake(
+    "Your hook writes into the output of the layer. Where that is the input itself, as with nn.Identity, the input is "
+    "spoilt. Clone the output first."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output[:, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
     "You silenced an item of the batch, dimension 0. Channels are dimension 1: `output[:, channel]`."
 )
 def _(layer, channel):
     def hook(module, args, output):
         output = output.clone()
-        output[channel % len(output)] = 0
+        output[channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "You silenced the channel in the first item of the batch only: `output[:, channel]` takes all."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[0, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("You silenced a place of the last dimension. Channels are dimension 1: `output[:, channel]`.")
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[..., channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "The zeros are in the output, but autograd does not know of them: the gradient still flows through the silent "
+    "channel. Write them into the copy where autograd sees it."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output.data[:, channel] = 0
         return output
 
     return layer.register_forward_hook(hook)
@@ -360,6 +623,59 @@ def _(layer, channel):
         return output.requires_grad_()
 
     return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "Your new output has no graph, because it is made from a detached tensor or under `no_grad`: no gradient can flow. "
+    "Clone and write where autograd sees it."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.detach().clone()
+        output[:, channel] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake(
+    "You silenced the channel before the one that was asked for. Channels count from 0, as indices do."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[:, channel - 1] = 0
+        return output
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("You silenced all channels. Only number `channel` is to be zero.")
+def _(layer, channel):
+    def hook(module, args, output):
+        return output * 0
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("It is the other way round: you silenced the other channels and kept this one.")
+def _(layer, channel):
+    def hook(module, args, output):
+        keep = torch.zeros_like(output)
+        keep[:, channel] = 1
+        return output * keep
+
+    return layer.register_forward_hook(hook)
+
+
+@silence_channel.mistake("Your function hands nothing back. Return what `register_forward_hook` gives: the handle.")
+def _(layer, channel):
+    def hook(module, args, output):
+        output = output.clone()
+        output[:, channel] = 0
+        return output
+
+    layer.register_forward_hook(hook)
 
 
 @silence_channel.mistake(
@@ -397,20 +713,48 @@ def fix_argument(module, name, value):
 
 @fix_argument.cases
 def _(rng):
-    for given in ({}, {"scale": 5.0}):
-        module = whole_weights(Scaled(2), rng)
-        x = rng.whole(1, 2)
+    scale = float(rng.integer(2, 4))
+    for name, value, given in (
+        ("scale", scale, {}),
+        ("scale", scale / 4, {"scale": 5.0, "shift": 3.0}),
+        ("shift", 0.0, {"scale": 5.0, "shift": 3.0}),
+    ):
+        module = whole_weights(Scaled(2), rng).train(name == "scale")
+        x, y = rng.leaf(1, 2), rng.leaf(1, 2)
 
-        def fixed_then_not(handle, module=module, x=x, given=given):
-            fixed = module(x, **given)
-            handle.remove()
-            return {"the output": fixed, "the output after handle.remove()": module(x, **given)}
+        def fixed_then_not(handle, module=module, x=x, y=y, given=given):
+            with contextlib.ExitStack() as stack:
+                stack.callback(handle.remove)
+                found = {"the output": module(x, y, **given), "the output of module(x * 2)": module(x * 2)}
+                if not module.training:
+                    found["the output of module(x=x * 3)"] = module(x=x * 3)
+                found["the output"].sum().backward()
+                found |= {"x.grad": x.grad, "y.grad": y.grad}
+            return found | {"the output after handle.remove()": module(x, y, **given)}
 
-        value = float(rng.integer(2, 4))
-        call = "module(x, scale=5.)" if given else "module(x)"
+        call = ", ".join(["x", "y", *(f"{key}={number:g}" for key, number in given.items())])
         yield Case(
-            {"module": module, "name": "scale", "value": value}, fixed_then_not, shown=f"scale = {value:g} and {call}"
+            {"module": module, "name": name, "value": value},
+            fixed_then_not,
+            shown=f"{name} = {value:g} and module({call})" + ", in eval mode" * (name != "scale"),
         )
+    give_back, number = GiveBack(), rng.integer(2, 9)
+
+    def arguments(handle):
+        with contextlib.ExitStack() as stack:
+            stack.callback(handle.remove)
+            found = {
+                "what module(number, None, mask=1, flag=True) got": give_back(number, None, mask=1, flag=True),
+                "the number of times that its forward ran": give_back.runs,
+                "what module() got": give_back(),
+            }
+        return found | {"what module(mask=1) got after handle.remove()": give_back(mask=1)}
+
+    yield Case(
+        {"module": give_back, "name": "mask", "value": None},
+        arguments,
+        shown=f"a module that gives back what it gets, name = 'mask', value = None and number = {number}",
+    )
 
 
 @fix_argument.accept
@@ -423,7 +767,24 @@ def _(module, name, value):
     return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
 
 
-@fix_argument.mistake("Without `with_kwargs=True` a pre-hook is called with `(module, args)` and sees no keywords.")
+fix_argument.equivalent(
+    "Each call packs its keywords into a dict of its own, so changing that one reaches no caller.",
+    "a statement less: - kwargs = dict(kwargs)",
+    "no call: - kwargs = dict(kwargs) + kwargs = kwargs",
+)
+fix_argument.equivalent(
+    "The order among pre-hooks matters only where another one sets the same argument, and the task has no such hook.",
+    "an argument less: - return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True) + return "
+    "module.register_forward_pre_hook(hook, with_kwargs=True)",
+    "other constant: - return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True) + return "
+    "module.register_forward_pre_hook(hook, prepend=False, with_kwargs=True)",
+)
+
+
+@fix_argument.mistake(
+    "Compare what your hook takes and returns: without `with_kwargs=True` a pre-hook gets `(module, args)`; with it "
+    "`(module, args, kwargs)`, and it returns the pair `(args, kwargs)`, a tuple and a dict."
+)
 def _(module, name, value):
     def hook(module, args, kwargs):
         return args, {**kwargs, name: value}
@@ -432,13 +793,16 @@ def _(module, name, value):
 
 
 @fix_argument.mistake(
-    "A pre-hook with `with_kwargs=True` must return a pair, `(args, kwargs)`, not the keywords alone."
+    "A pre-hook with `with_kwargs=True` must return a pair, `(args, kwargs)`: two things, neither fewer nor more."
 )
 def _(module, name, value):
     return module.register_forward_pre_hook(lambda module, args, kwargs: {**kwargs, name: value}, with_kwargs=True)
 
 
-@fix_argument.mistake("Your hook builds the new keywords and returns nothing, so the old ones are used.")
+@fix_argument.mistake(
+    "The call goes on with the caller's keywords. What replaces them is what a forward pre-hook returns before the "
+    "call: `(args, {**kwargs, name: value})`."
+)
 def _(module, name, value):
     def hook(module, args, kwargs):
         kwargs = {**kwargs, name: value}
@@ -446,13 +810,116 @@ def _(module, name, value):
     return module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
-@fix_argument.mistake("`setdefault` keeps what the caller gave. The task is to overrule the caller.")
+@fix_argument.mistake("Your hook throws the other keywords of the call away: `{**kwargs, name: value}` keeps them.")
+def _(module, name, value):
+    return module.register_forward_pre_hook(lambda module, args, kwargs: (args, {name: value}), with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "If the caller gives the argument, the caller's value is used. The task is to overrule the caller: "
+    "`{**kwargs, name: value}`."
+)
 def _(module, name, value):
     def hook(module, args, kwargs):
         kwargs.setdefault(name, value)
         return args, kwargs
 
     return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "Only a call that gives the argument is changed. If the caller leaves it out, `value` has to be used as well."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        if name in kwargs:
+            kwargs[name] = value
+        return args, kwargs
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("A value such as 0 or None changes nothing in your answer. Use `value` whatever it is.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        if value:
+            kwargs[name] = value
+        return args, kwargs
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("`dict.update` changes the dict and returns None, so the hook returns `(args, None)`.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return args, kwargs.update({name: value})
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "The two are in the wrong order. The hook returns `(args, kwargs)`: the tuple first, then the dict."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return {**kwargs, name: value}, args
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "You set an argument that is called 'name'. The name is what the variable `name` holds: `{**kwargs, name: value}`."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return args, dict(kwargs, name=value)
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("The value goes in by position. It is a keyword argument: `{**kwargs, name: value}`.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return (*args, value), kwargs
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("Your hook hands on the first positional argument only: return `args`, the whole tuple.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return (args[0],), {**kwargs, name: value}
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "Your hook returns a single argument where the tuple of all belongs; of a tensor, each row then goes in as an "
+    "argument. Return `args` as they came."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return args[0], {**kwargs, name: value}
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake(
+    "`forward` runs with the caller's argument first, and then again: a forward hook comes too late. Use a pre-hook."
+)
+def _(module, name, value):
+    def hook(module, args, kwargs, output):
+        return module.forward(*args, **{**kwargs, name: value})
+
+    return module.register_forward_hook(hook, with_kwargs=True)
+
+
+@fix_argument.mistake("Your function hands nothing back. Return what `register_forward_pre_hook` gives: the handle.")
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        return args, {**kwargs, name: value}
+
+    module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
 @exercise(
@@ -480,24 +947,50 @@ def reverse_gradient(layer):
 
 @reverse_gradient.cases
 def _(rng):
-    layer = whole_weights(nn.Linear(2, 2), rng)
-    x = rng.leaf(1, 2)
+    for layer, shown in (
+        (nn.Linear(2, 2), "a Linear layer"),
+        (Residual(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))), "a residual block, x + layers(x)"),
+        (nn.Identity(), "an nn.Identity"),
+    ):
+        whole_weights(layer, rng)
+        x, weights = rng.whole(2, 2), rng.whole(2, 2)
 
-    def backward(handle):
-        (layer(x) * 3).sum().backward()
-        reversed_, x.grad = x.grad, None
-        handle.remove()
-        layer(x).sum().backward()
-        return {"x.grad": reversed_, "x.grad after handle.remove()": x.grad}
+        def backward(handle, layer=layer, x=x, weights=weights):
+            first, second, last = (x.clone().requires_grad_() for _ in range(3))
+            with contextlib.ExitStack() as stack:
+                stack.callback(handle.remove)
+                output = layer(first)
+                (output * weights).sum().backward()
+                ((layer(second) + second) * weights).sum().backward()
+            layer(last).sum().backward()
+            return {
+                "the layer's output": output,
+                "x.grad": first.grad,
+                "x.grad of a second pass, in which x is also added to the layer's output,": second.grad,
+                "x.grad after handle.remove()": last.grad,
+            }
 
-    yield Case({"layer": layer}, backward, shown="a Linear layer")
-    times, y = Times(), rng.leaf(1, 2)
+        yield Case({"layer": layer}, backward, shown=shown)
+    times, y, factor = Times(), rng.leaf(1, 2), rng.leaf(1, 2)
+
+    def two_inputs(_):
+        times(y, factor).sum().backward()
+        return {"the gradient of the first input": y.grad, "the gradient of the second input": factor.grad}
+
+    yield Case({"layer": times}, two_inputs, shown="a layer of two inputs")
+    times_number, z = Times(), rng.leaf(1, 2)
 
     def input_without_gradient(_):
-        times(y, 4).sum().backward()
-        return {"x.grad": y.grad}
+        times_number(z, 4).sum().backward()
+        return {"x.grad": z.grad}
 
-    yield Case({"layer": times}, input_without_gradient, shown="a layer of which the second input is a plain number")
+    yield Case({"layer": times_number}, input_without_gradient, shown="a layer of which the second input is a number")
+    first, data = whole_weights(nn.Linear(2, 1), rng), rng.whole(2, 2)
+    yield Case(
+        {"layer": first},
+        lambda handle: first(data).sum().backward(),
+        shown="a Linear layer on an input that requires no gradient",
+    )
 
 
 @reverse_gradient.accept
@@ -518,9 +1011,59 @@ def _(layer):
     return layer.register_full_backward_hook(hook)
 
 
+reverse_gradient.equivalent(
+    "Multiplying and dividing by -1 give the same numbers.",
+    "compute otherwise: - return layer.register_full_backward_hook(lambda module, inputs, outputs: tuple((g if g is "
+    "None else g * -1 for g in inputs))) + return layer.register_full_backward_hook(lambda module, inputs, outputs: "
+    "tuple((g if g is None else g / -1 for g in inputs)))",
+)
+
+
 @reverse_gradient.mistake("An input that needs no gradient has None in `grad_input`: leave it as it is.")
 def _(layer):
     return layer.register_full_backward_hook(lambda module, grad_input, grad_output: tuple(-g for g in grad_input))
+
+
+@reverse_gradient.mistake(
+    "You turned the gradient of the first input only. The layer passes one on to each of its inputs."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        first, *others = grad_input
+        return (None if first is None else -first, *others)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "You write into the gradient itself, which something beside the layer may use as well. Return a new one: `-grad`."
+)
+def _(layer):
+    return layer.register_full_backward_hook(
+        lambda module, grad_input, grad_output: tuple(None if grad is None else grad.neg_() for grad in grad_input)
+    )
+
+
+@reverse_gradient.mistake(
+    "You hooked the layers inside `layer` as well, and each turns the sign again. Hook `layer` itself and nothing else."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return tuple(None if grad is None else -grad for grad in grad_input)
+
+    handles = [module.register_full_backward_hook(hook) for module in layer.modules()]
+    return handles[0]
+
+
+@reverse_gradient.mistake(
+    "`register_backward_hook` is the legacy hook: it shows the inputs of the last operation. Use "
+    "`register_full_backward_hook`."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return tuple(None if grad is None else -grad for grad in grad_input)
+
+    return layer.register_backward_hook(hook)
 
 
 @reverse_gradient.mistake("Your hook returns nothing, so the gradient is passed on as it was.")
@@ -543,6 +1086,83 @@ def _(layer):
 def _(layer):
     return layer.register_full_backward_hook(
         lambda module, grad_input, grad_output: tuple(None if grad is None else -grad_output[0] for grad in grad_input)
+    )
+
+
+@reverse_gradient.mistake(
+    "A gradient that is None must stay None, and the entries come back in a tuple: neither a list nor zeros."
+)
+def _(layer):
+    return layer.register_full_backward_hook(
+        lambda module, grad_input, grad_output: [None if grad is None else -grad for grad in grad_input]
+    )
+
+
+@reverse_gradient.mistake(
+    "A tensor hook on the output acts before the layer's own backward, so the gradients of the parameters are reversed "
+    "as well. Replace what the layer passes on."
+)
+def _(layer):
+    def hook(module, args, output):
+        output.register_hook(lambda grad: -grad)
+
+    return layer.register_forward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "The whole gradient of the tensor that goes in is reversed, also what reaches it past the layer. Reverse only what "
+    "the layer passes on."
+)
+def _(layer):
+    def hook(module, args):
+        for each in args:
+            if isinstance(each, torch.Tensor) and each.requires_grad:
+                each.register_hook(lambda grad: -grad)
+
+    return layer.register_forward_pre_hook(hook)
+
+
+@reverse_gradient.mistake("Your hook must return one entry for each entry of `grad_input`: leave none of them out.")
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return tuple(-grad for grad in grad_input if grad is not None)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "A layer may have several inputs, and then `grad_input` has several entries. Your hook returns one entry: it "
+    "has to return one for each."
+)
+def _(layer):
+    return layer.register_full_backward_hook(lambda module, grad_input, grad_output: (-grad_input[0],))
+
+
+@reverse_gradient.mistake(
+    "Your hook returns a tensor, and its rows are taken for the entries. Return a tuple, with one entry for each in "
+    "`grad_input`."
+)
+def _(layer):
+    return layer.register_full_backward_hook(lambda module, grad_input, grad_output: -grad_input[0])
+
+
+@reverse_gradient.mistake(
+    "If the layer has an input without a gradient, the others are not turned either. Decide for each entry of "
+    "`grad_input`."
+)
+def _(layer):
+    def hook(module, grad_input, grad_output):
+        return None if any(grad is None for grad in grad_input) else tuple(-grad for grad in grad_input)
+
+    return layer.register_full_backward_hook(hook)
+
+
+@reverse_gradient.mistake(
+    "Your function hands nothing back. Return what `register_full_backward_hook` gives: the handle."
+)
+def _(layer):
+    layer.register_full_backward_hook(
+        lambda module, grad_input, grad_output: tuple(None if grad is None else -grad for grad in grad_input)
     )
 
 
@@ -576,16 +1196,21 @@ class SaveOutput:
 
 @SaveOutput.cases
 def _(rng):
-    model = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 1)), rng)
-    x = rng.whole(1, 2)
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 2))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(rng.quarters(*parameter.shape))
+    x = rng.whole(2, 2)
 
     def on_every_linear(saver):
-        handles = [layer.register_forward_hook(saver) for layer in model if isinstance(layer, nn.Linear)]
-        result = model(x)
+        handles = [layer.register_forward_hook(saver) for layer in (model[2], model[0])]
+        result = model[0](model(x))
         found = {
             "the number of outputs": len(saver.outputs),
+            "whether `outputs` is a list": isinstance(saver.outputs, list),
             "the outputs": list(saver.outputs),
             "requires_grad of the outputs": [output.requires_grad for output in saver.outputs],
+            "is_leaf of the outputs": [output.is_leaf for output in saver.outputs],
             "the model's output": result,
         }
         result.sum().backward()
@@ -599,7 +1224,7 @@ def _(rng):
             handle.remove()
         return found
 
-    yield Case({}, on_every_linear, shown="a Linear, an in-place ReLU and a Linear")
+    yield Case({}, on_every_linear, shown="a Linear, an in-place ReLU, a Linear and the first Linear again")
 
     def two_objects(first):
         second = type(first)()
@@ -611,19 +1236,22 @@ def _(rng):
         return found
 
     yield Case({}, two_objects, shown="two objects, one of which sits on a layer")
-    x2 = rng.whole(1, 2)
+    x2 = rng.whole(1, 2).double()
 
     def on_identity(saver):
         identity = nn.Identity()
         handle = identity.register_forward_hook(saver)
-        identity(x2)
+        once = identity(x2)
+        found = {"whether the layer still returned the very tensor that came in": identity.eval()(once) is x2}
         x2.mul_(10)
         handle.remove()
-        found = {"the output, after its memory was overwritten": list(saver.outputs)}
+        found["the outputs of two calls, after their memory was overwritten,"] = list(saver.outputs)
         saver.clear()
         return found
 
-    yield Case({}, on_identity, shown="an nn.Identity")
+    yield Case(
+        {}, on_identity, shown="an nn.Identity in training mode, then in eval mode, and a tensor of dtype float64"
+    )
 
 
 @SaveOutput.accept
@@ -655,7 +1283,7 @@ class _SaveItself:
 
 
 @SaveOutput.mistake(
-    "`detach()` shares its memory with the output; what overwrites that changes your copy. Add `clone()`."
+    "What you stored shares its memory with the output, and what overwrites that changes it too. Add `clone()`."
 )
 class _SaveDetached:
     def __init__(self):
@@ -680,7 +1308,7 @@ class _SaveClone:
         self.outputs.clear()
 
 
-@SaveOutput.mistake("The list belongs to the class, so all objects share it: make it in `__init__`.")
+@SaveOutput.mistake("All objects share one list. Make a new one for each, in `__init__`: `self.outputs = []`.")
 class _SaveShared:
     outputs: list = []  # noqa: RUF012 - this is the mistake
 
@@ -704,6 +1332,72 @@ class _SaveAndReturn:
         self.outputs.clear()
 
 
+@SaveOutput.mistake("Each call throws away what was stored before. Add to the list instead: `append`.")
+class _SaveLast:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs = [output.detach().clone()]
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake("You stored what goes in. A forward hook gets `(module, args, output)`: store the last of them.")
+class _SaveInput:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(args[0].detach().clone())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake(
+    "`detach_()` cuts the output itself out of the graph. `detach()`, without the underscore, gives another tensor."
+)
+class _SaveCutting:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.detach_().clone())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+@SaveOutput.mistake(
+    "After `clear()` the outputs are still there: it does not touch the list of the object. Empty that list."
+)
+class _SaveForever:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.detach().clone())
+
+    def clear(self):
+        outputs = []  # noqa: F841 - this is the mistake
+
+
+@SaveOutput.mistake(
+    "The copies are not in the attribute `outputs`: the object has none of that name. Make it in `__init__`."
+)
+class _SaveElsewhere:
+    def __init__(self):
+        self.kept = []
+
+    def __call__(self, module, args, output):
+        self.kept.append(output.detach().clone())
+
+    def clear(self):
+        self.kept.clear()
+
+
 @exercise(
     lesson=3,
     points=3,
@@ -718,8 +1412,9 @@ def hooked(modules, hook):
     """A context manager: while its block runs, `hook` is a forward hook on each of
     `modules`.
 
-    When the block ends, by whatever way, the hooks are gone. Other hooks of the
-    modules stay. `with` gives the handles.
+    `with` gives a list of the handles, in the order of `modules`. Before the block, and
+    after it has ended in whatever way, these hooks are not there. Other hooks of the
+    modules stay, and the list `modules` is left as it is.
     """
 
     @contextlib.contextmanager
@@ -738,47 +1433,68 @@ def hooked(modules, hook):
 
 @hooked.cases
 def _(rng):
-    x = rng.whole(1, 2)
-    first, second = whole_weights(nn.Linear(2, 2), rng), whole_weights(nn.Linear(2, 2), rng)
+    x = rng.quarters(1, 2)
+    modules = [whole_weights(nn.Linear(2, 2), rng), nn.Sequential(nn.Tanh(), nn.Softplus()), nn.Flatten()]
+    model = nn.Sequential(*modules)
     calls = []
 
-    def note(module, args, output):
+    def double(module, args, output):
         calls.append(output.detach().clone())
+        return output * 2
+
+    def count_hooks():
+        return [len(module._forward_hooks) for module in model.modules()]
 
     def in_and_out(manager):
+        found = {"the number of hooks on each module before the block": count_hooks()}
         with manager as handles:
-            second(first(x))
-            inside = [len(module._forward_hooks) for module in (first, second)]
-        second(first(x))
-        return {
+            found["the model's output inside the block"] = output = model(x)
+            found["requires_grad of that output"] = output.requires_grad
+            found["the number of hooks on each module inside the block"] = count_hooks()
+            found["what `with` gave"] = list(handles) if isinstance(handles, list | tuple) else handles
+            found["whether that is a list"] = isinstance(handles, list)
+            if isinstance(handles, list | tuple) and handles:
+                handles[0].remove()
+            found["the number of hooks on each module after handles[0].remove()"] = count_hooks()
+            other = modules[0].register_forward_hook(lambda *_: None)
+        found["whether another hook, which the block registered, is still there"] = (
+            other.id in modules[0]._forward_hooks
+        )
+        other.remove()
+        return found | {
+            "the model's output after the block": model(x),
             "the outputs that the hook saw": calls,
-            "the number of hooks on each module inside the block": inside,
-            "the number of handles": len(handles),
-            "the number of hooks on each module after the block": [
-                len(each._forward_hooks) for each in (first, second)
-            ],
+            "the number of hooks on each module after the block": count_hooks(),
         }
 
-    yield Case({"modules": [first, second], "hook": note}, in_and_out, shown="two Linear layers")
-    layer = whole_weights(nn.Linear(2, 2), rng)
-    others = []
-    layer.register_forward_hook(lambda module, args, output: others.append(True))
+    shown = "a Linear layer, a Sequential and a Flatten, and a hook that doubles the output"
+    yield Case({"modules": modules, "hook": double}, in_and_out, shown=shown)
+    for error in (RuntimeError, KeyboardInterrupt):
+        layer = whole_weights(nn.Linear(2, 2), rng)
+        seen = []
 
-    def block_raises(manager):
-        caught = "nothing"
-        try:
-            with manager:
-                raise RuntimeError("the block failed")
-        except RuntimeError as error:
-            caught = str(error)
-        layer(x)
-        return {
-            "the exception that came out of the block": caught,
-            "the number of hooks on the module after a block that raised": len(layer._forward_hooks),
-            "how often a hook that was there before ran": len(others),
-        }
+        def note(module, args, output, seen=seen):
+            seen.append(output.detach().clone())
 
-    yield Case({"modules": [layer], "hook": note}, block_raises, shown="a block that raises, and a hook from before")
+        layer.register_forward_hook(note)
+
+        def block_raises(manager, layer=layer, seen=seen, error=error):
+            caught = "nothing"
+            try:
+                with manager:
+                    layer(x)
+                    raise error("the block failed")
+            except (RuntimeError, KeyboardInterrupt) as raised:
+                caught = f"{type(raised).__name__}: {raised}"
+            layer(x)
+            return {
+                "the exception that came out of the block": caught,
+                "the number of hooks on the module after a block that raised": len(layer._forward_hooks),
+                "what the hook, which was on the module before as well, saw": seen,
+            }
+
+        shown = f"a block that raises {error.__name__}, and a module that has the same hook from before"
+        yield Case({"modules": [layer], "hook": note}, block_raises, shown=shown)
 
 
 @hooked.accept
@@ -816,8 +1532,23 @@ def _(modules, hook):
         yield [stack.enter_context(module.register_forward_hook(hook)) for module in modules]
 
 
+hooked.equivalent(
+    "The function inside is a new one in each call of `hooked`, and it runs once.",
+    "only once: + if getattr(block, 'has_run', False): + return None + block.has_run = True",
+)
+hooked.equivalent(
+    "Handles can be removed in any order.",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for handle in self.handles: + for handle in list(self.handles)[::-1]:",
+)
+hooked.equivalent(
+    "`__exit__` lets the exception go on if it returns False or nothing.", "no return: - return False + False"
+)
+
+
 @hooked.mistake(
-    "If the block raises, the lines after `yield` are not reached, and the hooks stay: use `try`/`finally`."
+    "If the block raises, the hooks stay: the lines after a `yield` are reached only through `finally`, and `__exit__` "
+    "has to remove them whatever it is given."
 )
 @contextlib.contextmanager
 def _(modules, hook):
@@ -825,6 +1556,57 @@ def _(modules, hook):
     yield handles
     for handle in handles:
         handle.remove()
+
+
+@hooked.mistake("You hooked the modules inside the modules as well. Hook each of `modules` itself, and nothing else.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [part.register_forward_hook(hook) for module in modules for part in module.modules()]
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.mistake("The hooks are there before the block begins. Register them in `__enter__`, or just before `yield`.")
+class _HookedTooEarly:
+    def __init__(self, modules, hook):
+        self.handles = [module.register_forward_hook(hook) for module in modules]
+
+    def __enter__(self):
+        return self.handles
+
+    def __exit__(self, *exception):
+        for handle in self.handles:
+            handle.remove()
+
+
+@hooked.mistake(
+    "After an error the hooks are removed, but not after a KeyboardInterrupt, which is no `Exception`: use `finally`."
+)
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    except Exception:
+        for handle in handles:
+            handle.remove()
+        raise
+    for handle in handles:
+        handle.remove()
+
+
+@hooked.mistake("`with` gives what stands behind `yield`, or what `__enter__` returns: hand over the list of handles.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @hooked.mistake("You clear the whole table of hooks, and with it the hooks of others. Remove your own handles.")
@@ -852,6 +1634,59 @@ def _(modules, hook):
         yield handles
     except Exception:
         pass  # this is the mistake
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.mistake(
+    "No exception leaves the block, not even a KeyboardInterrupt. Write no `except`, and let `__exit__` return nothing."
+)
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    except BaseException:
+        pass  # this is the mistake
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.mistake("The hooks are removed only if the block raises. They have to go in any case: `finally`.")
+@contextlib.contextmanager
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    except BaseException:
+        for handle in handles:
+            handle.remove()
+        raise
+
+
+@hooked.mistake("What `hook` returns is lost, so it cannot replace an output. Register `hook` itself.")
+@contextlib.contextmanager
+def _(modules, hook):
+    def call(module, args, output):
+        hook(module, args, output)
+
+    handles = [module.register_forward_hook(call) for module in modules]
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@hooked.mistake(
+    "A function with `yield` is a generator. `@contextlib.contextmanager` above it makes a context manager of it."
+)
+def _(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
     finally:
         for handle in handles:
             handle.remove()

@@ -12,8 +12,8 @@ import itertools
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -104,14 +104,24 @@ WORDS = dict(
 
 
 @contextlib.contextmanager
-def in_tables(*entries: tuple[dict[int, Callable], int, Callable]) -> Iterator[None]:
-    """Put hooks into tables by hand while the block runs: their keys are then the same in every run."""
+def in_tables(*entries: tuple[nn.Module | None, str, int, Callable]) -> Iterator[None]:
+    """Put hooks into tables by hand while the block runs: their keys are then the same in every run.
+
+    An entry is a module (None for all modules), a kind, a key and a hook.
+    """
+    flag = torch_module._global_is_full_backward_hook
+    tables = [global_table(kind) if owner is None else getattr(owner, f"_{kind}") for owner, kind, *_ in entries]
     try:
-        for table, key, hook in entries:
+        for table, (owner, kind, key, hook) in zip(tables, entries, strict=True):
             table[key] = hook
+            if kind == "backward_hooks" and owner is None:
+                torch_module._global_is_full_backward_hook = True
+            elif kind == "backward_hooks":
+                owner._is_full_backward_hook = True
         yield
     finally:
-        for table, key, _ in entries:
+        torch_module._global_is_full_backward_hook = flag
+        for table, (_, _, key, _) in zip(tables, entries, strict=True):
             table.pop(key, None)
 
 
@@ -121,6 +131,30 @@ def global_table(kind: str) -> dict[int, Callable]:
 
 def do_nothing(*_: object) -> None:
     """A hook."""
+
+
+class Watch:
+    """What the hooks of a case saw, and what was wrong in the calls of the hooks."""
+
+    def __init__(self, module: nn.Module, register: str) -> None:
+        self.module, self.log, self.wrong = module, [], []
+        getattr(module, register)(lambda *_: self.wrong.append("a hook ran that is on the module, and not in `hooks`"))
+
+    def note(self, module: nn.Module, args: object, *rest: object) -> None:
+        """A hook that writes down what it gets."""
+        if module is not self.module:
+            self.wrong.append("the first argument was not the module")
+        if not isinstance(args, tuple):
+            self.wrong.append("the second argument was no tuple")
+        values = [value.clone() if isinstance(value, torch.Tensor) else value for value in args]
+        self.log.append([values, *rest] if rest else values)
+
+    def tell(self) -> dict[str, object]:
+        """What to compare; the next case begins with nothing."""
+        wrong, saw = "; ".join(dict.fromkeys(self.wrong)) or "nothing", list(self.log)
+        self.wrong.clear()
+        self.log.clear()
+        return {"what was wrong in the calls of the hooks": wrong, "what the hooks saw": saw}
 
 
 class Scaled(nn.Module):
@@ -139,6 +173,17 @@ class Split(nn.Module):
 
     def forward(self, x):
         return x * 2, x * 3
+
+
+class Blend(nn.Module):
+    """x · weight · factor and x · y, in a tuple; the second goes through a child."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight, self.child = nn.Parameter(weight), nn.Identity()
+
+    def forward(self, x, factor, y):
+        return x * self.weight * factor, self.child(x * y)
 
 
 # --- exercises --------------------------------------------------------------------------------------------------------
@@ -169,22 +214,35 @@ def takes_fast_path(module):
 @takes_fast_path.cases
 def _(rng):
     situations = ["no hook", "a hook on its child", "a hook on its weight", "a state-dict hook"]
+    situations += ["a full backward hook that was removed"]
     situations += [f"{where} {kind}" for kind in KINDS for where in ("a local", "a global")]
+    situations += [f"a local and a global {rng.choice(KINDS)}"]
     while situations:
         situation = situations.pop(rng.integer(0, len(situations) - 1))
         module = nn.Linear(1, 1)
         module.add_module("child", nn.Identity())
-        tables = {"a hook on its child": module.child._forward_hooks, "a state-dict hook": module._state_dict_hooks}
-        tables |= {f"a local {kind}": getattr(module, f"_{kind}") for kind in KINDS}
-        tables |= {f"a global {kind}": global_table(kind) for kind in KINDS}
-        if situation == "a hook on its weight":
+        module.train(rng.choice((True, False)))
+        where, _, kind = situation.rpartition(" ")
+        entries = [(module, kind, 5, do_nothing)] * ("local" in where) + [(None, kind, 6, do_nothing)] * (
+            "global" in where
+        )
+        if situation == "a hook on its child":
+            entries = [(module.child, kind, 7, do_nothing) for kind in KINDS]
+        elif situation == "a hook on its weight":
             module.weight.register_hook(do_nothing)
-        entries = [(tables[situation], 5, do_nothing)] if situation in tables else []
+        elif situation == "a state-dict hook":
+            module._state_dict_hooks[8] = do_nothing
+        elif situation == "a full backward hook that was removed":
+            module.register_full_backward_hook(do_nothing).remove()
         words = f"a module with {situation}"
         for kind, name in WORDS.items():
             words = words.replace(kind, name)
         with in_tables(*entries):
             yield Case({"module": module}, shown=words)
+    module = nn.Linear(1, 1)
+    yield Case({"module": module}, shown="a module without a hook, which you will be asked about again")
+    with in_tables((module, "forward_hooks", 5, do_nothing)):
+        yield Case({"module": module}, shown="the same module, which has got a forward hook since")
 
 
 @takes_fast_path.accept
@@ -244,9 +302,49 @@ def _(module):
     return any(getattr(module, f"_{kind}") or global_table(kind) for kind in KINDS)
 
 
+@takes_fast_path.mistake("You looked at the global tables only. The hooks on the module itself count as well.")
+def _(module):
+    return not any(global_table(kind) for kind in KINDS)
+
+
+@takes_fast_path.mistake(
+    "Your function looks at the forward pre-hooks only. A `return` ends a loop in its first round: say True behind the "
+    "loop."
+)
+def _(module):
+    for kind in KINDS:
+        return not (getattr(module, f"_{kind}") or global_table(kind))
+
+
+@takes_fast_path.mistake(
+    "Your function never says True. Without a hook the tables are there all the same: ask whether they are empty."
+)
+def _(module):
+    return all(getattr(module, f"_{kind}") is None and global_table(kind) is None for kind in KINDS)
+
+
 @takes_fast_path.mistake("The pre-hooks are missing: those before forward, and those before backward.")
 def _(module):
     return not any(getattr(module, f"_{kind}") or global_table(kind) for kind in ("forward_hooks", "backward_hooks"))
+
+
+takes_fast_path.equivalent(
+    "Whether any of eight tables holds a hook does not depend on the order in which they are looked at.",
+    "backwards: - local = any((getattr(module, f'_{kind}') for kind in kinds)) "
+    "+ local = any((getattr(module, f'_{kind}') for kind in list(kinds)[::-1]))",
+    "backwards: - for_all = any((getattr(torch_module, f'_global_{kind}') for kind in kinds)) "
+    "+ for_all = any((getattr(torch_module, f'_global_{kind}') for kind in list(kinds)[::-1]))",
+    "backwards: - for kind in ('forward', 'forward_pre', 'backward', 'backward_pre'): "
+    "+ for kind in list(('forward', 'forward_pre', 'backward', 'backward_pre'))[::-1]:",
+)
+takes_fast_path.equivalent(
+    "The sum is a plain number: it can be added anew, and counted down it is 0 for the same modules as counted up.",
+    "not in place: - count += len(vars(module)[f'_{kind}_hooks']) + len(vars(torch_module)[f'_global_{kind}_hooks']) "
+    "+ count = count + (len(vars(module)[f'_{kind}_hooks']) + len(vars(torch_module)[f'_global_{kind}_hooks']))",
+    "compute otherwise: - count += len(vars(module)[f'_{kind}_hooks']) "
+    "+ len(vars(torch_module)[f'_global_{kind}_hooks']) + count -= len(vars(module)[f'_{kind}_hooks']) "
+    "+ len(vars(torch_module)[f'_global_{kind}_hooks'])",
+)
 
 
 @exercise(
@@ -274,44 +372,55 @@ def _(rng):
     def say(log, word):
         return lambda *_: log.append(word)
 
-    for kind in (rng.choice(KINDS[:2]), rng.choice(KINDS[2:])):
-        module, log = nn.Identity(), []
-        key = rng.integer(1, 50)
-        own, for_all = getattr(module, f"_{kind}"), global_table(kind)
+    for number, kind in enumerate(KINDS):
+        module, log, key = nn.Sequential(nn.Identity()), [], rng.integer(1, 50)
 
         def run_all(hooks, log=log):
+            if not isinstance(hooks, MutableMapping) or not all(map(callable, hooks.values())):
+                return {}  # what came back tells enough
             for hook in hooks.values():
                 hook()
             return {"the order in which they run": list(log)}
 
-        with in_tables(
-            (own, key, say(log, "its own, registered first")),
-            (for_all, key + 1, say(log, "global, registered second")),
-            (own, key + 2, say(log, "its own, registered third")),
-            (for_all, key + 3, say(log, "global, registered fourth")),
+        with in_tables(  # a hook registered with `prepend=True` stands before one with a smaller key
+            (module, kind, key + 2, say(log, "its own, first in its table")),
+            (None, kind, key + 3, say(log, "global, first in its table")),
+            (module, kind, key, say(log, "its own, second in its table")),
+            (None, kind, key + 1, say(log, "global, second in its table")),
+            (module, KINDS[number - 1], key + 4, say(log, "its own, of another kind")),
+            (None, KINDS[number - 2], key + 5, say(log, "global, of another kind")),
+            (module[0], kind, key + 6, say(log, "of its child")),
         ):
-            yield Case({"module": module, "kind": kind}, run_all, shown=f'kind = "{kind}" and four hooks')
-    kind, module, log = rng.choice(KINDS), nn.Identity(), []
-    own = getattr(module, f"_{kind}")
+            yield Case({"module": module, "kind": kind}, run_all, shown=f'kind = "{kind}" and hooks in many tables')
 
-    def remove_itself():
-        log.append("once")
-        del own[7]
+    for owner in ("the module", "all modules"):
+        kind, module, log = rng.choice(KINDS), nn.Identity(), []
+        own = owner == "the module"
+        table = getattr(module, f"_{kind}") if own else global_table(kind)
 
-    def run_removing(hooks):
-        for hook in hooks.values():
-            hook()
-        return {"the order in which they run": list(log), "how many stay in the module's table": len(own)}
+        def remove_itself(table=table, log=log):
+            log.append("once")
+            del table[7]
 
-    with in_tables((own, 7, remove_itself), (own, 8, say(log, "next"))):
-        yield Case({"module": module, "kind": kind}, run_removing, shown="a hook that removes itself when it runs")
+        def run_removing(hooks, table=table, log=log, owner=owner):
+            if not isinstance(hooks, MutableMapping) or not all(map(callable, hooks.values())):
+                return {}
+            for hook in hooks.values():
+                hook()
+            hooks.clear()
+            stays = f"whether the other hook stays in the table of {owner}, after yours was emptied"
+            return {"the order in which they run": list(log), stays: 8 in table}
 
-    def change_it(hooks):
-        hooks.clear()
-        return {"how many stay in the module's table after yours was emptied": len(own)}
+        place = module if own else None
+        with in_tables((place, kind, 7, remove_itself), (place, kind, 8, say(log, "next"))):
+            words = f"a hook of {owner} that removes itself when it runs, and a caller who empties your dict"
+            yield Case({"module": module, "kind": kind}, run_removing, shown=words)
 
-    with in_tables((own, 9, do_nothing)):
-        yield Case({"module": module, "kind": kind}, change_it, shown="a caller that empties your dict")
+    kind, module = rng.choice(KINDS), nn.Identity()
+    with in_tables((module, kind, 6, do_nothing), (None, kind, 5, do_nothing)):
+        yield Case(
+            {"module": module, "kind": kind}, shown="one function that is a hook of the module and of all modules"
+        )
 
 
 @hooks_in_order.accept
@@ -342,6 +451,28 @@ def _(module, kind):
 @hooks_in_order.mistake("The global hooks are missing. They are in `torch_module`, in the table `_global_` + `kind`.")
 def _(module, kind):
     return dict(getattr(module, f"_{kind}"))
+
+
+@hooks_in_order.mistake("The module's own hooks are missing: they come behind the global ones.")
+def _(module, kind):
+    return dict(getattr(torch_module, f"_global_{kind}"))
+
+
+@hooks_in_order.mistake("The backward hooks too run global first: the order is the same for all four kinds.")
+def _(module, kind):
+    tables = getattr(torch_module, f"_global_{kind}"), getattr(module, f"_{kind}")
+    first, second = tables if kind.startswith("forward") else reversed(tables)
+    return {**first, **second}
+
+
+@hooks_in_order.mistake(
+    "Where the module has no hook of its own, you handed out the global table. A hook that removes itself changes it "
+    "in the middle of a loop: make a new dict."
+)
+def _(module, kind):
+    if getattr(module, f"_{kind}"):
+        return {**getattr(torch_module, f"_global_{kind}"), **getattr(module, f"_{kind}")}
+    return getattr(torch_module, f"_global_{kind}")
 
 
 @hooks_in_order.mistake(
@@ -379,7 +510,8 @@ def run_pre_hooks(module, hooks, args):
 
     A hook is called with `(module, args)`, where `args` is a tuple. If it returns a
     tuple, these are the new arguments; None keeps the old ones; anything else is
-    one new argument. The next hook sees the new ones.
+    one new argument. The next hook sees the new ones; what a hook raises goes on to
+    the caller.
     """
     for hook in hooks.values():
         result = hook(module, args)
@@ -390,27 +522,42 @@ def run_pre_hooks(module, hooks, args):
 
 @run_pre_hooks.cases
 def _(rng):
-    module, x, y = nn.Identity(), rng.mixed(2), rng.mixed(2)
-    log = []
+    module, x, y = nn.Identity(), rng.quarters(2), rng.quarters(2)
+    watch = Watch(module, "register_forward_pre_hook")
+    note = watch.note
 
-    def note(_, args):
-        log.append([value.clone() if isinstance(value, torch.Tensor) else value for value in args])
+    def seen(result):
+        return watch.tell() | {"whether a tuple came back": isinstance(result, tuple)}
 
-    def seen(_):
-        found = {"what the hooks saw": list(log)}
-        log.clear()
-        return found
+    def case(hooks, args, shown):
+        return Case({"module": module, "hooks": hooks, "args": args}, seen, shown=shown)
 
-    hooks = {3: note, 4: lambda _, args: args[0] * 10, 5: note}
-    yield Case({"module": module, "hooks": hooks, "args": (x,)}, seen, shown="a hook that returns a tensor of two")
-    hooks = {1: lambda _, args: (args[1], args[0]), 2: note}
-    yield Case({"module": module, "hooks": hooks, "args": (x, y)}, seen, shown="a hook that swaps two arguments")
-    hooks = {6: note, 9: note}
-    yield Case({"module": module, "hooks": hooks, "args": (x, 7)}, seen, shown="two hooks that only look")
-    hooks = {8: lambda _, args: args[0] * 0, 9: note}
-    yield Case({"module": module, "hooks": hooks, "args": (rng.whole(1),)}, seen, shown="a hook that returns a zero")
-    hooks = {2: lambda _, args: [args[0], args[0]], 4: note}
-    yield Case({"module": module, "hooks": hooks, "args": (3,)}, seen, shown="a hook that returns a list")
+    hooks = {9: note, 4: lambda _, args: args[0] * 10, 6: note, 5: lambda _, args: args[0] + 1, 3: note}
+    yield case(hooks, (x,), "two hooks that return a tensor of two")
+    hooks = {1: lambda _, args: (args[1], args[0]), 2: note, 3: lambda _, args: args[1] * 2, 4: note}
+    yield case(hooks, (x, y), "a hook that swaps two arguments, and one that returns a single one")
+    yield case({9: note, 6: note}, (x, 7), "two hooks that only look")
+    hooks = {8: lambda _, args: args[0] * 0, 9: note, 2: lambda _, args: 0, 3: note, 4: lambda _, args: (), 5: note}
+    yield case(hooks, (rng.whole(1),), "hooks that return a tensor with a zero, the number 0 and an empty tuple")
+    hooks = {2: lambda _, args: [args[0], args[0]], 4: note, 1: lambda _, args: (None,), 3: note}
+    hooks |= {5: lambda _, args: "text", 6: note, 7: lambda _, args: {"a": 1}}
+    yield case(hooks, (3,), "hooks that return a list, a tuple with None in it, a string and a dict")
+    yield case({}, (x, y), "no hook")
+    calls = itertools.count(1)
+    yield case({6: lambda *_: f"call {next(calls)}", 5: note}, (x,), "a hook that counts its calls")
+
+    def fail(*_):
+        raise LookupError("the hook failed")
+
+    def leave_word(_, args):
+        args[1].append("a hook ran")
+
+    yield case({4: leave_word, 6: fail, 5: leave_word}, (x, []), "three hooks, of which the second raises")
+
+    def ask(_, args):
+        watch.log.append(["whether it is a leaf", args[0].is_leaf])
+
+    yield case({5: ask}, (rng.leaf(1),), "a hook that asks whether its argument is a leaf")
 
 
 @run_pre_hooks.accept
@@ -494,6 +641,71 @@ def _(module, hooks, args):
     return new
 
 
+@run_pre_hooks.mistake(
+    "After the first hook that returns something, the others do not run. Give them the new arguments."
+)
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            return result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("What a hook raises is lost. It concerns the caller: let it go on.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = None
+        with contextlib.suppress(Exception):
+            result = hook(module, args)
+        if result is not None:
+            args = result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake(
+    "A tuple that a hook returns is put into another tuple. Ask `isinstance(result, tuple)`, and wrap only the rest."
+)
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = (result,)
+    return args
+
+
+@run_pre_hooks.mistake("A hook that returns nothing (None) keeps the arguments. Ask `is not None` before you take it.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        args = result if isinstance(result, tuple) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("A list that a hook returns is one new argument. Only a tuple stands for several.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = tuple(result) if isinstance(result, tuple | list) else (result,)
+    return args
+
+
+@run_pre_hooks.mistake("Only the first hook runs. Put the `return` behind the loop.")
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = result if isinstance(result, tuple) else (result,)
+        return args
+
+
+run_pre_hooks.equivalent(
+    "The arguments are a tuple already: those given are, and every result is made one.",
+    "no call: - return tuple(args) + return args",
+)
+
+
 @exercise(
     lesson=4,
     points=2,
@@ -520,33 +732,52 @@ def run_forward_hooks(module, hooks, args, output, started):
 
 @run_forward_hooks.cases
 def _(rng):
-    module, x = nn.Identity(), rng.mixed(2)
-    log = []
+    module, x, y = nn.Identity(), rng.quarters(2), rng.quarters(3)
+    watch = Watch(module, "register_forward_hook")
+    note, log = watch.note, watch.log
 
-    def note(_, args, output):
-        log.append([list(args), output])
+    def seen(_):
+        return watch.tell()
+
+    def case(hooks, output, shown, *, started=(), args=(x, y)):
+        given = {"module": module, "hooks": hooks, "args": args, "output": output, "started": set(started)}
+        return Case(given, seen, shown=shown)
+
+    first = rng.integer(1, 9)
+    hooks = {
+        30: note,
+        first: lambda _, args, out: out * 10,
+        20: note,
+        11: lambda _, args, out: out + args[1][0],
+        12: note,
+    }
+    yield case(hooks, x + 1, "two hooks that return a new output")
+    hooks = {first: lambda _, args, out: (out, args[0]), 40: note}
+    yield case(hooks, x + 2, "a hook that returns a tuple, and one that stands in `started` already", started=(40, 99))
+    hooks = {11: lambda _, args, out: out * 0, 12: note, 10: lambda *_: False, 9: note, 8: lambda *_: (), 7: note}
+    yield case(hooks, rng.whole(1), "hooks that return a tensor with a zero, False and an empty tuple")
+    started = set()
+    look = {key: lambda *_, key=key: log.append([f"hook {key}", sorted(started)]) for key in (13, 11, 12)}
+    given = {"module": module, "hooks": look, "args": (x,), "output": x, "started": started}
+    yield Case(given, seen, shown="three hooks that look into `started`")
 
     def fail(*_):
         raise LookupError("the hook failed")
 
-    def seen(_):
-        found = {"what the hooks saw": list(log)}
-        log.clear()
-        return found
+    def leave_word(_, args, output):
+        args[1].append("a hook ran")
 
-    def case(hooks, output, shown):
-        given = {"module": module, "hooks": hooks, "args": (x,), "output": output, "started": set()}
-        return Case(given, seen, shown=shown)
+    hooks = {first: leave_word, 20: fail, 15: leave_word}
+    yield case(hooks, x, "three hooks, of which the second raises", args=(x, []))
+    yield case({}, x, "no hook")
+    calls = itertools.count(1)
+    hooks = {6: lambda _, args, out: (out,), 5: note, 3: lambda *_: [f"call {next(calls)}"], 4: note}
+    yield case(hooks, x, "a hook that returns a tuple of one, and one that counts its calls and returns a list")
 
-    first = rng.integer(1, 9)
-    yield case({first: note, 20: lambda _, args, out: out * 10, 30: note}, x + 1, "a hook that multiplies by 10")
-    yield case({first: lambda _, args, out: (out, args[0]), 40: note}, x + 2, "a hook that returns a tuple")
-    yield case({11: lambda _, args, out: out * 0, 12: note}, rng.whole(1), "a hook that returns a zero")
-    started = set()
-    look = {key: lambda *_, key=key: log.append([f"hook {key}", sorted(started)]) for key in (11, 12, 13)}
-    given = {"module": module, "hooks": look, "args": (x,), "output": x, "started": started}
-    yield Case(given, seen, shown="three hooks that look into `started`")
-    yield case({first: note, 20: fail, 30: note}, x, "three hooks, of which the second raises")
+    def ask(_, args, out):
+        log.append(["whether it requires a gradient", out.requires_grad])
+
+    yield case({5: ask}, rng.leaf(2), "a hook that asks whether the output requires a gradient")
 
 
 @run_forward_hooks.accept
@@ -599,6 +830,61 @@ def _(module, hooks, args, output, started):
     return output
 
 
+@run_forward_hooks.mistake("Every hook of yours gets the old output. The next hook has to see the new one.")
+def _(module, hooks, args, output, started):
+    new = output
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, args, output)
+        if result is not None:
+            new = result
+    return new
+
+
+@run_forward_hooks.mistake("A hook that returns nothing (None) keeps the output. Ask `is not None` before you take it.")
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        output = hook(module, args, output)
+    return output
+
+
+@run_forward_hooks.mistake(
+    "After the first hook that returns something, the others do not run. Give them the new output."
+)
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, args, output)
+        if result is not None:
+            return result
+    return output
+
+
+@run_forward_hooks.mistake(
+    "A forward hook takes the arguments as one tuple: `hook(module, args, output)`, without the star."
+)
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = hook(module, *args, output)
+        if result is not None:
+            output = result
+    return output
+
+
+@run_forward_hooks.mistake("What a hook raises is lost. It concerns the caller: let it go on.")
+def _(module, hooks, args, output, started):
+    for key, hook in hooks.items():
+        started.add(key)
+        result = None
+        with contextlib.suppress(Exception):
+            result = hook(module, args, output)
+        if result is not None:
+            output = result
+    return output
+
+
 @run_forward_hooks.mistake("You put the output into a tuple. Pre-hooks need that; here the result is taken as it is.")
 def _(module, hooks, args, output, started):
     for key, hook in hooks.items():
@@ -645,8 +931,8 @@ def run_always_called(module, hooks, started, args, output):
 
     `hooks` holds the forward hooks registered with `always_call=True`, `started`
     the keys of those that ran already. A hook is called with `(module, args,
-    output)`. What it raises becomes a warning; what it returns is not used. Return
-    nothing.
+    output)`. What it raises becomes a warning of its own (`warnings.warn`) that
+    contains its message; what it returns is not used. Return nothing.
     """
     for key, hook in hooks.items():
         if key not in started:
@@ -658,37 +944,74 @@ def run_always_called(module, hooks, started, args, output):
 
 @run_always_called.cases
 def _(rng):
-    module, x, log = nn.Identity(), rng.mixed(2), []
+    module, x, y, heard = nn.Identity(), rng.quarters(2), rng.quarters(1), []
+    watch = Watch(module, "register_forward_hook")
+
+    def listen():  # in the call every hook sees to it that each later warning is counted
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_, **__: heard.append(str(message))
 
     def note(word):
-        return lambda _, args, output: log.append([word, args[0], output])
+        def hook(module, args, output):
+            listen()
+            watch.note(module, args, output, f"the {word} hook")
+            return "not used"
 
-    def fail(*_):
-        log.append("the hook that raises")
-        raise LookupError("the hook failed")
+        return hook
 
-    def seen(_):
-        found = {"what the hooks saw": list(log)}
-        log.clear()
-        return found
+    def fail(word):
+        def hook(*_):
+            listen()
+            watch.log.append(f"the {word} hook, which raises")
+            raise LookupError(f"the {word} hook failed")
+
+        return hook
+
+    def quoted(text):
+        hooks = [f"the {word} hook" for word in ("first", "second", "third")]
+        return (
+            " and, in the same warning, ".join(hook for hook in hooks if f"{hook} failed" in text) or "something else"
+        )
 
     def case(hooks, started, output, shown):
-        given = {"module": module, "hooks": hooks, "started": started, "args": (x,), "output": output}
+        before = set(started)
+
+        def seen(_):
+            started.difference_update(set(hooks) - before)  # who notes the keys there as well does no harm
+            found = watch.tell() | {"what the warnings tell of": ", ".join(sorted(map(quoted, heard))) or "nothing"}
+            heard.clear()
+            return found
+
+        given = {"module": module, "hooks": hooks, "started": started, "args": (x, y), "output": output}
         return Case(given, seen, shown=shown)
 
-    one, two, three = rng.integer(1, 9), rng.integer(10, 19), rng.integer(20, 29)
-    yield case({one: note("first"), two: note("second")}, set(), None, "two hooks, none of which has started")
+    one, two, three = rng.integer(20, 29), rng.integer(1, 9), rng.integer(10, 19)
     hooks = {one: note("first"), two: note("second"), three: note("third")}
+    yield case(hooks, set(), None, "three hooks, none of which has started")
     yield case(hooks, {rng.choice([one, three]), 99}, x * 2, "three hooks, of which one has started, and an output")
-    yield case({one: fail, two: note("second")}, set(), None, "two hooks, of which the first raises")
+    yield case({one: fail("first"), two: note("second")}, set(), None, "two hooks, of which the first raises")
+    hooks = {one: fail("first"), three: fail("second"), two: note("third")}
+    yield case(hooks, {7_000}, y, "three hooks, of which two raise")
+    yield case({one: fail("first"), two: note("second")}, {one, two}, y, "two hooks, which have both started")
     yield case({}, {one}, None, "no hook")
+    hooks = {three: note("first"), two: note("second"), one: note("third")}
+    yield case(hooks, {three}, y, "three hooks, of which the first has started, and an output")
+
+    def fail_silently(*_):
+        listen()
+        raise LookupError
+
+    yield case({one: fail_silently, two: note("first")}, set(), None, "two hooks, of which the first raises no message")
 
 
 @run_always_called.accept
 def _(module, hooks, started, args, output):
     for key in [key for key in hooks if key not in started]:
-        with contextlib.suppress(Exception):
+        started.add(key)
+        try:
             hooks[key](module, args, output)
+        except Exception as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
 
 
 @run_always_called.accept
@@ -697,12 +1020,19 @@ def _(module, hooks, started, args, output):
         try:
             hook(module, args, output)
         except Exception as error:
-            print("silenced:", error)
+            return error
 
+    waiting = [hook for key, hook in hooks.items() if key not in started]
+    for error in filter(None, map(run, waiting)):
+        warnings.warn(repr(error), stacklevel=2)
+
+
+@run_always_called.mistake("What a hook raises gives no warning. Hand its message to `warnings.warn`.")
+def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
-        if key in started:
-            continue
-        run(hook)
+        if key not in started:
+            with contextlib.suppress(Exception):
+                hook(module, args, output)
 
 
 @run_always_called.mistake("Hooks that ran already run once more. Skip those whose key is in `started`.")
@@ -724,7 +1054,7 @@ def _(module, hooks, started, args, output):
 
 
 @run_always_called.mistake(
-    "After a hook that raises, the others do not run: your `try` is around the loop. Put it inside."
+    "After a hook that raises, the others do not run. Catch what it raises inside the loop, and go on with the next."
 )
 def _(module, hooks, started, args, output):
     try:
@@ -735,20 +1065,121 @@ def _(module, hooks, started, args, output):
         warnings.warn(str(error), stacklevel=2)
 
 
+@run_always_called.mistake("The warning does not tell what the hook raised: put the message of the exception into it.")
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                hook(module, args, output)
+            except Exception:
+                warnings.warn("a hook raised as well", stacklevel=2)
+
+
+@run_always_called.mistake(
+    "The messages of several hooks are in one warning. What a hook raises becomes a warning of its own."
+)
+def _(module, hooks, started, args, output):
+    words = []
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                hook(module, args, output)
+            except Exception as error:
+                words.append(str(error))
+    if words:
+        warnings.warn(", ".join(words), stacklevel=2)
+
+
+@run_always_called.mistake("What a hook returns becomes the output for the next one. Here it is not used.")
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key not in started:
+            try:
+                result = hook(module, args, output)
+                output = output if result is None else result
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
+
+
+@run_always_called.mistake("The hooks run in the order of their keys. That of the dict `hooks` counts.")
+def _(module, hooks, started, args, output):
+    for key in sorted(hooks):
+        if key not in started:
+            try:
+                hooks[key](module, args, output)
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
+
+
+@run_always_called.mistake(
+    "At the first hook that has started you stop. Later ones may still have to run: go on with the next."
+)
+def _(module, hooks, started, args, output):
+    for key, hook in hooks.items():
+        if key in started:
+            break
+        try:
+            hook(module, args, output)
+        except Exception as error:
+            warnings.warn(str(error), stacklevel=2)
+
+
 @run_always_called.mistake("You run the hooks that have started. Run the others: `key not in started`.")
 def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
         if key in started:
-            with contextlib.suppress(Exception):
+            try:
                 hook(module, args, output)
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
 
 
 @run_always_called.mistake("You give the hooks None as output. Hand on what there is: forward may have succeeded.")
 def _(module, hooks, started, args, output):
     for key, hook in hooks.items():
         if key not in started:
-            with contextlib.suppress(Exception):
+            try:
                 hook(module, args, None)
+            except Exception as error:
+                warnings.warn(str(error), stacklevel=2)
+
+
+run_always_called.equivalent(
+    "A warning's place and kind are free: the task asks for its words only.",
+    "an argument less: - warnings.warn(f'a hook raised as well: {error}', stacklevel=2) "
+    "+ warnings.warn(f'a hook raised as well: {error}')",
+    "other constant: - warnings.warn(f'a hook raised as well: {error}', stacklevel=2) "
+    "+ warnings.warn(f'a hook raised as well: {error}', stacklevel=3)",
+    "other constant: - warnings.warn(f'a hook raised as well: {error}', stacklevel=2) "
+    "+ warnings.warn(f'a hook raised as well: {error}', stacklevel=1)",
+    "an argument less: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), RuntimeWarning)",
+    "an argument less: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), stacklevel=1)",
+    "other constant: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), RuntimeWarning, stacklevel=2)",
+    "other constant: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(str(error), RuntimeWarning, stacklevel=0)",
+    "an argument less: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(repr(error))",
+    "other constant: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(repr(error), stacklevel=3)",
+    "other constant: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(repr(error), stacklevel=1)",
+)
+run_always_called.equivalent(
+    "`warn` itself makes text of the exception that it gets.",
+    "no call: - warnings.warn(str(error), RuntimeWarning, stacklevel=1) "
+    "+ warnings.warn(error, RuntimeWarning, stacklevel=1)",
+    "no call: - warnings.warn(repr(error), stacklevel=2) + warnings.warn(error, stacklevel=2)",
+)
+run_always_called.equivalent(
+    "Nobody asks for the keys of these hooks in `started`: noting them is allowed, and so is not noting them.",
+    "a statement less: - started.add(key)",
+    "no add: - started.add(key) + started",
+)
+run_always_called.equivalent(
+    "The task asks for an order of the hooks, not of the warnings.",
+    "backwards: - for error in filter(None, map(run, waiting)): "
+    "+ for error in list(filter(None, map(run, waiting)))[::-1]:",
+)
 
 
 @exercise(
@@ -788,8 +1219,10 @@ def pass_through(look, *tensors):
 
 @pass_through.cases
 def _(rng):
+    earlier = []
+
     def case(answer_of_look, factors, shown):
-        leaves = [rng.leaf(2) for _ in factors]
+        leaves = [rng.quarters(*shape).requires_grad_() for _, shape in zip(factors, [(2,), (1, 3), ()], strict=False)]
         log = []
 
         def look(*seen):
@@ -799,28 +1232,33 @@ def _(rng):
             return answer_of_look(seen[0])
 
         def backward(result):
-            calls_before = len(log)
-            loss = sum((tensor * factor).sum() for tensor, factor in zip(result, factors, strict=True))
-            loss.backward()
-            return {
-                "the number of calls of look before backward": calls_before,
-                "the number of calls of look": len(log),
-                "the gradients that look saw": list(log),
+            found = {
+                "whether a tuple came back": isinstance(result, tuple),
+                "whether look is called in forward": bool(log),
             }
+            for number in ("first", "second"):
+                passed = sum((tensor * factor).sum() for tensor, factor in zip(result, factors, strict=True))
+                (passed + sum(7 * leaf.sum() for leaf in leaves)).backward(retain_graph=True)
+                found[f"the gradients that look saw in the {number} backward"] = list(log)
+                log.clear()
+                factors[-1] += 1
+            for tensors, look_of_theirs in earlier:
+                sum(tensor.sum() for tensor in tensors).backward()
+                found["the number of calls when the tensors of the case before have a backward"] = len(look_of_theirs)
+            earlier[:] = [(result, log)]
+            return found
 
         return Case({"look": look, **{f"t{i}": leaf for i, leaf in enumerate(leaves, 1)}}, backward, shown=shown)
 
-    factors = [rng.integer(2, 9), rng.integer(2, 9)]
-    yield case(
-        lambda gradients: None, factors, f"two tensors, multiplied by {factors} afterwards, and a look that looks"
-    )
+    factors = [-rng.integer(2, 9), rng.integer(2, 9)]
+    words = f"two tensors, multiplied by {factors[0]} and {factors[1]} afterwards, and a look that looks"
+    yield case(lambda gradients: None, factors, words)
     factor = rng.integer(2, 9)
     yield case(lambda gradients: (gradients[0] * 100,), [factor], "one tensor, and a look that returns 100 times it")
-    factors = [rng.integer(2, 9), rng.integer(2, 9), 1]
     yield case(
-        lambda gradients: (gradients[1], gradients[0], gradients[2] * 0),
-        factors,
-        "three tensors, and a look that swaps the first two gradients",
+        lambda gradients: (gradients[0].flip(0) * gradients[2], gradients[1] * gradients[0][0], gradients[2] * 0),
+        [torch.tensor([2.0, -3.0]), -rng.integer(2, 9), rng.integer(2, 4)],
+        "three tensors, and a look that mixes their gradients",
     )
 
 
@@ -872,7 +1310,7 @@ def _(look, *tensors):
     return outputs
 
 
-@pass_through.mistake("What `look` returns is thrown away. If it is not None, return it from `backward`.")
+@pass_through.mistake("What `look` returns is thrown away. If it is not None, it goes on in place of the gradients.")
 def _(look, *tensors):
     class Deaf(torch.autograd.Function):
         @staticmethod
@@ -905,7 +1343,9 @@ def _(look, *tensors):
     return Short.apply(look, *tensors)
 
 
-@pass_through.mistake("`look` takes one argument, the tuple of all gradients: `look(gradients)`, without the star.")
+@pass_through.mistake(
+    "`look` takes one argument, the tuple of all gradients: `look(gradients)`, without a star, and not as a list."
+)
 def _(look, *tensors):
     class Unpacked(torch.autograd.Function):
         @staticmethod
@@ -918,6 +1358,29 @@ def _(look, *tensors):
             return gradients if new is None else new
 
     return Unpacked.apply(*tensors)
+
+
+@pass_through.mistake("`look` may return nothing (None), and there is nothing to unpack then: keep the gradients.")
+def _(look, *tensors):
+    class Trusts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, look, *tensors):
+            ctx.look = look
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return None, *ctx.look(gradients)
+
+    return Trusts.apply(look, *tensors)
+
+
+@pass_through.mistake(
+    "The tensors that you return hang on no node, so nobody calls `look`. Give `apply` the tensors with a star, "
+    "`apply(look, *tensors)`: it does not look into a tuple."
+)
+def _(look, *tensors):
+    return tuple(tensor.detach() for tensor in tensors)
 
 
 @pass_through.mistake("You call `look` in forward, with the values. It waits for the gradients: call it in backward.")
@@ -933,6 +1396,25 @@ def _(look, *tensors):
             return gradients
 
     return Early.apply(*tensors)
+
+
+pass_through.equivalent(
+    "torch calls `forward` and `backward` on the class, where a plain function does what a static method does.",
+    "no decorator: - @staticmethod",
+)
+pass_through.equivalent(
+    "torch makes a view of an input that a node's `forward` returns, and puts the node behind it.",
+    "no view_as: - return tuple((tensor.view_as(tensor) for tensor in tensors)) "
+    "+ return tuple((tensor for tensor in tensors))",
+    "no clone: - return tuple((tensor.clone() for tensor in tensors)) + return tuple((tensor for tensor in tensors))",
+    "mixed up: - return tuple((tensor.clone() for tensor in tensors)) "
+    "+ return tuple((tensor.detach() for tensor in tensors))",
+)
+pass_through.equivalent(
+    "All outputs come from the same node.",
+    "other constant: - outputs[0].grad_fn.register_hook(lambda gradients, _: look(gradients)) "
+    "+ outputs[-1].grad_fn.register_hook(lambda gradients, _: look(gradients))",
+)
 
 
 @exercise(
@@ -952,8 +1434,9 @@ def forward_between_nodes(module, full_hooks, pre_hooks, args):
 
     In backward the full backward pre-hooks in `pre_hooks` get `(module,
     grad_output)`; then, when the gradients of the inputs are known, the full
-    backward hooks in `full_hooks` get `(module, grad_input, grad_output)`. What
-    they return counts, as in torch. No hook is registered on `module`.
+    backward hooks in `full_hooks` get `(module, grad_input, grad_output)`, where
+    both are tuples. What they return counts, as in torch. No hook is registered on
+    `module`.
     """
     hook = BackwardHook(module, full_hooks, pre_hooks)
     args = hook.setup_input_hook(args)
@@ -966,40 +1449,55 @@ def _(rng):
         return [None if value is None else value.clone() for value in values]
 
     def case(module, args, full, pre, shown):
-        log = []
+        log, of_child, wrong = [], [], []
 
-        def see_full(module, grad_input, grad_output):
-            log.append(["full", grads(grad_input), grads(grad_output)])
-            return full(grad_input)
+        def note(word, change=None):
+            def hook(who, *gradients):
+                if who is not module:
+                    wrong.append("the first argument was not the module")
+                if not all(isinstance(each, tuple) for each in gradients):
+                    wrong.append("the gradients were no tuple")
+                log.append([word, *map(grads, gradients)])
+                return change and change(gradients[0])
 
-        def see_pre(module, grad_output):
-            log.append(["pre", grads(grad_output)])
-            return pre(grad_output)
+            return hook
 
         def backward(output):
             outputs = output if isinstance(output, tuple) else (output,)
             found = {"the output": [each.detach().clone() for each in outputs]}
-            sum((index + 1) * each.sum() for index, each in enumerate(outputs)).backward()
-            return found | {"what the hooks saw": log, "the gradient of the input": args[0].grad}
+            for number in ("first", "second"):
+                loss = sum((2 * index + len(number)) * each.sum() for index, each in enumerate(outputs))
+                loss.backward(retain_graph=True)
+                found[f"what the hooks saw until the end of the {number} backward"] = list(log)
+            found["what was wrong in the calls of the hooks"] = "; ".join(dict.fromkeys(wrong)) or "nothing"
+            found["the gradients of the inputs"] = [each.grad for each in args if isinstance(each, torch.Tensor)]
+            return found | {"when the hooks of its child ran": of_child}
 
-        given = {"module": module, "full_hooks": [see_full], "pre_hooks": [see_pre], "args": args}
-        return Case(given, backward, shown=shown)
+        module.register_forward_pre_hook(lambda *_: wrong.append("a forward pre-hook ran that is on the module"))
+        module.register_forward_hook(lambda *_: wrong.append("a forward hook ran that is on the module"))
+        for child in module.children():
+            child.register_forward_hook(lambda *_: of_child.append("forward"))
+            child.register_full_backward_hook(lambda *_: of_child.append("backward"))
+        full = [note(f"full hook {number}", change) for number, change in enumerate(full, 1)]
+        pre = [note(f"pre-hook {number}", change) for number, change in enumerate(pre, 1)]
+        return Case({"module": module, "full_hooks": full, "pre_hooks": pre, "args": args}, backward, shown=shown)
 
-    def keep(gradients):
-        return None
+    def leaf():
+        return rng.quarters(2).requires_grad_()
 
-    module, x = Scaled(rng.mixed(2)), rng.leaf(2)
-    yield case(module, (x,), keep, keep, "x * weight and hooks that look")
+    yield case(Scaled(rng.quarters(2)), (leaf(),), [None], [None], "x * weight and hooks that look")
     factor = rng.integer(2, 5)
-    yield case(Scaled(rng.mixed(2)), (rng.leaf(2), factor), keep, keep, f"x * weight * {factor} and hooks that look")
-    yield case(
-        Scaled(rng.mixed(2)),
-        (rng.leaf(2),),
-        lambda gradients: (-gradients[0],),
-        lambda gradients: (gradients[0] * 10,),
-        "a pre-hook that returns 10 times the gradient, and a full hook that turns the sign round",
-    )
-    yield case(Split(), (rng.leaf(2),), keep, keep, "a module with two outputs")
+    blend, args = Blend(rng.quarters(2)), (leaf(), factor, leaf())
+    yield case(blend, args, [None, None], [None], f"two outputs, x * weight * {factor} and x * y, and hooks that look")
+    full = [lambda found: (-found[0], None, found[2] * 3), None, lambda found: (found[2], None, found[0] + 1), None]
+    pre = [lambda found: (found[0] * 10, found[1] + 1), None, lambda found: (found[1], found[0] * 2), None]
+    blend, args = Blend(rng.quarters(2)), (leaf(), factor, leaf())
+    yield case(blend, args, full, pre, "two outputs, and two hooks of each kind that return other gradients")
+    full, pre = [lambda found: (-found[0],)], [lambda found: (found[0] * 10,)]
+    words = "a pre-hook that returns 10 times the gradient, and a full hook that turns the sign round"
+    yield case(Scaled(rng.quarters(2)), (leaf(),), full, pre, words)
+    yield case(Split(), (leaf(),), full, [], "a module with two outputs, and a full hook that turns the sign round")
+    yield case(Scaled(rng.quarters(2)), (leaf(), factor), [], pre, "a pre-hook that returns 10 times the gradient")
 
 
 @forward_between_nodes.accept
@@ -1070,7 +1568,8 @@ def _(module, full_hooks, pre_hooks, args):
 
 
 @forward_between_nodes.mistake(
-    "You go on with the old inputs. `setup_input_hook` returns new ones, behind the node: give those to forward."
+    "The full hooks never run. They need one `BackwardHook` for inputs and output, and its `setup_input_hook` returns "
+    "new inputs: give those to forward."
 )
 def _(module, full_hooks, pre_hooks, args):
     hook = BackwardHook(module, full_hooks, pre_hooks)
@@ -1088,7 +1587,18 @@ def _(module, full_hooks, pre_hooks, args):
 
 
 @forward_between_nodes.mistake(
-    "You registered the hooks on `module`, where they stay and run again in every later call. Use a `BackwardHook`."
+    "Where there is no full backward hook, the pre-hooks do not run either: they need the node behind the output."
+)
+def _(module, full_hooks, pre_hooks, args):
+    if not full_hooks:
+        return module.forward(*args)
+    hook = BackwardHook(module, full_hooks, pre_hooks)
+    return hook.setup_output_hook(module.forward(*hook.setup_input_hook(args)))
+
+
+@forward_between_nodes.mistake(
+    "You call the module, with brackets, so the hooks that are on it run as well. Call `module.forward`, with a "
+    "`BackwardHook` around it, and register nothing."
 )
 def _(module, full_hooks, pre_hooks, args):
     for hook in pre_hooks:
@@ -1096,6 +1606,41 @@ def _(module, full_hooks, pre_hooks, args):
     for hook in full_hooks:
         module.register_full_backward_hook(hook)
     return module(*args)
+
+
+forward_between_nodes.equivalent(
+    "Each input has a place of its own, so it does not matter which of them comes first.",
+    "backwards: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True): + for place, tensor in list(zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True))[::-1]:",
+    "backwards: - for place, gradient in zip(places, gradients, strict=True): "
+    "+ for place, gradient in list(zip(places, gradients, strict=True))[::-1]:",
+    "backwards: - places = [place for place, value in enumerate(args) if isinstance(value, torch.Tensor)] "
+    "+ places = [place for place, value in list(enumerate(args))[::-1] if isinstance(value, torch.Tensor)]",
+)
+forward_between_nodes.equivalent(
+    "There are always as many places as tensors.",
+    "an argument less: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True): + for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places))):",
+    "an argument less: - for place, gradient in zip(places, gradients, strict=True): "
+    "+ for place, gradient in zip(places, gradients):",
+    "other constant: - for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=True): + for place, tensor in zip(places, Gate.apply(on_inputs, *(args[place] for place in places)), "
+    "strict=False):",
+    "other constant: - for place, gradient in zip(places, gradients, strict=True): "
+    "+ for place, gradient in zip(places, gradients, strict=False):",
+)
+forward_between_nodes.equivalent(
+    "What comes back is taken apart at once: a generator does for that, and of one item the last is the first.",
+    "no call: - return tuple((found[place] for place in places)) + return (found[place] for place in places)",
+    "other constant: - return Gate.apply(on_outputs, output)[0] + return Gate.apply(on_outputs, output)[-1]",
+)
+forward_between_nodes.equivalent(
+    "torch calls `forward` and `backward` on the class, and makes a view of an input that `forward` returns.",
+    "no decorator: - @staticmethod",
+    "no view_as: - return tuple((tensor.view_as(tensor) for tensor in tensors)) "
+    "+ return tuple((tensor for tensor in tensors))",
+)
 
 
 @exercise(
@@ -1114,7 +1659,8 @@ class Handle:
 
     No two handles have the same `id`, whatever their tables. Removing twice is no
     error. The handle does not keep the table alive, and with a table that is gone,
-    `remove()` does nothing. `with handle:` removes it at the end of the block.
+    `remove()` does nothing. `with handle as h:` gives the handle itself as `h`, and
+    removes the hook at the end of the block; what the block raises goes on.
     """
 
     _ids = itertools.count()
@@ -1138,6 +1684,7 @@ class Handle:
 @Handle.cases
 def _(rng):
     names = [rng.choice(["look", "note", "store"]) for _ in range(3)]
+    taken = rng.integer(0, 1)
 
     def register_three(first):
         make, table = type(first), OrderedDict()
@@ -1145,49 +1692,73 @@ def _(rng):
         for name in names:
             handles.append(make(table))
             table[handles[-1].id] = name
-        taken = rng_choice
         handles[taken].remove()
         found = {"what is left after one remove()": list(table.values())}
         handles[taken].remove()
         again = make(table)
         table[again.id] = "new"
-        return found | {"what is there after a second remove() and a new hook": list(table.values())}
+        del again  # who forgets the handle keeps the hook
+        found["what is there after a second remove() and a new hook"] = list(table.values())
+        for handle in handles:
+            handle.remove()
+        return found | {"what is left when all handles but the new one have removed": list(table.values())}
 
-    rng_choice = rng.integer(0, 1)
     yield Case({"table": OrderedDict()}, register_three, shown=f"the hooks {names}, of which one is removed")
 
-    def two_tables(first):
-        make = type(first)
-        tables = OrderedDict(), OrderedDict()
-        handles = [make(table) for table in tables]
-        return {"whether handles of two tables have two ids": handles[0].id != handles[1].id}
+    def many(first):
+        make, kept = type(first), OrderedDict()
+        together = [make(table) for table in (kept, OrderedDict(), kept)]
+        ids = [handle.id for handle in together]
+        del together
+        for _ in range(20):
+            handle = make(table := OrderedDict())
+            ids.append(handle.id)
+            table[handle.id] = "hook"
+            handle.remove()
+            del handle, table
+        return {"whether 23 handles have 23 ids": len(set(ids)) == 23}
 
-    yield Case({"table": OrderedDict()}, two_tables, shown="two tables")
+    yield Case({"table": OrderedDict()}, many, shown="23 handles, of which most are gone before the next is made")
 
-    def as_context(first):
-        make, table = type(first), OrderedDict()
-        table[-1] = "from before"
-        caught = "nothing"
-        try:
-            with make(table) as handle:
-                inside = isinstance(handle, make)
-                table[getattr(handle, "id", -2)] = "inside"
-                raise LookupError("the block failed")
-        except LookupError:
-            caught = "LookupError"
-        return {
-            "whether `with … as handle` gives the handle": inside,
-            "what came out of a block that raises": caught,
-            "what is left after the block": list(table.values()),
-        }
+    def as_context(fails):
+        def run(first):
+            make, table = type(first), OrderedDict()
+            table["other"] = "from before"
+            error, caught = LookupError("the block failed"), "nothing"
+            same = make(table)
+            table[same.id] = "its hook"
+            try:
+                with same as handle:
+                    found = {"whether `with handle as h` gives the handle": handle is same}
+                    found["what is there inside the block"] = list(table.values())
+                    if fails:
+                        raise error
+                    same.remove()
+            except LookupError as raised:
+                caught = "what the block raised" if raised is error else "another LookupError"
+            after = {"what came out of the block": caught, "what is left after the block": list(table.values())}
+            return found | after
 
-    yield Case({"table": OrderedDict()}, as_context, shown="a `with` block that raises")
+        words = "raises" if fails else "removes the hook itself"
+        return Case({"table": OrderedDict()}, run, shown=f"a `with` block that {words}")
+
+    def after_a_block(first):
+        table = OrderedDict(other="from before")
+        with type(first)(table) as handle:
+            table[handle.id] = "hook"
+        return {"what is left after the block": list(table.values())}
+
+    yield as_context(fails=True)
+    yield as_context(fails=False)
+    yield Case({"table": OrderedDict()}, after_a_block, shown="a `with` block that ends as usual")
 
     def table_goes(first):
         table = OrderedDict()
         handle, watch = type(first)(table), weakref.ref(table)
-        del table
-        found = {"whether the table lives on when only its handle is left": watch() is not None}
+        table[handle.id] = "hook"
+        with handle:
+            del table
+            found = {"whether the table lives on when only its handle is left": watch() is not None}
         handle.remove()
         return found
 
@@ -1272,6 +1843,18 @@ class _HandleLength(_Sound):
         self.id = len(table)
 
 
+@Handle.mistake(
+    "Different handles get the same `id`. Count all handles together, whatever their tables, and never use a number "
+    "again."
+)
+class _HandleCountsByTable(_Sound):
+    _counts: ClassVar[dict[int, Iterator[int]]] = {}
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.id = next(self._counts.setdefault(id(table), itertools.count()))
+
+
 @Handle.mistake("The second `remove()` raises: the key is gone by then. Ask first, or use `pop(key, None)`.")
 class _HandleOnce(_Sound):
     def remove(self):
@@ -1294,6 +1877,13 @@ class _HandleForgets(_Sound):
         self.closed = True
 
 
+@Handle.mistake("When the block raises, the hook stays in the table. Remove it at the end of the block in any case.")
+class _HandleOnlyAfterSuccess(_Sound):
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.remove()
+
+
 @Handle.mistake(
     "`__exit__` returns a true value, and that swallows the exception of the block. Return nothing from it."
 )
@@ -1303,10 +1893,60 @@ class _HandleSwallows(_Sound):
         return True
 
 
+@Handle.mistake("With a table that is gone, a proxy raises `ReferenceError`. Catch it in `remove()`.")
+class _HandleProxy(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.table = weakref.proxy(table)
+
+    def remove(self):
+        if self.id in self.table:
+            del self.table[self.id]
+
+
+@Handle.mistake("`__enter__` does not give the handle: return `self` from it.")
+class _HandleNothing(_Sound):
+    def __enter__(self):
+        self.entered = True
+
+
+@Handle.mistake("All handles have the same `id`. Count them in the class, not in the object.")
+class _HandleSame(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.id = 1
+
+
+@Handle.mistake(
+    "After `remove()` the hook is still there. Delete the key of your handle from the very table that was given."
+)
+class _HandleCopies(_Sound):
+    def __init__(self, table):
+        super().__init__(table)
+        self.copy = dict(table)
+
+    def remove(self):
+        self.copy.pop(self.id, None)
+
+
 @Handle.mistake("With a table that is gone, `remove()` fails: the reference gives None. Ask before you use it.")
 class _HandleTrusts(_Sound):
     def remove(self):
         self.table().pop(self.id, None)
+
+
+Handle.equivalent(
+    "Any numbers will do that no other handle gets, from wherever they are counted, up or down.",
+    "not in place: - _HandleWithClassCounter.next_id += 1 "
+    "+ _HandleWithClassCounter.next_id = _HandleWithClassCounter.next_id + 1",
+    "compute otherwise: - _HandleWithClassCounter.next_id += 1 + _HandleWithClassCounter.next_id -= 1",
+    "other constant: - next_id = 0 + next_id = 1",
+    "other constant: - next_id = 0 + next_id = -1",
+    "other constant: - _HandleWithClassCounter.next_id += 1 + _HandleWithClassCounter.next_id += 2",
+)
+Handle.equivalent(
+    "Nothing (None) is false as well: the exception of the block goes on.", "no return: - return False + False"
+)
 
 
 # --- the whole call ---------------------------------------------------------------------------------------------------
@@ -1430,20 +2070,36 @@ def _(rng):
     x = rng.leaf(2)
 
     def no_hooks(answer):
-        net = net_of(answer)
+        net, log = net_of(answer), []
+        forward = net.first.forward
+        net.first.forward = lambda *args: log.append(args[0] is x) or forward(*args)
         output = net(x)
-        return {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+        node = type(output.grad_fn).__name__
+        found = {"the output": output, "the output's node in the graph": node, "whether forward got x itself": log}
+        net.first.forward, raised = lambda *_: 1 / 0, "nothing"
+        try:
+            net(x)
+        except ZeroDivisionError:
+            raised = "the error"
+        return found | {"what is raised when forward divides by 0": raised}
 
     yield Case({}, no_hooks, shown="a net without hooks")
 
     def forward_hooks_only(answer):
-        net = net_of(answer)
+        net, log, got = net_of(answer).eval(), [], []
+        net.register_forward_pre_hook(lambda module, args: log.append(args[0] is x))
+        net.register_forward_hook(lambda module, args, output: log.append(args[0] is x))
         net.register_forward_hook(lambda module, args, output: output + 1)
         net.first.register_forward_pre_hook(lambda module, args: args[0] * 10)
+        net.first.register_forward_hook(lambda module, args, output: got.append(args[0].detach()))
         output = net(x)
-        return {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+        found = {"the output": output, "the output's node in the graph": type(output.grad_fn).__name__}
+        with torch.no_grad():
+            found["the output without a graph"] = net(x)
+        return found | {"what the forward hook on a layer got": got, "whether the hooks on net got x itself": log}
 
-    yield Case({}, forward_hooks_only, shown="a forward hook that adds 1 and a pre-hook that multiplies by 10")
+    words = "a net in eval mode, with forward hooks, of which one adds 1, and a pre-hook that multiplies by 10"
+    yield Case({}, forward_hooks_only, shown=words)
 
     kinds = ["forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook"]
 
@@ -1474,31 +2130,107 @@ def _(rng):
 
     yield Case({}, replaced, shown="a pre-hook and a forward hook that multiply, and a full backward hook")
 
-    def failing(who):
+    def one_kind(kind, where):
         def run(answer):
-            net, log, caught = net_of(answer), [], "nothing"
+            net, log = net_of(answer), []
+            leaf = x.detach().clone().requires_grad_()
+
+            def times_ten(module, *gradients):
+                log.append([each[0].clone() for each in gradients])
+                return tuple(each * 10 for each in gradients[0])
+
+            with contextlib.ExitStack() as stack:
+                if where == "global":
+                    stack.enter_context(global_hooks(**{kind: times_ten}))
+                else:
+                    getattr(net.first, f"register_{kind}")(times_ten)
+                output = net.first(leaf)
+                output.sum().backward()
+            return {"the output": output, "what the hook saw": log, "the gradient of the input": leaf.grad}
+
+        words = f"one {where} {kind.replace('_hook', '-hook' if 'pre' in kind else ' hook').replace('_', ' ')}"
+        return Case({}, run, shown=f"{words}, which multiplies by 10")
+
+    places = ["local", "global"]
+    first = rng.integer(0, 1)
+    for kind, where in zip(kinds[2:], (places[first], places[1 - first]), strict=True):
+        yield one_kind(kind, where)
+
+    def two_of_each(answer):
+        class Two(type(answer)):
+            def forward(self, a, b):
+                log.append("forward")
+                return a * 2, a * b
+
+        log, module = [], Two()
+        a, b = (leaf := x.detach().clone().requires_grad_()), leaf + 1
+        # What a hook notes must not lead back to the graph: torch's nodes hold the module, and nobody would free them.
+        module.register_forward_hook(lambda _, *given: log.append([[each.detach() for each in some] for some in given]))
+        for word in ("first", "second"):
+
+            def look(_, *gradients, word=word):
+                log.append([f"the {word} full backward hook", *map(list, gradients)])
+
+            with module.register_full_backward_hook(look):
+                first, second = module(a, b)
+            (first + 3 * second).sum().backward(retain_graph=True)
+        return {"what happened": log, "the gradient of the input": leaf.grad}
+
+    yield Case(
+        {}, two_of_each, shown="two inputs, two outputs and two calls, each with a full backward hook of its own"
+    )
+
+    def failing(who, words):
+        def run(answer):
+            net, log, caught, failure = net_of(answer), [], "nothing", LookupError("this call fails")
+            found = {}
 
             def fail(*_):
-                raise LookupError("this call fails")
+                if found:  # in the second call
+                    raise failure
 
-            net.first.register_forward_hook(lambda *_: log.append("plain hook"))
-            net.first.register_forward_hook(lambda m, a, output: log.append(["always", output]), always_call=True)
+            def note(word):
+                return lambda _, args, output: log.append(
+                    (word, [each.detach() for each in args], None if output is None else output.detach())
+                )
+
+            net.first.register_full_backward_hook(do_nothing)
+            if who == "earlier hook":
+                net.first.register_forward_hook(fail)
+            net.first.register_forward_hook(lambda *_: log.append(("plain", [], None)))
+            net.first.register_forward_hook(note("always"), always_call=True)
             if who == "forward":
-                net.first.forward = fail
+                forward = net.first.forward
+                net.first.forward = lambda *args: fail() or forward(*args)
             elif who == "pre-hook":
                 net.first.register_forward_pre_hook(fail)
             elif who == "hook":
                 net.first.register_forward_hook(fail)
-            try:
-                net.first(x)
-            except LookupError as error:
-                caught = str(error)
-            return {"what came out of the call": caught, "the hooks that ran": log}
+            elif who == "always hook":
+                net.first.register_forward_hook(
+                    lambda *given: note("always that fails")(*given) or fail(), always_call=True
+                )
+            net.first.register_forward_hook(note("last always"), always_call=True)
+            net.register_forward_hook(note("always of net"), always_call=True)
+            for call in ("the first call", "the second call"):
+                try:
+                    with torch_module.register_module_forward_hook(note("global always"), always_call=True):
+                        net(x)
+                except LookupError as error:
+                    caught = "what was raised in it" if error is failure else "another exception of the same kind"
+                found[f"the hooks that ran in {call}"] = ", ".join(word for word, *_ in log)
+                found[f"the arguments and the output that they got in {call}"] = [given for _, *given in log]
+                log.clear()
+            failure.__traceback__ = None  # its frames lead to the graph as well
+            return {"what came out of the second call": caught} | found
 
-        return Case({}, run, shown=f"a call in which {'no one' if who is None else 'the ' + who} fails")
+        return Case({}, run, shown=f"two calls; in the second one {words} fails")
 
-    for who in (None, "forward", "pre-hook", "hook"):
-        yield failing(who)
+    yield failing("forward", "the forward of a layer")
+    yield failing("pre-hook", "the pre-hook of a layer")
+    yield failing("hook", "a forward hook between two always-called ones")
+    yield failing("earlier hook", "a forward hook before the always-called ones")
+    yield failing("always hook", "an always-called hook between two others")
 
 
 def _under_its_name(answer: type) -> type:
@@ -1542,14 +2274,14 @@ class _MiniFinally(MiniSteps):
         if self.takes_fast_path():
             return self.forward(*args)
         full, pre = self.hooks_in_order("backward_hooks"), self.hooks_in_order("backward_pre_hooks")
-        nodes = BackwardHook(self, list(full.values()), list(pre.values()))
+        nodes, wanted = BackwardHook(self, list(full.values()), list(pre.values())), full or pre
         try:
             args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
-            if full or pre:
+            if wanted:
                 args = nodes.setup_input_hook(args)
             output = self.forward(*args)
             output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
-            if full or pre:
+            if wanted:
                 output = nodes.setup_output_hook(output)
         finally:
             self.run_always_called(self.always_called(), started, args, output)
@@ -1643,7 +2375,100 @@ class _MiniSwallows(_SoundCall):
             self.run_always_called(self.always_called(), started, args, output)
 
 
-@MiniModule.mistake("When something raises, the always-called hooks do not run. Call `run_always_called` in `except`.")
+@MiniModule.mistake(
+    "After the always-called hooks your call goes on as if nothing had happened. `raise` the exception again."
+)
+@_under_its_name
+class _MiniGoesOn(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        try:
+            args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+            nodes = self.nodes()
+            args = nodes.setup_input_hook(args) if nodes else args
+            output = self.forward(*args)
+            output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+            output = nodes.setup_output_hook(output) if nodes else output
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+        return output
+
+
+@MiniModule.mistake(
+    "Your `try` holds forward alone. A pre-hook or a forward hook that raises makes the call fail as well: put all "
+    "steps into it."
+)
+@_under_its_name
+class _MiniNarrowTry(_SoundCall):
+    def __call__(self, *args):
+        if self.takes_fast_path():
+            return self.forward(*args)
+        output, started = None, set()
+        args = self.run_pre_hooks(self.hooks_in_order("forward_pre_hooks"), args)
+        nodes = self.nodes()
+        args = nodes.setup_input_hook(args) if nodes else args
+        try:
+            output = self.forward(*args)
+        except Exception:
+            self.run_always_called(self.always_called(), started, args, output)
+            raise
+        output = self.run_forward_hooks(self.hooks_in_order("forward_hooks"), args, output, started)
+        return nodes.setup_output_hook(output) if nodes else output
+
+
+@MiniModule.mistake(
+    "When something raises, plain forward hooks run as well. Give `run_always_called` those of `always_called()`."
+)
+@_under_its_name
+class _MiniAllHooks(_SoundCall):
+    def always_called(self):
+        return self.hooks_in_order("forward_hooks")
+
+
+@MiniModule.mistake("What the pre-hooks return does not reach forward: `args = self.run_pre_hooks(hooks, args)`.")
+@_under_its_name
+class _MiniOldArgs(_SoundCall):
+    def run_pre_hooks(self, hooks, args):
+        super().run_pre_hooks(hooks, args)
+        return args
+
+
+@MiniModule.mistake(
+    "What the forward hooks return is lost: `output = self.run_forward_hooks(hooks, args, output, started)`."
+)
+@_under_its_name
+class _MiniOldOutput(_SoundCall):
+    def run_forward_hooks(self, hooks, args, output, started):
+        super().run_forward_hooks(hooks, args, output, started)
+        return output
+
+
+@MiniModule.mistake("The global backward hooks do not run. `hooks_in_order` gives them too, before the module's own.")
+@_under_its_name
+class _MiniLocal(_SoundCall):
+    def nodes(self):
+        full, pre = list(self._backward_hooks.values()), list(self._backward_pre_hooks.values())
+        return BackwardHook(self, full, pre) if full or pre else None
+
+
+@MiniModule.mistake(
+    "The full backward hooks do not run: `setup_input_hook` returns new inputs, and forward has to get those."
+)
+@_under_its_name
+class _MiniOldInputs(_SoundCall):
+    def nodes(self):
+        if nodes := super().nodes():
+            wrap = nodes.setup_input_hook
+            nodes.setup_input_hook = lambda args: wrap(args) and args
+        return nodes
+
+
+@MiniModule.mistake(
+    "When something raises, the always-called hooks do not run. Call `run_always_called` in `except Exception:`, "
+    "before `raise`."
+)
 @_under_its_name
 class _MiniNoTry(_SoundCall):
     def __call__(self, *args):
@@ -1697,6 +2522,25 @@ class _MiniSwapped(_SoundCall):
         return BackwardHook(self, full, pre) if full or pre else None
 
 
+@MiniModule.mistake(
+    "Only forward runs, and no hook. That is the fast path: for the other calls put the steps around it."
+)
+@_under_its_name
+class _MiniFast(MiniSteps):
+    def __call__(self, *args):
+        return self.forward(*args)
+
+
+@MiniModule.mistake(
+    "Always-called hooks that have started already run again. One set `started` tells both steps which those are: "
+    "`run_forward_hooks` fills it, and `run_always_called` asks it."
+)
+@_under_its_name
+class _MiniTwoSets(_SoundCall):
+    def run_always_called(self, hooks, started, args, output):
+        super().run_always_called(hooks, set(), args, output)
+
+
 @MiniModule.mistake("`super().__call__` leads back to torch's own call. Put the steps in order yourself.")
 @_under_its_name
 class _MiniSuper(MiniSteps):
@@ -1711,6 +2555,26 @@ class _MiniSuper(MiniSteps):
 class _MiniForwardOnly(_SoundCall):
     def nodes(self):
         return ()
+
+
+MiniModule.equivalent(
+    "Without hooks, every step on the long way leaves things as they are: the fast path saves time only.",
+    "never: - if self.takes_fast_path(): - return self.forward(*args)",
+)
+MiniModule.equivalent(
+    "`BackwardHook` only asks whether there are hooks and walks through them, and an empty view is false as well.",
+    "no call: - full = list(self.hooks_in_order('backward_hooks').values()) "
+    "+ full = self.hooks_in_order('backward_hooks').values()",
+    "no call: - pre = list(self.hooks_in_order('backward_pre_hooks').values()) "
+    "+ pre = self.hooks_in_order('backward_pre_hooks').values()",
+    "no call: - lists = [list(self.hooks_in_order(kind).values()) for kind in ('backward_hooks', "
+    "'backward_pre_hooks')] + lists = [self.hooks_in_order(kind).values() for kind in ('backward_hooks', "
+    "'backward_pre_hooks')]",
+    "no call: - nodes, wanted = (BackwardHook(self, list(full.values()), list(pre.values())), full or pre) "
+    "+ nodes, wanted = (BackwardHook(self, full.values(), list(pre.values())), full or pre)",
+    "no call: - nodes, wanted = (BackwardHook(self, list(full.values()), list(pre.values())), full or pre) "
+    "+ nodes, wanted = (BackwardHook(self, list(full.values()), pre.values()), full or pre)",
+)
 
 
 STEPS = (takes_fast_path, hooks_in_order, run_pre_hooks, run_forward_hooks, run_always_called)

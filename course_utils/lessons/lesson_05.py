@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -73,6 +76,8 @@ prediction(
     answer="the maps of nearly all layers",
 )
 
+LEFT_CHANGED = "whether a layer was left with another setting or forward"
+
 # --- small networks for the cases -------------------------------------------------------------------------------------
 
 
@@ -101,6 +106,19 @@ class _Block(nn.Module):
 
 def _nested(rng: Numbers) -> nn.Module:
     return whole_weights(nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block())), rng)
+
+
+def _note_runs(*layers: nn.Module) -> list[int]:
+    """A list that grows with each run of one of `layers`."""
+    runs: list[int] = []
+    for layer in layers:
+        layer.register_forward_pre_hook(lambda module, args: runs.append(1))
+    return runs
+
+
+def _settings(model: nn.Module) -> tuple[str, list[bool]]:
+    """What tells whether a layer has got another setting, such as `inplace`, or another forward."""
+    return repr(model), ["forward" in vars(module) for module in model.modules()]
 
 
 def _shuffled(rng: Numbers, count: int) -> list[int]:
@@ -145,21 +163,23 @@ def keep_maps(model, names, x):
 
 @keep_maps.cases
 def _(rng):
-    def after(maps):
-        return {"whether one of the maps holds a graph": any(each.requires_grad for each in maps.values())}
+    nested = [rng.choice(["1.1.conv1", "1.1.conv2"]), "0"]
+    for model, names, shown in (
+        (_small_net(rng), ["0", "2", "4"], "a Sequential of convolutions and in-place ReLUs, names = ['0', '2', '4']"),
+        (_nested(rng), nested, f"a model of layers inside layers, names = {nested}"),
+    ):
+        runs = _note_runs(model)
+        settings = _settings(model)
 
-    x = rng.mixed(1, 1, 2, 2)
-    yield Case(
-        {"model": _small_net(rng), "names": ["0", "2", "4"], "x": x},
-        after,
-        shown="a Sequential of convolutions and in-place ReLUs, names = ['0', '2', '4']",
-    )
-    names = rng.choice([["1.1.conv1", "0"], ["1.1.conv2", "1.0"], ["1.1.conv1", "1.1.conv2"]])
-    yield Case(
-        {"model": _nested(rng), "names": names, "x": rng.mixed(2, 1, 2, 2)},
-        after,
-        shown=f"a model of layers inside layers, names = {names}",
-    )
+        def after(maps, model=model, settings=settings, runs=runs):
+            graphs = [getattr(each, "requires_grad", False) for each in maps.values()]
+            return {
+                LEFT_CHANGED: _settings(model) != settings,
+                "how often the model ran": len(runs),
+                "whether one of the maps holds a graph": any(graphs),
+            }
+
+        yield Case({"model": model, "names": names, "x": rng.quarters(2, 1, 2, 2)}, after, shown=shown)
 
 
 @keep_maps.accept
@@ -184,6 +204,36 @@ def _(model, names, x):
     return maps
 
 
+keep_maps.equivalent(
+    "The order in which hooks are made or removed, and the order of the dict, make no difference.",
+    "backwards: - for name in names: + for name in list(names)[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - return {name: seen[name].output for name in names} + return {name: seen[name].output for "
+    "name in list(names)[::-1]}",
+    "backwards: - handles = [module.register_forward_hook(keep) for module in wanted] + handles = "
+    "[module.register_forward_hook(keep) for module in list(wanted)[::-1]]",
+    "backwards: - maps, wanted = ({}, {module: name for name, module in model.named_modules() if name in "
+    "names}) + maps, wanted = ({}, {module: name for name, module in list(model.named_modules())[::-1] if "
+    "name in names})",
+)
+keep_maps.equivalent(
+    "The task speaks of calls that succeed.",
+    "no try: - try: - model(x) + model(x) - finally: - for handle in handles: + for handle in handles: - "
+    "handle.remove() + handle.remove()",
+)
+keep_maps.equivalent(
+    "What `record` keeps is detached in any case.",
+    "mixed up: - with torch.no_grad(), record(model, *names) as seen: + with torch.enable_grad(), "
+    "record(model, *names) as seen:",
+)
+keep_maps.equivalent(
+    "The model itself is none of its layers: it has no dotted name.",
+    "not the first: - maps, wanted = ({}, {module: name for name, module in model.named_modules() if name in "
+    "names}) + maps, wanted = ({}, {module: name for name, module in list(model.named_modules())[1:] if name "
+    "in names})",
+)
+
+
 @keep_maps.mistake(
     "Your key is the shape of the weight. Layers of one shape share it, and the last one wins: use the layer's name."
 )
@@ -202,7 +252,8 @@ def _(model, names, x):
 
 
 @keep_maps.mistake(
-    "`detach()` shares its memory with the output, and the in-place ReLU writes into that. Add `clone()`."
+    "The in-place ReLU behind has written into what you kept. Make a `clone()` in the hook, and let the hook return "
+    "nothing: what it returns goes on in place of the output."
 )
 def _(model, names, x):
     maps, handles = {}, []
@@ -216,8 +267,8 @@ def _(model, names, x):
 
 
 @keep_maps.mistake(
-    "You store the output itself: the in-place ReLU writes into it, and it holds the graph. Store "
-    "`output.detach().clone()`."
+    "What you store holds the graph, and the in-place ReLU behind has written into it. Store "
+    "`output.detach().clone()` in the hook, and let the hook return nothing."
 )
 def _(model, names, x):
     maps, handles = {}, []
@@ -270,6 +321,56 @@ def _(model, names, x):
     return maps
 
 
+@keep_maps.mistake("The model runs once for each name. Put a hook on every layer first, and call it once.")
+def _(model, names, x):
+    maps = {}
+    for name in names:
+        with record(model, name) as seen:
+            model(x)
+        maps[name] = seen[name].output
+    return maps
+
+
+@keep_maps.mistake(
+    "The dict is empty: no hook was on the layers when the model ran, or none stored anything in this dict. A `with` "
+    "block takes its hook away at its end: the call of the model has to stand in it."
+)
+def _(model, names, x):
+    maps = {}
+    for name in names:
+        layer = model.get_submodule(name)
+        with layer.register_forward_hook(lambda m, a, out, name=name: maps.update({name: out.detach().clone()})):
+            pass
+    model(x)
+    return maps
+
+
+@keep_maps.mistake(
+    "You run the children one after the other. That is what a Sequential does; other models have a forward of their "
+    "own. Call the model, and let hooks keep the maps."
+)
+def _(model, names, x):
+    maps = {}
+    with torch.no_grad():
+        for name, layer in model.named_children():
+            x = layer(x)
+            if name in names:
+                maps[name] = x.clone()
+    return maps
+
+
+@keep_maps.mistake("That is what goes *into* each layer. Keep what it returns: a forward hook gets it as `output`.")
+def _(model, names, x):
+    maps, handles = {}, []
+    for name in names:
+        layer = model.get_submodule(name)
+        handles.append(layer.register_forward_pre_hook(lambda m, a, name=name: maps.update({name: a[0].detach() + 0})))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return maps
+
+
 @exercise(
     lesson=5,
     points=1,
@@ -282,10 +383,10 @@ def _(model, names, x):
 )
 def tile_maps(maps):
     """Turn the maps (N, C, H, W) of one layer into grey tiles for a grid: those of
-    the first picture, as (C, 1, H, W).
+    the first picture, as a float32 tensor (C, 1, H, W).
 
-    Each tile is stretched to [0, 1] by itself: its lowest number becomes 0, its
-    highest 1. A constant tile becomes all 0. `maps` stays as it is.
+    Each tile is stretched to [0, 1] by itself, a faint one as well: its lowest number
+    becomes 0, its highest 1. A constant tile becomes all 0. `maps` stays as it is.
     """
     tiles = maps[0].unsqueeze(1)
     low, high = tiles.amin((1, 2, 3), keepdim=True), tiles.amax((1, 2, 3), keepdim=True)
@@ -294,11 +395,18 @@ def tile_maps(maps):
 
 @tile_maps.cases
 def _(rng):
-    ramps = rng.mixed(1, 2, 2, 2)
-    yield Case({"maps": ramps})
-    maps = rng.mixed(2, 3, 2, 3)
-    maps[:, rng.integer(0, 2)] = float(rng.integer(1, 9))
-    yield Case({"maps": maps}, shown="maps of shape (2, 3, 2, 3), one channel of them constant")
+    maps = rng.quarters(1, 2, 2, 2)
+    faint = torch.tensor([0.0, 0.25, 0.5, 0.25])[_shuffled(rng, 4)] - rng.integer(0, 2)
+    maps[0, rng.integer(0, 1)] = faint.reshape(2, 2)
+    yield Case({"maps": maps})
+    maps = rng.quarters(2, 3, 2, 3)
+    constant, faint, _ = _shuffled(rng, 3)
+    maps[0, constant] = float(rng.integer(1, 9))
+    # So faint that a denominator of at least 0.01, or 0.00001 more than it should be, shows; 1e-8 more does not.
+    maps[0, faint] = torch.tensor([0, 1, 2, 2, 3, 4])[_shuffled(rng, 6)].reshape(2, 3) / 2048
+    yield Case(
+        {"maps": maps}, shown="maps of shape (2, 3, 2, 3), of the first picture one channel constant and one very faint"
+    )
 
 
 @tile_maps.accept
@@ -315,6 +423,10 @@ def _(maps):
     from course_utils.vision.pictures import normalise
 
     return normalise(maps[:1].transpose(0, 1))
+
+
+tile_maps.equivalent("Only the first picture is asked for.", "of an argument the first only: + maps = maps[:1]")
+tile_maps.equivalent("`normalise` gives float32, whatever comes.", "spoil an argument: + maps = maps.double()")
 
 
 @tile_maps.mistake(
@@ -354,6 +466,13 @@ def _(maps):
     return tiles / tiles.amax((1, 2, 3), keepdim=True)
 
 
+@tile_maps.mistake("You set negative numbers to 0 first. The lowest number of a tile becomes 0, also a negative one.")
+def _(maps):
+    tiles = maps[0].unsqueeze(1).clamp(min=0)
+    low, high = tiles.amin((1, 2, 3), keepdim=True), tiles.amax((1, 2, 3), keepdim=True)
+    return (tiles - low) / (high - low).clamp(min=1e-12)
+
+
 @exercise(
     lesson=5,
     points=1,
@@ -375,17 +494,21 @@ def strongest_channels(maps, count):
 
 @strongest_channels.cases
 def _(rng):
-    for count in (1, 3):
-        maps = torch.empty(5, 9)
-        # By rank: the mean without negative numbers rises; mean, greatest number and mean of sizes have other orders.
-        for rank, (channel, peak, low) in enumerate(
-            zip(_shuffled(rng, 5), (60, 95, 70, 50, 80), (-900, -10, -300, -20, -500), strict=True)
-        ):
-            maps[channel] = 10.0 * (rank + 1)
-            first, second = _shuffled(rng, 9)[:2]
-            maps[channel, first], maps[channel, second] = peak, low
-        maps = maps.reshape(5, 3, 3) * rng.integer(1, 3)
-        yield Case({"maps": maps, "count": count}, shown=f"maps of shape (5, 3, 3), count = {count}")
+    # What is positive adds up to 6, 5.75, 5.5, 4.75, 4 and 0.25. By other measures another row than the first wins: the
+    # second by its greatest number, by the mean of what is positive and with `clamp(min=1)`, the third by the mean, the
+    # median and how much is positive, the fourth by the mean of sizes. The third row is third by its greatest number,
+    # fourth by the standard deviation and fifth by the mean of what is positive.
+    rows = [
+        [2.0, 2.0, 2.0] + [-0.25 * rng.integer(1, 4) for _ in range(7)],
+        [3.0, 2.75] + [-0.25] * 8,
+        [1.5] + [0.5] * 8 + [0.0],
+        [1.25, 1.25, 1.25, 1.0] + [-0.25 * rng.integer(9, 12) for _ in range(6)],
+        [0.75] * 4 + [0.5] * 2 + [-0.5] * 4,
+        [0.25] + [-0.25 * rng.integer(1, 4) for _ in range(9)],
+    ]
+    for count in (1, 4):
+        maps = torch.tensor([[rows[row][place] for place in _shuffled(rng, 10)] for row in _shuffled(rng, 6)])
+        yield Case({"maps": maps.reshape(6, 2, 5), "count": count}, shown=f"maps of shape (6, 2, 5), count = {count}")
 
 
 @strongest_channels.accept
@@ -398,6 +521,24 @@ def _(maps, count):
 def _(maps, count):
     responses = F.adaptive_avg_pool2d(F.relu(maps), 1).flatten().tolist()
     return sorted(range(len(responses)), key=responses.__getitem__, reverse=True)[:count]
+
+
+strongest_channels.equivalent(
+    "All maps have the same number of places, so that sums have the order of means.",
+    "mixed up: - return maps.clamp(min=0).mean((1, 2)).topk(count).indices.tolist() + return "
+    "maps.clamp(min=0).sum((1, 2)).topk(count).indices.tolist()",
+    "mixed up: - responses = torch.relu(maps).flatten(1).sum(1) + responses = torch.relu(maps).flatten(1).mean(1)",
+)
+strongest_channels.equivalent(
+    "In float64 the order of the channels is the same.", "spoil an argument: + maps = maps.double()"
+)
+strongest_channels.equivalent(
+    "Tensors and lists of one number are sorted as numbers are.",
+    "no tolist: - responses = F.adaptive_avg_pool2d(F.relu(maps), 1).flatten().tolist() + responses = "
+    "F.adaptive_avg_pool2d(F.relu(maps), 1).flatten()",
+    "no flatten: - responses = F.adaptive_avg_pool2d(F.relu(maps), 1).flatten().tolist() + responses = "
+    "F.adaptive_avg_pool2d(F.relu(maps), 1).tolist()",
+)
 
 
 @strongest_channels.mistake(
@@ -427,6 +568,23 @@ def _(maps, count):
 @strongest_channels.mistake("These are the responses. The numbers of the channels are in `.indices` of topk's result.")
 def _(maps, count):
     return maps.clamp(min=0).mean((1, 2)).topk(count).values.tolist()
+
+
+@strongest_channels.mistake(
+    "You take the mean of the positive numbers alone: one bright spot beats a whole lit map. The mean is over all "
+    "places, and there negative numbers count as 0."
+)
+def _(maps, count):
+    positive = maps.clamp(min=0)
+    means = positive.sum((1, 2)) / (maps > 0).sum((1, 2)).clamp(min=1)
+    return means.topk(count).indices.tolist()
+
+
+@strongest_channels.mistake(
+    "You count the places that respond. How much they respond counts: take the mean of the maps."
+)
+def _(maps, count):
+    return (maps > 0).float().mean((1, 2)).topk(count).indices.tolist()
 
 
 @exercise(
@@ -463,7 +621,7 @@ def zero_shares(model, x):
 
 
 def _reused_relu(rng: Numbers) -> tuple[nn.Module, torch.Tensor]:
-    """A net in which one ReLU runs twice: first on 12 numbers of which some are 0, then on 4, all of them positive."""
+    """A net in which one ReLU runs twice: first on 24 numbers, then on 8, each time with zeros."""
     net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block()))
     block = net[1][1]
     with torch.no_grad():
@@ -472,22 +630,33 @@ def _reused_relu(rng: Numbers) -> tuple[nn.Module, torch.Tensor]:
         block.conv1.weight.copy_(torch.eye(2).reshape(2, 2, 1, 1))
         block.conv1.bias.copy_(torch.tensor([-5.0, 0.0]))
         block.conv2.weight.copy_(torch.eye(2).reshape(2, 2, 1, 1))
-        block.conv2.bias.fill_(1.0)
-    x = rng.whole(1, 1, 2, 3, low=1, high=4)
+        block.conv2.bias.copy_(torch.tensor([-1.0, 1.0]))
+    x = rng.whole(2, 1, 2, 3, low=1, high=4)
+    x[1] += 0.25
     x[0, 0, 0, rng.integer(0, 2)] = float(rng.integer(6, 9))
-    x[0, 0, 1, rng.integer(0, 2)] = -float(rng.integer(1, 9))
+    x[0, 0, 1, 0] = -float(rng.integer(1, 9))  # in the part of the picture that the second run gets
     return net, x
 
 
 @zero_shares.cases
 def _(rng):
-    x = rng.mixed(1, 2)
-    yield Case(
-        {"model": nn.Sequential(nn.Identity(), nn.ReLU()), "x": x},
-        shown=f"nn.Sequential(nn.Identity(), nn.ReLU()) and x = {x.tolist()}",
-    )
-    net, x = _reused_relu(rng)
-    yield Case({"model": net, "x": x}, shown="a model in which one ReLU runs twice, the second time on fewer numbers")
+    x = rng.quarters(2, 5).abs()
+    x[0, 0] = 0.25 * rng.integer(1, 3)
+    for place in _shuffled(rng, 5)[: rng.integer(1, 3)]:
+        x[1, place] *= -1
+    zero, tiny, *_ = _shuffled(rng, 4)
+    x[0, 1 + zero], x[0, 1 + tiny] = 0, 2.0**-30
+    net = nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())
+    words = "nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())"
+    reusing, pictures = _reused_relu(rng)
+    for model, given, shown in (
+        (net, x, f"{words} and x = {x.tolist()}"),
+        (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers"),
+    ):
+        runs = _note_runs(model)
+        yield Case(
+            {"model": model, "x": given}, lambda _, runs=runs: {"how often the model ran": len(runs)}, shown=shown
+        )
 
 
 @zero_shares.accept
@@ -517,8 +686,48 @@ def _(model, x):
     return {name: numbers.count(0.0) / len(numbers) for name, numbers in found.items()}
 
 
+zero_shares.equivalent(
+    "The model itself is none of its layers: it has no dotted name.",
+    "not the first: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[1:]:",
+)
+zero_shares.equivalent(
+    "The order in which hooks are made or removed, and the order of the dict, make no difference.",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - return {name: zeros[name] / numbers[name] for name in zeros} + return {name: zeros[name] / "
+    "numbers[name] for name in list(zeros)[::-1]}",
+    "backwards: - outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in"
+    " seen.items()} + outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, "
+    "each in list(seen.items())[::-1]}",
+    "backwards: - return {name: 1 - output.count_nonzero().item() / output.numel() for name, output in "
+    "outputs.items()} + return {name: 1 - output.count_nonzero().item() / output.numel() for name, output in "
+    "list(outputs.items())[::-1]}",
+    "backwards: - return {name: numbers.count(0.0) / len(numbers) for name, numbers in found.items()} + "
+    "return {name: numbers.count(0.0) / len(numbers) for name, numbers in list(found.items())[::-1]}",
+)
+zero_shares.equivalent(
+    "The task speaks of calls that succeed.",
+    "no try: - try: - model(x) + model(x) - finally: - for handle in handles: + for handle in handles: - "
+    "handle.remove() + handle.remove()",
+)
+zero_shares.equivalent(
+    "`count` returns nothing anyway.",
+    "no return: - handles.append(module.register_forward_hook(lambda m, a, output, name=name: count(name, "
+    "output))) + handles.append(module.register_forward_hook(lambda m, a, output, name=name: (count(name, "
+    "output), None)[1]))",
+)
+zero_shares.equivalent(
+    "The order in which numbers are counted makes no difference.",
+    "backwards: - outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in"
+    " seen.items()} + outputs = {name: torch.cat([output.flatten() for output in list(each.outputs)[::-1]]) "
+    "for name, each in seen.items()}",
+)
+
+
 @zero_shares.mistake(
-    "Where a ReLU runs twice, only its last run counts: your hook overwrites what it noted. Add the runs up."
+    "Where a ReLU runs twice, only its last run counts. What a hook assigns overwrites what it noted before: add the "
+    "runs up."
 )
 def _(model, x):
     shares, handles = {}, []
@@ -588,6 +797,71 @@ def _(model, x):
     return {name: numbers.count(0.0) / len(numbers) for name, numbers in found.items()}
 
 
+@zero_shares.mistake(
+    "The in-place layer behind has written into what you kept. Count in the hook, or keep a `clone()` made there."
+)
+def _(model, x):
+    found, handles = {}, []
+
+    def note(name):
+        return lambda m, a, output: found.setdefault(name, []).append(output.flatten()) and None
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(module.register_forward_hook(note(name)))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return {name: (torch.cat(outputs) == 0).float().mean().item() for name, outputs in found.items()}
+
+
+@zero_shares.mistake("The model runs once for each ReLU. Put a hook on every one of them first, and call it once.")
+def _(model, x):
+    shares = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            numbers = []
+            with module.register_forward_hook(lambda m, a, output: numbers.extend(output.flatten().tolist())):  # noqa: B023
+                model(x)
+            shares[name] = numbers.count(0.0) / len(numbers)
+    return shares
+
+
+@zero_shares.mistake("You count numbers close to 0 as well. Exact zeros alone count: `output == 0`.")
+def _(model, x):
+    with record(model, nn.ReLU) as seen:
+        model(x)
+    outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in seen.items()}
+    return {name: (numbers < 1e-6).double().mean().item() for name, numbers in outputs.items()}
+
+
+@zero_shares.mistake("That is in per cent. A share is a number from 0 to 1.")
+def _(model, x):
+    with record(model, nn.ReLU) as seen:
+        model(x)
+    outputs = {name: torch.cat([output.flatten() for output in each.outputs]) for name, each in seen.items()}
+    return {name: 100 * (numbers == 0).double().mean().item() for name, numbers in outputs.items()}
+
+
+@zero_shares.mistake(
+    "`named_children` stops at the model's own parts. `named_modules` finds the ReLUs inside them, too."
+)
+def _(model, x):
+    zeros, numbers, handles = {}, {}, []
+
+    def count(name, output):
+        zeros[name] = zeros.get(name, 0) + int((output == 0).sum())
+        numbers[name] = numbers.get(name, 0) + output.numel()
+
+    for name, module in model.named_children():
+        if isinstance(module, nn.ReLU):
+            handles.append(module.register_forward_hook(lambda m, a, output, name=name: count(name, output)))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return {name: zeros[name] / numbers[name] for name in zeros}
+
+
 @exercise(
     lesson=5,
     points=2,
@@ -615,30 +889,50 @@ def dead_channels(model, layer, batches):
     return (~torch.stack(alive).any(0)).nonzero().flatten().tolist()
 
 
-def _some_dead(rng: Numbers) -> tuple[nn.Module, list[torch.Tensor]]:
-    """A convolution of 7 channels, 2 of them dead, and two batches that each show another part of the truth."""
-    # Weights of the two input channels a, b and the bias. Two never fire; then: only in the first batch, at one place;
-    # always; always; only in the second batch; only at one place of the second batch.
-    rows = [(-1, -1, 0), (-1, 0, 0), (1, -1, 0), (-1, 1, 0), (1, 1, 0), (1, 1, -30), (1, 0, -40)]
-    order = _shuffled(rng, len(rows))
-    model = nn.Sequential(nn.Conv2d(2, len(rows), 1), nn.ReLU(inplace=True), nn.Conv2d(len(rows), 1, 1))
+def _some_dead(rng: Numbers, inplace: bool) -> tuple[nn.Module, list[torch.Tensor]]:
+    """A layer of 8 channels, 3 of them dead, and batches of two and three pictures that each show a part of the truth.
+
+    One of the dead is 0 everywhere, one is 0 at one place and negative elsewhere, one is negative everywhere.
+    The layer turns every other channel round, so that what it returns cannot be seen in what it gets.
+    """
+    batches = [-rng.quarters(size, 8, 4, 5).abs() for size in (2, 3)]
+    order = _shuffled(rng, 8)
+    for channel, (batch, picture, number) in zip(
+        order,
+        ((0, 1, 0.0), (1, 2, 0.0), (0, 0, 2.0**-30), (0, 1, 0.5), (1, 0, 0.75), (1, 2, 0.25), (1, 1, 2.0)),
+        strict=False,
+    ):
+        batches[batch][picture, channel, rng.integer(0, 3), rng.integer(0, 4)] = number
+    batches[0][1, order[5], 0, 1] = 0.5  # so this one fires in both batches, and in neither in all pictures
+    for batch in batches:
+        batch[:, order[0]] = 0.0
+        batch[:, order[6], 0, 0] = 2.0  # this one fires in every picture, and at most places
+        batch[:, order[6], 1:] = 2.0
+    batches[1][0, order[4], 1:] = 24.0  # the mean of this one is positive, though it sleeps in the other pictures
+    # A look at the first place alone finds these two, and so is told from a look at each picture and at each batch.
+    batches[0][1, order[3], 0, 0] = batches[1][2, order[5], 0, 0] = 0.25
+    signs = torch.tensor([1.0, -1.0] * 4).reshape(8, 1, 1)
+    layer = nn.Conv2d(8, 8, 1, groups=8, bias=False)
     with torch.no_grad():
-        for place, row in zip(order, rows, strict=True):
-            model[0].weight[place, :, 0, 0] = torch.tensor([float(number) for number in row[:2]])
-            model[0].bias[place] = row[2]
-    first, second = rng.whole(2, 2, 2, 2, high=4), rng.whole(2, 2, 2, 2, high=4)
-    first[:, 1] += 5
-    first[0, 0, rng.integer(0, 1), rng.integer(0, 1)] = 15
-    second[:, 1] += 60
-    second[0, 0, rng.integer(0, 1), rng.integer(0, 1)] = 50
-    return model, [first, second]
+        layer.weight.copy_(signs[..., None])
+    behind = nn.Hardsigmoid(inplace=True) if inplace else nn.ReLU()  # makes what is 0 or a little below positive
+    model = nn.Sequential(nn.Identity(), layer, behind, nn.Conv2d(8, 1, 1))
+    return model, [batch * signs for batch in batches]
 
 
 @dead_channels.cases
 def _(rng):
-    for shown in ("two batches of two pictures", "two other batches"):
-        model, batches = _some_dead(rng)
-        yield Case({"model": model, "layer": model[0], "batches": batches}, shown=shown)
+    for inplace, shown in (
+        (True, "two batches, and an in-place Hardsigmoid behind the layer"),
+        (False, "two other batches"),
+    ):
+        model, batches = _some_dead(rng, inplace)
+        runs = _note_runs(model)
+        yield Case(
+            {"model": model.train(inplace), "layer": model[1], "batches": batches},
+            lambda _, runs=runs: {"how often the model ran": len(runs)},
+            shown=shown,
+        )
 
 
 @dead_channels.accept
@@ -668,7 +962,42 @@ def _(model, layer, batches):
     return torch.where(maps.amax(1) <= 0)[0].tolist()
 
 
-@dead_channels.mistake("Only the last batch counts: your hook overwrites what it saw before. Combine the batches.")
+dead_channels.equivalent(
+    "The order of the batches makes no difference.",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
+)
+dead_channels.equivalent(
+    "Only numbers of channels are returned: a graph until then does no harm.",
+    "mixed up: - with layer.register_forward_hook(look), torch.no_grad(): + with "
+    "layer.register_forward_hook(look), torch.enable_grad():",
+    "no detach: - now = output.detach().amax((0, 2, 3)) + now = output.amax((0, 2, 3))",
+    "mixed up: - now = output.detach().amax((0, 2, 3)) + now = output.clone().amax((0, 2, 3))",
+)
+dead_channels.equivalent(
+    "Without its axis 2, what was axis 3 is axis 2.",
+    "other constant: - alive.append((output > 0).any(3).any(2).any(0)) + alive.append((output > "
+    "0).any(2).any(2).any(0))",
+)
+dead_channels.equivalent(
+    "The task speaks of calls that succeed.",
+    "no try: - try: - for batch in batches: + for batch in batches: - model(batch) + model(batch) - finally: "
+    "- handle.remove() + handle.remove()",
+)
+dead_channels.equivalent(
+    "A tensor of one number compares as a number does.",
+    "no tolist: - return [channel for channel, value in enumerate(highest.tolist()) if value <= 0] + return "
+    "[channel for channel, value in enumerate(highest) if value <= 0]",
+)
+dead_channels.equivalent(
+    "`torch.where` gives one tensor for each axis, and here there is one.",
+    "other constant: - return torch.where(maps.amax(1) <= 0)[0].tolist() + return torch.where(maps.amax(1) <="
+    " 0)[-1].tolist()",
+)
+
+
+@dead_channels.mistake(
+    "Only the last batch counts. What a hook assigns overwrites what it saw before: combine the batches."
+)
 def _(model, layer, batches):
     alive = {}
     with layer.register_forward_hook(lambda m, a, out: alive.update(now=(out > 0).any(3).any(2).any(0))):
@@ -698,7 +1027,8 @@ def _(model, layer, batches):
 
 
 @dead_channels.mistake(
-    "You list channels that are silent in *some* picture. Dead means silent in all of them: combine with `any`."
+    "You list channels that are silent in *some* picture. Dead means silent in all of them: one number above 0, in "
+    "any picture, is enough to be alive."
 )
 def _(model, layer, batches):
     silent = []
@@ -706,6 +1036,20 @@ def _(model, layer, batches):
         for batch in batches:
             model(batch)
     return torch.cat(silent).any(0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You list channels that are silent in *some* batch. Dead means silent in all of them: a channel that fires in one "
+    "is alive."
+)
+def _(model, layer, batches):
+    dead = set()
+    with layer.register_forward_hook(
+        lambda m, a, out: dead.update((out.amax((0, 2, 3)) <= 0).nonzero().flatten().tolist())
+    ):
+        for batch in batches:
+            model(batch)
+    return sorted(dead)
 
 
 @dead_channels.mistake("These are the living ones. Turn the answer round.")
@@ -726,6 +1070,62 @@ def _(model, layer, batches):
     return (~torch.stack(alive).any(0)).nonzero().flatten().tolist()
 
 
+@dead_channels.mistake(
+    "You leave out channels that stay below 0. They were never above 0 either: dead is a highest number of `<= 0`."
+)
+def _(model, layer, batches):
+    highest = []
+    with layer.register_forward_hook(lambda m, a, out: highest.append(out.detach().amax((0, 2, 3)))):
+        for batch in batches:
+            model(batch)
+    return (torch.stack(highest).amax(0) == 0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You list only channels that are exactly 0 everywhere. Those that stay below 0 were never above 0 either."
+)
+def _(model, layer, batches):
+    sizes = []
+    with layer.register_forward_hook(lambda m, a, out: sizes.append(out.detach().abs().sum((0, 2, 3)))):
+        for batch in batches:
+            model(batch)
+    return (sum(sizes) == 0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You list every channel that was at 0 or below somewhere. Dead means nowhere above 0: look for any number above 0."
+)
+def _(model, layer, batches):
+    lowest = []
+    with layer.register_forward_hook(lambda m, a, out: lowest.append(out.detach().amin((0, 2, 3)))):
+        for batch in batches:
+            model(batch)
+    return (torch.stack(lowest).amin(0) <= 0).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "You count faint channels as dead. However little it is, what is above 0 is alive: no threshold."
+)
+def _(model, layer, batches):
+    alive = []
+    with layer.register_forward_hook(lambda m, a, out: alive.append((out > 1e-6).any(3).any(2).any(0))):
+        for batch in batches:
+            model(batch)
+    return (~torch.stack(alive).any(0)).nonzero().flatten().tolist()
+
+
+@dead_channels.mistake(
+    "The in-place layer behind has written into what you kept. Look at the output in the hook, or keep a `clone()` "
+    "made there."
+)
+def _(model, layer, batches):
+    maps = []
+    with layer.register_forward_hook(lambda m, a, out: maps.append(out.detach())):
+        for batch in batches:
+            model(batch)
+    return (torch.cat(maps).amax((0, 2, 3)) <= 0).nonzero().flatten().tolist()
+
+
 @exercise(
     lesson=5,
     points=2,
@@ -737,7 +1137,7 @@ def _(model, layer, batches):
 )
 def share_on_thing(maps, mask):
     """Return for each channel which share of its response lies on the thing: a
-    tensor (C,) with numbers from 0 to 1.
+    float32 tensor (C,) with numbers from 0 to 1.
 
     `maps` is (C, h, w), with no negative numbers. `mask` is (H, W), bool, and H and
     W are multiples of h and w: a place of the map that the thing covers by a
@@ -749,15 +1149,18 @@ def share_on_thing(maps, mask):
 
 @share_on_thing.cases
 def _(rng):
-    for height, width in ((2, 2), (2, 3)):
-        maps = rng.whole(3, height, width)
-        maps[rng.integer(0, 2)] = 0
-        mask = torch.zeros(2 * height, 2 * width, dtype=torch.bool)
-        mask[0, 0] = mask[2:, 2] = mask[3, 1] = True  # covers a quarter, a quarter and a half of three places
-        mask[:2, 2:4] = rng.integer(0, 1) == 1
+    for height, width, tall, wide in ((2, 3, 3, 2), (2, 2, 4, 3)):
+        maps = rng.quarters(4, height, width).abs()
+        silent, faint, *_ = _shuffled(rng, 4)
+        maps[[silent, faint]] = 0
+        maps[faint, 0, 0] = maps[faint, 1, 1] = 0.0625
+        size = height * tall, width * wide
+        mask = rng.whole(*size, low=0, high=1) > 0
+        mask[0, 0], mask[0, 1] = True, False
+        mask[-tall:, -wide:] = True  # one place is covered whole
         yield Case(
             {"maps": maps, "mask": mask},
-            shown=f"maps of shape (3, {height}, {width}), one channel 0, and a mask of ({2 * height}, {2 * width})",
+            shown=f"maps of shape {tuple(maps.shape)}, one channel 0 and one faint, and a mask of {size}",
         )
 
 
@@ -775,6 +1178,21 @@ def _(maps, mask):
     covered = mask.float().reshape(height, mask.shape[0] // height, width, mask.shape[1] // width).mean((1, 3))
     shares = [float((channel * covered).sum() / channel.sum()) if channel.any() else 0.0 for channel in maps]
     return torch.tensor(shares)
+
+
+share_on_thing.equivalent(
+    "`float()` makes float32 of the mask, whatever comes.", "spoil an argument: + mask = mask.double()"
+)
+share_on_thing.equivalent(
+    "`torch.tensor` takes tensors of one number as numbers.",
+    "no call: - shares = [float((channel * covered).sum() / channel.sum()) if channel.any() else 0.0 for "
+    "channel in maps] + shares = [(channel * covered).sum() / channel.sum() if channel.any() else 0.0 for "
+    "channel in maps]",
+)
+share_on_thing.equivalent(
+    "`torch.tensor` of floats is float32, whatever they were computed from.",
+    "spoil an argument: + maps = maps.double()",
+)
 
 
 @share_on_thing.mistake("A channel that is 0 everywhere gives 0 / 0, which is nan. Its share is 0.")
@@ -817,6 +1235,36 @@ def _(maps, mask):
     return large[:, mask].sum(1) / large.sum((1, 2)).clamp(min=1e-12)
 
 
+@share_on_thing.mistake(
+    "You count a place in full or not at all, by whether the thing covers more than half of it. One that is covered by "
+    "a quarter counts by a quarter."
+)
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:]) > 0.5
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
+@share_on_thing.mistake(
+    "You count only places that the thing covers whole. One that is covered by a quarter counts by a quarter."
+)
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:]) == 1
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
+@share_on_thing.mistake("You count the places that respond. Weigh each by how much it responds: multiply by the maps.")
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])
+    lit = (maps > 0).float()
+    return (lit * covered).sum((1, 2)) / lit.sum((1, 2)).clamp(min=1)
+
+
+@share_on_thing.mistake("That is the share that lies *beside* the thing. Turn it round.")
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d((~mask)[None].float(), maps.shape[1:])
+    return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
 @exercise(
     lesson=5,
     points=2,
@@ -829,11 +1277,11 @@ def _(maps, mask):
 )
 def channel_means(model, layer, batches):
     """Run `model` on each of `batches` and return the mean of each channel of
-    `layer` over all pictures and places: a tensor (C,) without a graph.
+    `layer` over all pictures and places: a float32 tensor (C,) without a graph.
 
     `layer` is a module of `model` and returns (N, C, H, W); the batches differ in
-    size. The maps of a batch are let go before the next is run. No hook is left
-    behind.
+    their number of pictures, N. The maps of a batch are let go before the next is
+    run. No hook is left behind.
     """
     total, count = 0, 0
 
@@ -848,28 +1296,64 @@ def channel_means(model, layer, batches):
     return total / count
 
 
+def _note_crowds(layer: nn.Module) -> list[bool]:
+    """A list that says for each run of `layer` whether something of an earlier run than the one before is alive.
+
+    The runs have to be of fewer and fewer pictures: then a tensor that is larger than the maps of the run before, and
+    does not belong to this one, belongs to an earlier one. (A variable may well hold the last maps.)
+    """
+    crowded: list[bool] = []
+    sizes: list[int] = []
+    storages: list[StorageWeakRef] = []  # of what went in and came out, two a run; a graph may hold them
+
+    def is_crowded(output):
+        tensors = (each for each in gc.get_objects() if issubclass(type(each), torch.Tensor))
+        large = (each.untyped_storage().data_ptr() for each in tensors if each.numel() > sizes[-1])
+        others = set(large) - {output.untyped_storage().data_ptr()}
+        return bool(others) or not all(storage.expired() for storage in storages[:-2])
+
+    def watch(module, args, output):
+        found = len(sizes) > 1 and is_crowded(output)
+        if found:
+            gc.collect()  # reference cycles are no fault
+            found = is_crowded(output)
+        crowded.append(found)
+        sizes.append(output.numel())
+        storages.extend(StorageWeakRef(tensor.untyped_storage()) for tensor in (args[0], output))
+
+    layer.register_forward_hook(watch)
+    return crowded
+
+
 @channel_means.cases
 def _(rng):
-    for number_of_batches in (3, 4):
-        model = _small_net(rng)
-        batches = [rng.whole(1 + index % 3, 1, 2, 2) for index in range(number_of_batches)]
-        seen, crowded = [], []
+    for sizes in ((4, 2, 1), (5, 3, 2, 1)):
+        model = nn.Sequential(
+            nn.Conv2d(1, 1, 1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(1, 5, 1),
+            nn.LeakyReLU(0.25, inplace=True),  # not what an answer does that counts negative numbers as 0
+            nn.Conv2d(5, 2, 1),
+        )
+        negative = rng.integer(0, 4)
+        with torch.no_grad():
+            for parameter in whole_weights(model, rng).parameters():
+                parameter.abs_()  # so that no channel has a mean near 0, which rounding could spoil
+            model[2].weight[negative] *= -1
+            model[2].bias[negative] *= -1
+        model.train(len(sizes) == 3)
+        runs, crowded = _note_runs(model), _note_crowds(model[2])
 
-        def watch(module, args, output, seen=seen, crowded=crowded):
-            # The batch just before may still be alive: a variable may hold the model's last output and its graph.
-            crowded.append(sum(not storage.expired() for storage in seen) > 1)
-            seen.append(StorageWeakRef(output.untyped_storage()))
-
-        model[4].register_forward_hook(watch)
-
-        def after(means, crowded=crowded):
+        def after(means, runs=runs, crowded=crowded):
             return {
-                "whether the maps of several earlier batches were still in memory": any(crowded),
-                "whether the result holds a graph": means.requires_grad,
+                "how often the model ran": len(runs),
+                "whether the maps of the batch before last were still in memory": any(crowded),
+                "whether the result holds a graph": getattr(means, "requires_grad", False),
             }
 
-        sizes = ", ".join(str(len(batch)) for batch in batches)
-        yield Case({"model": model, "layer": model[4], "batches": batches}, after, shown=f"batches of {sizes} pictures")
+        batches = [rng.whole(size, 1, 2, 4) / 4 for size in sizes]
+        shown = f"batches of {', '.join(map(str, sizes))} pictures"
+        yield Case({"model": model, "layer": model[2], "batches": batches}, after, shown=shown)
 
 
 @channel_means.accept
@@ -898,16 +1382,64 @@ def _(model, layer, batches):
     return (torch.stack(means) * weights[:, None]).sum(0)
 
 
+channel_means.equivalent(
+    "A sum of the answer's own grows in place as well as by a new one.",
+    "in place: - total = total + output.sum((0, 2, 3)) + total += output.sum((0, 2, 3))",
+)
+channel_means.equivalent(
+    "The number of elements is a multiple of the number of channels.",
+    "not in place: - count += output.numel() // output.shape[1] + count = count + output.numel() // output.shape[1]",
+    "compute otherwise: - count += output.numel() // output.shape[1] + count += output.numel() / output.shape[1]",
+)
+channel_means.equivalent(
+    "The order of the batches makes no difference.",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
+)
+channel_means.equivalent(
+    "The task speaks of calls that succeed.",
+    "no try: - try: - for batch in batches: + for batch in batches: - output = model(batch) + output = "
+    "model(batch) - numbers += len(output) * output[0, 0].numel() + numbers += len(output) * output[0, "
+    "0].numel() - finally: - handle.remove() + handle.remove()",
+)
+channel_means.equivalent(
+    "Every map of the output has the same number of places.",
+    "not in place: - numbers += len(output) * output[0, 0].numel() + numbers = numbers + len(output) * "
+    "output[0, 0].numel()",
+    "other constant: - numbers += len(output) * output[0, 0].numel() + numbers += len(output) * output[-1, 0].numel()",
+    "other constant: - numbers += len(output) * output[0, 0].numel() + numbers += len(output) * output[0, 1].numel()",
+    "other constant: - numbers += len(output) * output[0, 0].numel() + numbers += len(output) * output[0, -1].numel()",
+)
+channel_means.equivalent(
+    "What `record` keeps is detached in any case.",
+    "mixed up: - with torch.no_grad(), record(model, layer) as seen: + with torch.enable_grad(), "
+    "record(model, layer) as seen:",
+)
+
+
 @channel_means.mistake(
-    "You keep the maps of all batches until the end. Add up in the hook, and let the maps go: that is the difference "
-    "between one batch in memory and the whole data set."
+    "What you keep holds the maps of all batches until the end, by itself or by its graph. Add up detached sums in the "
+    "hook, and let the maps go: that is the difference between one batch in memory and the whole data set."
 )
 def _(model, layer, batches):
     maps = []
-    with layer.register_forward_hook(lambda m, a, out: maps.append(out.detach())):
+    with layer.register_forward_hook(lambda m, a, out: maps.append(out.detach().clone())):
         for batch in batches:
             model(batch)
     return torch.cat(maps).mean((0, 2, 3))
+
+
+@channel_means.mistake(
+    "You add up after the call. By then the in-place layer behind has overwritten what you kept: add up in the hook."
+)
+def _(model, layer, batches):
+    kept, total, count = [], 0, 0
+    with layer.register_forward_hook(lambda m, a, out: kept.append(out.detach())):
+        for batch in batches:
+            model(batch)
+            maps = kept.pop()
+            total = total + maps.sum((0, 2, 3))
+            count += maps.numel() // maps.shape[1]
+    return total / count
 
 
 @channel_means.mistake(
@@ -922,8 +1454,8 @@ def _(model, layer, batches):
 
 
 @channel_means.mistake(
-    "Your sum belongs to the graph, and through it every map of every batch stays in memory: `detach()`, or work under "
-    "`torch.no_grad()`."
+    "Your result belongs to the graph, and through it every map of every batch stays in memory: `detach()`, or work "
+    "under `torch.no_grad()`."
 )
 def _(model, layer, batches):
     sums, numbers = [], 0
@@ -939,7 +1471,9 @@ def _(model, layer, batches):
     return sum(sums) / numbers
 
 
-@channel_means.mistake("Only the last batch counts: your hook overwrites what it noted. Add the batches up.")
+@channel_means.mistake(
+    "Only the last batch counts. What a hook assigns overwrites what it noted before: add the batches up."
+)
 def _(model, layer, batches):
     means = {}
     with layer.register_forward_hook(lambda m, a, out: means.update(last=out.mean((0, 2, 3)))), torch.no_grad():
@@ -964,6 +1498,21 @@ def _(model, layer, batches):
     return total / count
 
 
+@channel_means.mistake("You count negative numbers as 0. The mean is of all numbers, as they are.")
+def _(model, layer, batches):
+    total, count = 0, 0
+
+    def add(module, args, output):
+        nonlocal total, count
+        total = total + output.relu().sum((0, 2, 3))
+        count += output.numel() // output.shape[1]
+
+    with layer.register_forward_hook(add), torch.no_grad():
+        for batch in batches:
+            model(batch)
+    return total / count
+
+
 class _Enough(Exception):
     """Raised by a hook to end a call early."""
 
@@ -974,17 +1523,17 @@ class _Enough(Exception):
     hints=[
         "What is behind the layer must not run. What stops a function in the middle, from inside?",
         "A forward hook may raise an exception of your own, and you catch it around `model(x)`. Or let "
-        "`create_feature_extractor(model, [name])` build the shorter network.",
+        "`create_feature_extractor(model, [name])` build the shorter network, and put back the modes that it changes.",
         "In the hook: `found.append(output.detach()); raise Enough`. Around the call: `try: model(x)`, `except Enough: "
         "pass`, `finally: handle.remove()`.",
     ],
 )
 def run_to(model, name, x):
-    """Return what the layer called `name` gives for the input `x`, detached, and
-    compute nothing behind it.
+    """Return what the layer with the dotted name `name` gives for the input `x`,
+    detached, and compute nothing behind it.
 
     The model may run its layers in any order, not only in that in which they were
-    made. It stays as it was: no hook left behind, in the same mode.
+    made. It stays as it was: no hook left behind, each module in the mode it was in.
     """
     found = []
 
@@ -1020,27 +1569,51 @@ class _OtherOrder(nn.Module):
 
 @run_to.cases
 def _(rng):
-    for model, name, behind in (
-        (_small_net(rng), rng.choice(["0", "2"]), "4"),
-        (whole_weights(_OtherOrder(), rng), rng.choice(["first", "middle"]), "last"),
+    for model, order, choices, where in (
+        (_small_net(rng), ["0", "1", "2", "3", "4"], ["0", "2"], "a Sequential"),
+        (
+            whole_weights(_OtherOrder(), rng),
+            ["first", "middle", "last"],
+            ["first", "middle"],
+            "a model that runs its layers in another order than it made them",
+        ),
+        (
+            _nested(rng),
+            ["0", "1.0", "1.1.conv1", "1.1.relu", "1.1.conv2"],
+            ["1.0", "1.1.conv1"],
+            "a model of layers inside layers",
+        ),
+        (
+            whole_weights(nn.Sequential(*_nested(rng), nn.Conv2d(2, 1, 1)), rng),
+            ["0", "1", "2"],
+            ["1"],
+            "a model in which that layer is made of layers",
+        ),
     ):
-        runs = []
-        model.get_submodule(behind).register_forward_pre_hook(lambda m, a, runs=runs: runs.append(1))
+        name = rng.choice(choices)
+        runs = _note_runs(*map(model.get_submodule, order[order.index(name) + 1 :]))
+        settings = _settings(model)
 
-        def after(output, runs=runs):
-            return {"how often the last layer ran": len(runs), "whether the result holds a graph": output.requires_grad}
+        def after(output, model=model, settings=settings, runs=runs):
+            return {
+                "how many layers ran behind it": len(runs),
+                "whether the result holds a graph": getattr(output, "requires_grad", False),
+                LEFT_CHANGED: _settings(model) != settings,
+            }
 
-        where = "a Sequential" if behind == "4" else "a model that runs its layers in another order than it made them"
-        yield Case(
-            {"model": model, "name": name, "x": rng.mixed(1, 1, 2, 2)}, after, shown=f"name = {name!r} in {where}"
-        )
+        x = rng.quarters(2, 1, 2, 2)
+        yield Case({"model": model, "name": name, "x": x}, after, shown=f"name = {name!r} in {where}")
 
 
 @run_to.accept
 def _(model, name, x):
     from torchvision.models.feature_extraction import create_feature_extractor
 
-    return create_feature_extractor(model, {name: "output"})(x)["output"].detach()
+    modes = {module: module.training for module in model.modules()}
+    extractor = create_feature_extractor(model, {name: "output"})
+    for module, mode in modes.items():
+        module.training = mode
+    return extractor(x)["output"].detach()
 
 
 @run_to.accept
@@ -1055,6 +1628,31 @@ def _(model, name, x):
             model(x)
     except StopIteration as end:
         return end.value.clone()
+
+
+run_to.equivalent("A docstring does nothing.", 'a statement less: - """Ends the call early.""" + pass')
+run_to.equivalent(
+    "The hook ends the call at its first run, so that it runs once.",
+    "only once: + if getattr(stop, 'has_run', False): + return None + stop.has_run = True",
+    "other constant: - return found[0] + return found[-1]",
+)
+run_to.equivalent(
+    "The model's own mode is the one that `create_feature_extractor` puts back.",
+    "not the first: - for module, mode in modes.items(): + for module, mode in list(modes.items())[1:]:",
+    "not the first: - modes = {module: module.training for module in model.modules()} + modes = {module: "
+    "module.training for module in list(model.modules())[1:]}",
+)
+run_to.equivalent(
+    "The order of the modules makes no difference.",
+    "backwards: - for module, mode in modes.items(): + for module, mode in list(modes.items())[::-1]:",
+    "backwards: - modes = {module: module.training for module in model.modules()} + modes = {module: "
+    "module.training for module in list(model.modules())[::-1]}",
+)
+run_to.equivalent(
+    "Nothing behind the layer runs, and under `no_grad` there is no graph.",
+    "no clone: - return end.value.clone() + return end.value",
+    "mixed up: - return end.value.clone() + return end.value.detach()",
+)
 
 
 @run_to.mistake(
@@ -1116,6 +1714,25 @@ def _(model, name, x):
             return found[0]
 
 
+@run_to.mistake(
+    "You put all modules into one mode, as `model.train(was)` and `create_feature_extractor` do: a part that was in "
+    "another mode has lost it. Note `training` of each module before, and put it back."
+)
+def _(model, name, x):
+    found = []
+
+    def stop(module, args, output):
+        found.append(output.detach())
+        raise _Enough
+
+    was = model.training
+    model.eval()
+    with contextlib.suppress(_Enough), model.get_submodule(name).register_forward_hook(stop):
+        model(x)
+    model.train(was)
+    return found[0]
+
+
 @run_to.mistake("Your result still belongs to the graph: `detach()` it.")
 def _(model, name, x):
     found = []
@@ -1129,3 +1746,27 @@ def _(model, name, x):
             model(x)
         except _Enough:
             return found[0]
+
+
+@run_to.mistake(
+    "The whole model runs, and an in-place layer behind has written into what you kept. Let the hook raise an "
+    "exception of your own and catch it: then nothing behind the layer runs."
+)
+def _(model, name, x):
+    found = []
+    with model.get_submodule(name).register_forward_hook(lambda m, a, out: found.append(out.detach())):
+        model(x)
+    return found[0]
+
+
+@run_to.mistake("That is what goes *into* the layer. Return what it gives: a forward hook gets it as `output`.")
+def _(model, name, x):
+    found = []
+
+    def stop(module, args):
+        found.append(args[0].detach())
+        raise _Enough
+
+    with contextlib.suppress(_Enough), model.get_submodule(name).register_forward_pre_hook(stop):
+        model(x)
+    return found[0]

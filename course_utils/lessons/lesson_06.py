@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise, prediction
+from course_utils.hooks.inventory import list_hooks
 from course_utils.lessons.lesson_03 import whole_weights
 
 # --- predictions ------------------------------------------------------------------------------------------------------
@@ -85,47 +87,48 @@ prediction(
     answer=0.9,
 )
 
-# --- small networks for the cases -------------------------------------------------------------------------------------
+# --- what the cases are made of ---------------------------------------------------------------------------------------
 
 
-def gradient_by(model: nn.Module, x: torch.Tensor, rules: dict[nn.Module, str]) -> torch.Tensor:
-    """The gradient of the first output with respect to `x`, some modules following another rule than backprop."""
-    with contextlib.ExitStack() as stack:
-        for module, rule in rules.items():
-            place = {"guided": 0, "deconvnet": 1}[rule]  # full backward hooks see (grad_input, grad_output)
-            hook = module.register_full_backward_hook(lambda *seen, place=place: (seen[1 + place][0].clamp(min=0),))
-            stack.callback(hook.remove)
-        x = x.detach().clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(model(x)[:, 0].sum(), x)
-    return gradient
+def every_sign(count: int) -> torch.Tensor:
+    """All combinations of `count` signs, one a column: (count, 2 ** count), of 1 and -1."""
+    return 1.0 - 2.0 * (torch.arange(2**count) // 2 ** torch.arange(count)[:, None] % 2)
 
 
-def telling_net(rng: Numbers) -> tuple[nn.Module, torch.Tensor]:
-    """A net with one ReLU at the top and one inside a block, and an input at which every mistake shows.
+class Each(nn.Module):
+    """Every number times a weight of its own, plus a bias."""
 
-    Weights are drawn until each choice of rule and of hooked modules gives another gradient at the input.
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+
+    def forward(self, x):
+        return x * self.weight + self.bias
+
+
+def telling_net(rng: Numbers) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """A net, an input, and what arrives at its output, such that every mistake shows in the gradient at the input.
+
+    Of its ReLUs, one is called twice, and two lie one and two levels down. Each of the 256 units is a path of its own,
+    with another combination of signs: whether the first and the last ReLU are active, of what arrives, of the weights.
     """
-    while True:
-        block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-        model = whole_weights(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), block, nn.Linear(4, 2)), rng)
-        x = rng.whole(1, 3, high=4)
-        upper, lower, linear = block[1], model[1], model[0]
-        choices = [
-            {},
-            {lower: "guided"},
-            {upper: "guided"},
-            {lower: "guided", upper: "guided"},
-            {lower: "deconvnet", upper: "deconvnet"},
-            {lower: "guided", upper: "guided", linear: "guided"},
-        ]
-        found = [gradient_by(model, x, choice) for choice in choices]
-        distinct = all(not torch.equal(a, b) for i, a in enumerate(found) for b in found[:i])
-        if distinct and all(gradient.any() for gradient in found):
-            return model, x
+    first, last, arriving, b, c, d = rng.quarters(6, 64, high=2).abs() * every_sign(6)
+    zero, twice = torch.zeros(64), nn.ReLU()
+    e, turn = every_sign(2)[:, :, None] * torch.ones(64)
+    inner = nn.Sequential(Each(c, zero + 20), nn.ReLU())
+    block = nn.Sequential(Each(b, zero), nn.LeakyReLU(0.5), inner, Each(d, zero + 100), nn.ReLU())
+    top = [Each(first, zero), twice, block, Each(e * turn, zero), Each(turn, 400 * last.sign()), twice]
+    return nn.Sequential(*top), rng.quarters(1, 64).abs().repeat(4, 1), arriving
 
 
-def plain_gradient(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return gradient_by(model, x, {})
+def gradient_at(x: torch.Tensor, model: nn.Module, arriving: torch.Tensor) -> torch.Tensor:
+    """The gradient at `x`, where `arriving` is the gradient at the output of `model`."""
+    x = x.detach().clone().requires_grad_()
+    return torch.autograd.grad((model(x) * arriving).sum(), x)[0]
+
+
+def look(*_: object) -> None:
+    """A hook of somebody else's, which changes nothing."""
 
 
 # --- exercises --------------------------------------------------------------------------------------------------------
@@ -158,9 +161,11 @@ def pass_relu(rule, f, grad):
 @pass_relu.cases
 def _(rng):
     for rule in ("backprop", "deconvnet", "guided"):
-        f, grad = rng.whole(6, low=2), rng.whole(6, low=2)
-        f[[1, 4, 5]] = 0
-        grad[[2, 4]] *= -1
+        f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs()
+        f[[0, 1, 1], [3, 0, 2]] = 0
+        f[0, :3], grad[:, :2] = rng.whole(3, high=3) / 100, rng.whole(2, 2, high=3) / 100  # above 0, however little
+        grad[:, [1, 3]] *= -1
+        grad[:, 4] = 0
         yield Case({"rule": rule, "f": f, "grad": grad})
 
 
@@ -184,6 +189,30 @@ def _(rule, f, grad):
 def _(rule, f, grad):
     masks = {"backprop": f > 0, "deconvnet": grad > 0, "guided": (f > 0) & (grad > 0)}
     return torch.where(masks[rule], grad, torch.zeros_like(grad))
+
+
+pass_relu.equivalent(
+    "A rule that is in the name of another is not among the three.",
+    "compare otherwise: - if rule == 'backprop': + if rule in 'backprop':",
+    "compare otherwise: - if rule == 'deconvnet': + if rule in 'deconvnet':",
+    "compare otherwise: - active = torch.ones_like(f) if rule == 'deconvnet' else f.sign() + active = "
+    "torch.ones_like(f) if rule in 'deconvnet' else f.sign()",
+    "compare otherwise: - return active * (grad if rule == 'backprop' else grad.clamp(min=0)) + return active "
+    "* (grad if rule in 'backprop' else grad.clamp(min=0))",
+)
+pass_relu.equivalent(
+    "A gradient of 0 goes on as 0, whether it passes or not.",
+    "compare otherwise: - return (grad > 0) * grad + return (grad >= 0) * grad",
+    "compare otherwise: - return (f > 0) * (grad > 0) * grad + return (f > 0) * (grad >= 0) * grad",
+    "compare otherwise: - passed[grad < 0] = 0 + passed[grad <= 0] = 0",
+    "compare otherwise: - masks = {'backprop': f > 0, 'deconvnet': grad > 0, 'guided': (f > 0) & (grad > 0)} "
+    "+ masks = {'backprop': f > 0, 'deconvnet': grad >= 0, 'guided': (f > 0) & (grad > 0)}",
+    "compare otherwise: - masks = {'backprop': f > 0, 'deconvnet': grad > 0, 'guided': (f > 0) & (grad > 0)} "
+    "+ masks = {'backprop': f > 0, 'deconvnet': grad > 0, 'guided': (f > 0) & (grad >= 0)}",
+)
+pass_relu.equivalent(
+    "Of `f` only its sign is asked, which no floating-point type changes.", "spoil an argument: + f = f.double()"
+)
 
 
 @pass_relu.mistake("You multiply by `f` itself. The derivative of a ReLU is 1 where it is active: multiply by `f > 0`.")
@@ -219,6 +248,44 @@ def _(rule, f, grad):
     return passed if rule == "deconvnet" else (f > 0) * passed
 
 
+@pass_relu.mistake(
+    'Your "backprop" and your "deconvnet" have changed places. Backprop asks about `f`, the other about `grad`.'
+)
+def _(rule, f, grad):
+    mask = {"backprop": grad > 0, "deconvnet": f > 0, "guided": (f > 0) & (grad > 0)}[rule]
+    return mask * grad
+
+
+@pass_relu.mistake('Your "deconvnet" and your "guided" have changed places. Only the guided rule asks both questions.')
+def _(rule, f, grad):
+    mask = {"backprop": f > 0, "deconvnet": (f > 0) & (grad > 0), "guided": grad > 0}[rule]
+    return mask * grad
+
+
+@pass_relu.mistake('Your "guided" lets pass where one of the two is above 0. Both have to be: join the masks by "and".')
+def _(rule, f, grad):
+    mask = {"backprop": f > 0, "deconvnet": grad > 0, "guided": (f > 0) | (grad > 0)}[rule]
+    return mask * grad
+
+
+@pass_relu.mistake(
+    'Your "guided" multiplies by `f` itself. Ask whether it is above 0, and multiply by the answer: `f > 0`.'
+)
+def _(rule, f, grad):
+    return {"backprop": (f > 0) * grad, "deconvnet": grad.clamp(min=0), "guided": f * grad.clamp(min=0)}[rule]
+
+
+@pass_relu.mistake('Your "guided" has the gradient in it twice, so it is squared. Multiply both masks by it once.')
+def _(rule, f, grad):
+    backprop, deconvnet = (f > 0) * grad, (grad > 0) * grad
+    return {"backprop": backprop, "deconvnet": deconvnet, "guided": backprop * deconvnet}[rule]
+
+
+@pass_relu.mistake("You hand on only the numbers that pass, without their places. Put 0 where the others stood.")
+def _(rule, f, grad):
+    return grad[{"backprop": f > 0, "deconvnet": grad > 0, "guided": (f > 0) & (grad > 0)}[rule]]
+
+
 @exercise(
     lesson=6,
     points=2,
@@ -243,31 +310,31 @@ def guide_relu(relu):
 @guide_relu.cases
 def _(rng):
     relu = nn.ReLU()
-    x = rng.whole(6, low=2)
-    x[[1, 4, 5]] *= -1
-    x.requires_grad_()
-    arriving = rng.whole(6, low=2)
-    arriving[[2, 4]] *= -1
+    relu.register_full_backward_hook(look)
+    of_x, of_gradient = every_sign(2)
+    x = rng.quarters(2, 4).abs() * of_x
+    arriving = rng.quarters(2, 4).abs() * of_gradient * torch.tensor([[0.25], [8]])  # below 1, and above
 
     def once(handle):
-        output = relu(x)
-        (output * arriving).sum().backward()
-        guided, x.grad = x.grad, None
+        seen = {
+            "the output": relu(x),
+            "the gradient at x": gradient_at(x, relu, arriving),
+            "the gradient at x of a second call": gradient_at(x, relu, -arriving),
+        }
         handle.remove()
-        (relu(x) * arriving).sum().backward()
-        return {"the output": output, "x.grad": guided, "x.grad after handle.remove()": x.grad}
+        return seen | {"the gradient at x after handle.remove()": gradient_at(x, relu, arriving)}
 
-    yield Case({"relu": relu}, once, shown="a ReLU that is called once")
-    again, y = nn.ReLU(), rng.whole(4, low=2)
-    y[[0, 1]] *= -1
-    y.requires_grad_()
-    weight = rng.whole(4, low=2)
-    weight[[1, 3]] *= -1
+    yield Case({"relu": relu}, once, shown="a ReLU that has a hook from before")
+    again = nn.ReLU()
+    y, weight, shift, later = rng.quarters(4, 16).abs() * every_sign(4)
+    inputs = y.requires_grad_(), (-y).detach().requires_grad_()
 
     def twice(_):
-        output = again(again(y) * weight + 1)
-        (output * rng.whole(4)).sum().backward()
-        return {"the output": output, "x.grad": y.grad}
+        between = [again(each) * weight + 40 * shift for each in inputs]
+        outputs = [again(each) + each for each in between]  # the ReLU's gradient is its neighbour's, too
+        for output in outputs:
+            (output * later).sum().backward()
+        return {"the output": outputs[0], "x.grad": inputs[0].grad, "x.grad of another forward": inputs[1].grad}
 
     yield Case({"relu": again}, twice, shown="a ReLU that is called twice")
 
@@ -294,7 +361,30 @@ def _(relu):
     return relu.register_full_backward_hook(hook)
 
 
-@guide_relu.mistake("Your hook returns nothing, so the gradient goes on unchanged. Return the new one.")
+guide_relu.equivalent(
+    "A ReLU has one input and one output: both tuples have one item.",
+    "other constant: - return relu.register_full_backward_hook(lambda module, grad_input, grad_output: "
+    "(grad_input[0].clamp(min=0),)) + return relu.register_full_backward_hook(lambda module, grad_input, "
+    "grad_output: (grad_input[-1].clamp(min=0),))",
+    "other constant: - return relu.register_full_backward_pre_hook(lambda module, grad_output: "
+    "(grad_output[0].clamp(min=0),)) + return relu.register_full_backward_pre_hook(lambda module, "
+    "grad_output: (grad_output[-1].clamp(min=0),))",
+    "of an argument the first only: + grad_input = grad_input[:1]",
+    "the first only: - return tuple((torch.relu(grad) for grad in grad_input)) + return "
+    "tuple((torch.relu(grad) for grad in list(grad_input)[:1]))",
+    "backwards: - return tuple((torch.relu(grad) for grad in grad_input)) + return tuple((torch.relu(grad) "
+    "for grad in list(grad_input)[::-1]))",
+)
+guide_relu.equivalent(
+    "A gradient of 0 goes on as 0, whether it passes or not.",
+    "compare otherwise: - return (grad * (grad > 0),) + return (grad * (grad >= 0),)",
+)
+
+
+@guide_relu.mistake(
+    "The gradient goes on unchanged. When backward runs, a full backward hook has to be on the module, and to *return* "
+    "the new gradient."
+)
 def _(relu):
     def hook(module, grad_input, grad_output):
         (grad_input[0].clamp(min=0),)
@@ -315,8 +405,8 @@ def _(relu):
 
 
 @guide_relu.mistake(
-    "You keep the output in one place, and the second call of the module overwrites it before the first one goes "
-    "backward. You need not keep it: `grad_input` knows it."
+    "You keep what a call put out, or got, in one place, and the second call of the module overwrites it before the "
+    "first one goes backward. You need not keep it: `grad_input` was multiplied by the mask already."
 )
 def _(relu):
     kept = {}
@@ -332,6 +422,24 @@ def _(relu):
 @guide_relu.mistake("`grad_input` is a tuple, and so is what replaces it: return `(new,)`, with the comma.")
 def _(relu):
     return relu.register_full_backward_hook(lambda module, grad_input, grad_output: grad_input[0].clamp(min=0))
+
+
+@guide_relu.mistake("The rule holds for one backward only. The hook has to stay until the caller removes it.")
+def _(relu):
+    def hook(module, grad_input, grad_output):
+        handle.remove()
+        return (grad_input[0].clamp(min=0),)
+
+    handle = relu.register_full_backward_hook(hook)
+    return handle
+
+
+@guide_relu.mistake("What goes on is a mask of ones and zeros. Multiply the gradient by it.")
+def _(relu):
+    def hook(module, grad_input, grad_output):
+        return ((grad_input[0] > 0).to(grad_input[0].dtype),)
+
+    return relu.register_full_backward_hook(hook)
 
 
 @exercise(
@@ -366,42 +474,46 @@ class Guide:
             handle.remove()
 
 
-def count_backward_hooks(model: nn.Module) -> int:
-    """How many full backward hooks and pre-hooks the modules of a model have."""
-    return sum(len(module._backward_hooks) + len(module._backward_pre_hooks) for module in model.modules())
+def count_hooks(model: nn.Module) -> int:
+    """How many hooks of any kind a model and its modules have."""
+    return sum(hook.scope == "local" for hook in list_hooks(model))
 
 
 @Guide.cases
 def _(rng):
-    model, x = telling_net(rng)
+    model, x, arriving = telling_net(rng)
 
     def in_and_out(manager):
-        found = {"the number of hooks before the block": count_backward_hooks(model)}
+        found = {"the number of hooks before the block": count_hooks(model)}
         with manager:
-            found["the gradient at the input, in the block"] = plain_gradient(model, x)
-        found["the number of hooks after the block"] = count_backward_hooks(model)
-        found["the gradient at the input, after the block"] = plain_gradient(model, x)
+            found["the gradient at the input, in the block"] = gradient_at(x, model, arriving)
+            found["the gradient at the input, for another output"] = gradient_at(x, model, -arriving)
+            found["the gradient at a ReLU of another model, in the block"] = gradient_at(x, nn.ReLU(), arriving)
+        found["the number of hooks after the block"] = count_hooks(model)
+        found["the gradient at the input, after the block"] = gradient_at(x, model, arriving)
         return found
 
-    yield Case({"model": model}, in_and_out, shown="a model with a ReLU at the top and one inside a block")
-    other, y = telling_net(rng)
-    other[1].register_full_backward_hook(lambda module, inputs, outputs: None)
+    yield Case({"model": model}, in_and_out, shown="a model with ReLUs at three depths")
+    other, y, coming = telling_net(rng)
+    other[1].register_full_backward_hook(look)
 
     def block_raises(manager):
         caught = "nothing"
         try:
             with manager:
-                inside = plain_gradient(other, y)
-                raise RuntimeError("the block failed")
-        except RuntimeError as error:
-            caught = str(error)
+                other[1].register_full_backward_hook(look)
+                inside = gradient_at(y, other, coming)
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            caught = "KeyboardInterrupt"
         return {
             "the gradient at the input, in the block": inside,
             "the exception that came out of the block": caught,
-            "the number of hooks after a block that raised, with one from before": count_backward_hooks(other),
+            "the number of hooks after a block that raised, with two of others": count_hooks(other),
+            "the gradient at the input, after the block": gradient_at(y, other, coming),
         }
 
-    yield Case({"model": other}, block_raises, shown="a block that raises, and a hook from before")
+    yield Case({"model": other}, block_raises, shown="a block that raises, and hooks of others")
 
 
 @Guide.accept
@@ -439,6 +551,44 @@ class _GuideWithStack:
         self.stack.close()
 
 
+Guide.equivalent(
+    "The order in which hooks of different modules are registered or removed does not matter.",
+    "backwards: - for module in self.model.modules(): + for module in list(self.model.modules())[::-1]:",
+    "backwards: - for handle in self.handles: + for handle in list(self.handles)[::-1]:",
+    "backwards: - for _, module in model.named_modules(): + for _, module in list(model.named_modules())[::-1]:",
+    "backwards: - for relu in self.relus: + for relu in list(self.relus)[::-1]:",
+    "backwards: - self.relus = [module for module in model.modules() if isinstance(module, nn.ReLU)] + "
+    "self.relus = [module for module in list(model.modules())[::-1] if isinstance(module, nn.ReLU)]",
+)
+Guide.equivalent(
+    "Whether a model that is itself a ReLU has that as one of its own, the task does not say.",
+    "not the first: - for module in self.model.modules(): + for module in list(self.model.modules())[1:]:",
+    "not the first: - for _, module in model.named_modules(): + for _, module in list(model.named_modules())[1:]:",
+    "not the first: - self.relus = [module for module in model.modules() if isinstance(module, nn.ReLU)] + "
+    "self.relus = [module for module in list(model.modules())[1:] if isinstance(module, nn.ReLU)]",
+)
+Guide.equivalent(
+    "A ReLU has one input and one output: both tuples have one item.",
+    "other constant: - hook = module.register_full_backward_hook(lambda module, inputs, outputs: "
+    "(inputs[0].clamp(min=0),)) + hook = module.register_full_backward_hook(lambda module, inputs, outputs: "
+    "(inputs[-1].clamp(min=0),))",
+    "other constant: - handles.append(module.register_full_backward_pre_hook(lambda module, outputs: "
+    "(torch.relu(outputs[0]),))) + handles.append(module.register_full_backward_pre_hook(lambda module, "
+    "outputs: (torch.relu(outputs[-1]),)))",
+    "of an argument the first only: + grad_input = grad_input[:1]",
+    "the first only: - return tuple(((grad > 0) * grad for grad in grad_input)) + return tuple(((grad > 0) * "
+    "grad for grad in list(grad_input)[:1]))",
+    "backwards: - return tuple(((grad > 0) * grad for grad in grad_input)) + return tuple(((grad > 0) * grad "
+    "for grad in list(grad_input)[::-1]))",
+)
+Guide.equivalent("Nobody is told to write `with Guide(model) as guide`.", "no return: - return self + self")
+Guide.equivalent(
+    "A gradient of 0 goes on as 0, whether it passes or not.",
+    "compare otherwise: - return tuple(((grad > 0) * grad for grad in grad_input)) + return tuple(((grad >= "
+    "0) * grad for grad in grad_input))",
+)
+
+
 class _WrongGuide:
     """What the mistakes below have in common: they change one step each."""
 
@@ -459,7 +609,7 @@ class _WrongGuide:
             handle.remove()
 
 
-@Guide.mistake("Only the ReLUs at the top follow the rule: `children()` stops there. `modules()` goes to every depth.")
+@Guide.mistake("Only ReLUs at the top follow the rule. `modules()` goes to every depth, `children()` does not.")
 class _GuideChildren(_WrongGuide):
     def choose(self):
         return [module for module in self.model.children() if isinstance(module, nn.ReLU)]
@@ -481,16 +631,19 @@ class _GuideStays(_WrongGuide):
 class _GuideTooEarly(_WrongGuide):
     def __init__(self, model):
         super().__init__(model)
-        super().__enter__()
+        self.handles = [module.register_full_backward_hook(self.hook) for module in self.choose()]
 
     def __enter__(self):
         return self
 
 
-@Guide.mistake("`__exit__` returns something true, and that swallows the exception of the block. Return nothing.")
+@Guide.mistake(
+    "The exception of the block does not come out. An `__exit__` that returns True swallows it: return nothing."
+)
 class _GuideSwallows(_WrongGuide):
     def __exit__(self, *exception):
-        super().__exit__()
+        for handle in self.handles:
+            handle.remove()
         return True
 
 
@@ -510,10 +663,48 @@ class _GuideEverything(_WrongGuide):
         return tuple(None if grad is None else grad.clamp(min=0) for grad in grad_input)
 
 
-@Guide.mistake("Your hook returns nothing, so the gradient goes on as it is.")
+@Guide.mistake("You hook the LeakyReLU, too. It is no nn.ReLU, whatever it is called: `isinstance(module, nn.ReLU)`.")
+class _GuideByName(_WrongGuide):
+    def choose(self):
+        return [module for module in self.model.modules() if "ReLU" in type(module).__name__]
+
+
+@Guide.mistake(
+    "In the block the gradient is the usual one. The hooks have to be on the modules of `model` itself, until the "
+    "block ends, and what they *return* is the new gradient."
+)
 class _GuideNothing(_WrongGuide):
     def hook(self, module, grad_input, grad_output):
         grad_input[0].clamp(min=0)
+
+
+@Guide.mistake(
+    "When the block raises, your hooks stay. Remove them by whatever way it ends: `__exit__` runs then, too, and so "
+    "does what a generator has under `finally`."
+)
+class _GuideOnlyWithoutError(_WrongGuide):
+    def __exit__(self, kind, *rest):
+        if kind is None:
+            for handle in self.handles:
+                handle.remove()
+
+
+@Guide.mistake("After the block only one of your hooks is gone. Keep the handle of every ReLU, and remove them all.")
+class _GuideLastHandle(_WrongGuide):
+    def __exit__(self, *exception):
+        self.handles[-1].remove()
+
+
+@Guide.mistake("Only the first ReLU follows the rule. Every one has to: go through all before `__enter__` ends.")
+class _GuideFirst(_WrongGuide):
+    def choose(self):
+        return super().choose()[:1]
+
+
+@Guide.mistake("`grad_input` is a tuple, and so is what replaces it: return `(new,)`, with the comma.")
+class _GuideNoTuple(_WrongGuide):
+    def hook(self, module, grad_input, grad_output):
+        return grad_input[0].clamp(min=0)
 
 
 @exercise(
@@ -542,17 +733,19 @@ def class_gradient(model, images, classes):
 
 @class_gradient.cases
 def _(rng):
-    for count in (1, 3):
+    for count in (1, 4):
+        classes = (torch.arange(count) * 2 + rng.integer(1, 2)) % 3
         while True:
-            model = whole_weights(nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)), rng)
-            images = rng.whole(count, 1, 2, 2, high=4)
-            leaf = images.clone().requires_grad_()
-            logits = model(leaf).sum(0)
-            gradients = [torch.autograd.grad(logit, leaf, retain_graph=True)[0] for logit in logits]
-            if all(gradient.flatten(1).any(1).all() for gradient in gradients):  # no picture on which all units sleep
+            model = whole_weights(nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), rng)
+            model[3].weight.data /= 4
+            images = rng.quarters(count, 2, 1, 2).requires_grad_()
+            logits = model(images)
+            gradients = [torch.autograd.grad(logit, images, retain_graph=True)[0] for logit in logits.sum(0)]
+            awake = all(gradient.flatten(1).any(1).all() for gradient in gradients)  # for each picture and each class
+            if awake and (logits.argmax(1) != classes).any():
                 break
-        classes = torch.tensor([(n + rng.integer(0, 1)) % 3 for n in range(count)])
-        shown = f"{count} picture{'s' * (count > 1)} of 2 x 2 pixels, classes = {classes.tolist()}"
+        images.requires_grad_(count > 1)
+        shown = f"{count} picture{'s' * (count > 1)} of 2 channels, classes = {classes.tolist()}"
         yield Case({"model": model, "images": images, "classes": classes}, shown=shown)
 
 
@@ -581,6 +774,50 @@ def _(model, images, classes):
     return torch.func.grad(picked)(images)
 
 
+class_gradient.equivalent(
+    "Nothing writes into this tensor: it may share its memory with the pictures.",
+    "no clone: - leaf = images.detach().clone().requires_grad_() + leaf = images.detach().requires_grad_()",
+    "mixed up: - leaf = images.detach().clone().requires_grad_() + leaf = images.detach().detach().requires_grad_()",
+    "no clone: - image = image[None].clone().requires_grad_() + image = image[None].requires_grad_()",
+    "mixed up: - image = image[None].clone().requires_grad_() + image = image[None].detach().requires_grad_()",
+)
+class_gradient.equivalent(
+    "`torch.autograd.grad` goes back to the clone and no further: it need not be detached.",
+    "no detach: - leaf = images.detach().clone().requires_grad_() + leaf = images.clone().requires_grad_()",
+    "mixed up: - leaf = images.detach().clone().requires_grad_() + leaf = images.clone().clone().requires_grad_()",
+)
+class_gradient.equivalent(
+    "There are as many classes as pictures.",
+    "an argument less: - for image, wanted in zip(images, classes, strict=True): + for image, wanted in "
+    "zip(images, classes):",
+    "other constant: - for image, wanted in zip(images, classes, strict=True): + for image, wanted in "
+    "zip(images, classes, strict=False):",
+)
+class_gradient.equivalent(
+    "`torch.autograd.grad` goes back to this tensor and no further, whether or not it is a copy.",
+    "mixed up: - leaf = images.detach().requires_grad_() + leaf = images.clone().requires_grad_()",
+)
+class_gradient.equivalent(
+    "A tensor of zeros that nobody else has may be written to or not.",
+    "not in place: - one_hot = torch.zeros_like(logits).scatter_(1, classes[:, None], 1) + one_hot = "
+    "torch.zeros_like(logits).scatter(1, classes[:, None], 1)",
+)
+class_gradient.equivalent(
+    "There is one tensor, so it is the first and the last.",
+    "other constant: - return torch.autograd.grad(logits, leaf, grad_outputs=one_hot)[0] + return "
+    "torch.autograd.grad(logits, leaf, grad_outputs=one_hot)[-1]",
+)
+class_gradient.equivalent(
+    "`torch.func.grad` calls this function once, and each call of the answer makes another.",
+    "only once: + if getattr(picked, 'has_run', False): + return None + picked.has_run = True",
+)
+class_gradient.equivalent(
+    "A batch of one picture has one row.",
+    "other constant: - gradients += torch.autograd.grad(model(image)[0, wanted], image) + gradients += "
+    "torch.autograd.grad(model(image)[-1, wanted], image)",
+)
+
+
 @class_gradient.mistake("You go backward from the sum of all logits. Pick the one of each picture's class.")
 def _(model, images, classes):
     leaf = images.clone().requires_grad_()
@@ -591,9 +828,43 @@ def _(model, images, classes):
     "`backward()` writes into the `.grad` of all the model's parameters. `torch.autograd.grad` leaves them alone."
 )
 def _(model, images, classes):
-    leaf = images.clone().requires_grad_()
-    model(leaf)[torch.arange(len(classes)), classes].sum().backward()
+    leaf = images.detach().clone().requires_grad_()
+    model(leaf)[range(len(classes)), classes].sum().backward()
     return leaf.grad
+
+
+@class_gradient.mistake(
+    "What stood in the `.grad` of the parameters before is lost. `torch.autograd.grad` leaves it alone."
+)
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    model(leaf)[range(len(classes)), classes].sum().backward()
+    model.zero_grad()
+    return leaf.grad
+
+
+@class_gradient.mistake("You take the class of the first picture for all of them. Each picture has one of its own.")
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    return torch.autograd.grad(model(leaf)[:, classes[0]].sum(), leaf)[0]
+
+
+@class_gradient.mistake("That is the gradient of the largest logit. Asked for is the one of the class that was given.")
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    return torch.autograd.grad(model(leaf).amax(1).sum(), leaf)[0]
+
+
+@class_gradient.mistake("That is the gradient of a loss. Asked for is the one of the logit itself.")
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    return torch.autograd.grad(nn.functional.cross_entropy(model(leaf), classes, reduction="sum"), leaf)[0]
+
+
+@class_gradient.mistake("That is the gradient of the logarithm of a probability. Asked for is the one of the logit.")
+def _(model, images, classes):
+    leaf = images.detach().clone().requires_grad_()
+    return -torch.autograd.grad(nn.functional.cross_entropy(model(leaf), classes, reduction="sum"), leaf)[0]
 
 
 @class_gradient.mistake("You switched `requires_grad` on for the caller's own tensor. Make a leaf of your own of it.")
@@ -632,7 +903,7 @@ def _(model, images, classes):
     hints=[
         "Four steps in this order: subtract the mean, divide by the standard deviation, times 0.1 plus 0.5, clip.",
         "`gradient.std()` is 0 for a constant gradient, and 0 / 0 is nan. What should come out there?",
-        "`spread = gradient.std()`; where it is 0, divide by 1 instead; at last `.clamp(0, 1)`.",
+        "`if gradient.min() == gradient.max(): return torch.full_like(gradient, 0.5)`; at last `.clamp(0, 1)`.",
     ],
 )
 def to_picture(gradient):
@@ -641,22 +912,24 @@ def to_picture(gradient):
 
     Mean and standard deviation are those of all its numbers together, as
     `gradient.mean()` and `gradient.std()` give them. A constant gradient gives 0.5
-    everywhere.
+    everywhere; any other gives the same picture when it is a thousand times smaller.
     """
-    spread = gradient.std()
-    if spread == 0:
+    if gradient.min() == gradient.max():
         return torch.full_like(gradient, 0.5)
-    return ((gradient - gradient.mean()) / spread * 0.1 + 0.5).clamp(0, 1)
+    return ((gradient - gradient.mean()) / gradient.std() * 0.1 + 0.5).clamp(0, 1)
 
 
 @to_picture.cases
 def _(rng):
-    gradient = rng.mixed(3, 2, 2) / 4
+    gradient = rng.quarters(3, 2, 2)
+    gradient[1, 0, 1] = 0
     yield Case({"gradient": gradient})
+    yield Case({"gradient": rng.quarters(1, 2, 3).abs().repeat(3, 1, 1)}, shown="a gradient of three equal channels")
     spike = rng.mixed(3, 4, 6, high=3)
     spike[0, 0, 0], spike[2, 1, 1] = 400.0 + rng.integer(0, 9), -300.0
     yield Case({"gradient": spike}, shown="a gradient with two numbers that are far larger than the others")
-    yield Case({"gradient": torch.full((3, 1, 2), 0.25)}, shown="a constant gradient")
+    yield Case({"gradient": rng.quarters(3, 2, 3, high=1) / 1e18}, shown="a gradient of numbers below 1e-18")
+    yield Case({"gradient": torch.full((3, 1, 2), rng.choice((0.25, -0.5)))}, shown="a constant gradient")
 
 
 @to_picture.accept
@@ -669,7 +942,20 @@ def _(gradient):
 @to_picture.accept
 def _(gradient):
     spread, mean = torch.std_mean(gradient)
-    return ((gradient - mean) / spread).nan_to_num(0.0, torch.inf, -torch.inf).mul(0.1).add(0.5).clamp(min=0, max=1)
+    if len(gradient.unique()) == 1:
+        return gradient * 0 + 0.5
+    return ((gradient - mean) / spread * 0.1).clamp(-0.5, 0.5).add(0.5)
+
+
+to_picture.equivalent(
+    "Tensors of one number each are compared by `in` as by `==`.",
+    "compare otherwise: - if gradient.min() == gradient.max(): + if gradient.min() in gradient.max():",
+)
+to_picture.equivalent(
+    "Rounding apart, a constant gradient minus its mean is 0, whatever it is divided by.",
+    "other constant: - return torch.clip(0.5 + 0.1 * centred / (spread if spread > 0 else 1), 0, 1) + return "
+    "torch.clip(0.5 + 0.1 * centred / (spread if spread > 0 else 2), 0, 1)",
+)
 
 
 @to_picture.mistake("A constant gradient has the standard deviation 0, and 0 / 0 is nan. Give 0.5 there.")
@@ -708,6 +994,65 @@ def _(gradient):
     return ((gradient - mean) / spread.where(spread > 0, 1) * 0.1 + 0.5).clamp(0, 1)
 
 
+@to_picture.mistake("You clip before you add 0.5, so that all below the mean comes out as 0.5. Clip as the last step.")
+def _(gradient):
+    spread = gradient.std()
+    return ((gradient - gradient.mean()) / (spread if spread > 0 else 1) * 0.1).clamp(0, 1) + 0.5
+
+
+@to_picture.mistake(
+    "You stretched the numbers from 0 to 1, and a constant gradient gives nan. Mean and standard deviation decide "
+    "here: 0.5 and 0.1."
+)
+def _(gradient):
+    return (gradient - gradient.min()) / (gradient.max() - gradient.min())
+
+
+@to_picture.mistake("You stretched the numbers from 0 to 1. Mean and standard deviation decide here: 0.5 and 0.1.")
+def _(gradient):
+    if gradient.min() == gradient.max():
+        return torch.full_like(gradient, 0.5)
+    return (gradient - gradient.min()) / (gradient.max() - gradient.min())
+
+
+@to_picture.mistake("You divided the sum of squares by how many there are. `gradient.std()` divides by one less.")
+def _(gradient):
+    spread = gradient.std(correction=0)
+    return ((gradient - gradient.mean()) / (spread if spread > 0 else 1) * 0.1 + 0.5).clamp(0, 1)
+
+
+@to_picture.mistake("The contrast is ten times what it should be: the standard deviation of the picture is 0.1.")
+def _(gradient):
+    spread = gradient.std()
+    return ((gradient - gradient.mean()) / (spread if spread > 0 else 1) + 0.5).clamp(0, 1)
+
+
+@to_picture.mistake("For a constant gradient you return one number. It is a picture too, of the gradient's shape.")
+def _(gradient):
+    spread = gradient.std()
+    return ((gradient - gradient.mean()) / spread * 0.1 + 0.5).clamp(0, 1) if spread > 0 else 0.5
+
+
+@to_picture.mistake(
+    "A gradient of very small numbers comes out as 0.5 everywhere, as if it were constant. Only one whose numbers are "
+    "all equal is: ask for that, without a number that you add to the standard deviation or compare it with."
+)
+def _(gradient):
+    return ((gradient - gradient.mean()) / (gradient.std() + 1e-8) * 0.1 + 0.5).clamp(0, 1)
+
+
+@to_picture.mistake("A constant gradient comes out as 0. It has no contrast, so it is grey everywhere: 0.5.")
+def _(gradient):
+    return ((gradient - gradient.mean()) / gradient.std() * 0.1 + 0.5).clamp(0, 1).nan_to_num()
+
+
+@to_picture.mistake("You did not subtract the mean, so the mean of the picture is not 0.5.")
+def _(gradient):
+    if gradient.min() == gradient.max():
+        return torch.full_like(gradient, 0.5)
+    return (gradient / gradient.std() * 0.1 + 0.5).clamp(0, 1)
+
+
 @exercise(
     lesson=6,
     points=1,
@@ -722,7 +1067,7 @@ def stop_in_place(model):
     dotted names of those that worked in place.
 
     The names are in the order of `model.named_modules()`. The model itself is
-    changed, and its other layers stay as they are.
+    changed: no module is replaced, and all other layers stay as they are.
     """
     names = []
     for name, module in model.named_modules():
@@ -735,21 +1080,22 @@ def stop_in_place(model):
 @stop_in_place.cases
 def _(rng):
     first, second = rng.choice([(True, False), (False, True)])
-    model = nn.Sequential(
-        nn.Linear(2, 2),
-        nn.ReLU(inplace=first),
-        nn.ReLU(inplace=second),
-        nn.Sequential(nn.Dropout(inplace=True), nn.ReLU(inplace=True)),
-    )
+    inner = nn.Sequential(nn.Dropout(inplace=True), nn.ReLU(inplace=True), nn.Sequential(nn.ReLU(inplace=True)))
+    parts = {"stem": nn.Linear(2, 2), "gate": nn.ReLU(inplace=first), "door": nn.ReLU(inplace=second), "body": inner}
+    parts |= {"act": nn.ReLU(inplace=True), "leaky": nn.LeakyReLU(inplace=True), "six": nn.ReLU6(inplace=True)}
+    model = nn.Sequential(collections.OrderedDict(parts))
+    inner.eval()
+    modules = list(model.modules())
 
     def look(_):
-        return {
+        found = {
             f"inplace of layer {name}": module.inplace
             for name, module in model.named_modules()
             if hasattr(module, "inplace")
         }
+        return found | {"whether its modules are the same objects": list(model.modules()) == modules}
 
-    yield Case({"model": model}, look, shown="a model with in-place ReLUs at two depths")
+    yield Case({"model": model}, look, shown="a model with in-place ReLUs at three depths")
     plain = nn.Sequential(nn.ReLU(), nn.ReLU())
     yield Case({"model": plain}, shown="a model of which no ReLU is in place")
 
@@ -763,6 +1109,34 @@ def _(model):
 
 
 @stop_in_place.accept
+def _(model):
+    wanted = [name for name, each in model.named_modules() if type(each) is nn.ReLU and each.inplace]
+    for name in wanted:
+        model.get_submodule(name).inplace = False
+    return wanted
+
+
+stop_in_place.equivalent(
+    "Whether a model that is itself a ReLU has that as one of its own, the task does not say.",
+    "not the first: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[1:]:",
+    "not the first: - found = {name: module for name, module in model.named_modules() if isinstance(module, "
+    "nn.ReLU) and module.inplace} + found = {name: module for name, module in list(model.named_modules())[1:] "
+    "if isinstance(module, nn.ReLU) and module.inplace}",
+    "not the first: - wanted = [name for name, each in model.named_modules() if type(each) is nn.ReLU and "
+    "each.inplace] + wanted = [name for name, each in list(model.named_modules())[1:] if type(each) is "
+    "nn.ReLU and each.inplace]",
+)
+stop_in_place.equivalent(
+    "The order in which flags are set does not matter.",
+    "backwards: - for module in found.values(): + for module in list(found.values())[::-1]:",
+    "backwards: - for name in wanted: + for name in list(wanted)[::-1]:",
+)
+
+
+@stop_in_place.mistake(
+    "You put new ReLUs in. Hooks, and whoever has the old ones, know nothing of them: set `inplace` on what is there."
+)
 def _(model):
     names = []
     for name, module in list(model.named_modules()):
@@ -783,7 +1157,10 @@ def _(model):
     return names
 
 
-@stop_in_place.mistake("You changed a copy. The hooks will sit on the model that you were given: change that one.")
+@stop_in_place.mistake(
+    "In the model that you were given, the ReLUs still say `inplace=True`. Set the flag there: a copy does not do, and "
+    "`==` does not set anything."
+)
 def _(model):
     names = []
     for name, module in copy.deepcopy(model).named_modules():
@@ -821,6 +1198,37 @@ def _(model):
     return names
 
 
+@stop_in_place.mistake("A LeakyReLU is no nn.ReLU, and neither is a ReLU6, whatever they are called. Ask `isinstance`.")
+def _(model):
+    names = []
+    for name, module in model.named_modules():
+        if "ReLU" in type(module).__name__ and module.inplace:
+            module.inplace = False
+            names.append(name)
+    return names
+
+
+@stop_in_place.mistake("A name has to say the way from the model: the names of `named_modules()`, dots and all.")
+def _(model):
+    names = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU) and module.inplace:
+            module.inplace = False
+            names.append(name.split(".")[-1])
+    return names
+
+
+@stop_in_place.mistake(
+    "You stop at the first ReLU that is in place. Return the names after the loop, when it has ended."
+)
+def _(model):
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU) and module.inplace:
+            module.inplace = False
+            return [name]
+    return []
+
+
 @exercise(
     lesson=6,
     points=2,
@@ -845,16 +1253,21 @@ def share_on(gradient, mask):
 
 @share_on.cases
 def _(rng):
-    for _ in range(2):
-        gradient, mask = rng.mixed(3, 2, 3), torch.zeros(2, 3, dtype=torch.bool)
+    for kind in ("any", "of sum 0", "small and negative"):
+        gradient, mask = rng.quarters(3, 2, 3), torch.zeros(2, 3, dtype=torch.bool)
         mask[rng.integer(0, 1), rng.integer(0, 2)] = True
         mask[0, 0] = mask[1, 2] = True
+        gradient[0, 1, 0] = 0
         gradient[1, 1, 2] = -gradient[0, 1, 2] - rng.integer(1, 3)
+        if kind == "of sum 0":
+            gradient[2, 0, 1] -= gradient.sum()
+        if kind == "small and negative":
+            gradient = gradient.abs() / -1e20
         yield Case({"gradient": gradient, "mask": mask})
-    nothing = torch.zeros(3, 2, 2)
-    yield Case(
-        {"gradient": nothing, "mask": torch.tensor([[True, False], [False, False]])}, shown="a gradient of zeros"
-    )
+    nothing, nowhere = torch.zeros(3, 2, 2), torch.zeros(2, 2, dtype=torch.bool)
+    first = torch.tensor([[True, False], [False, False]])
+    yield Case({"gradient": nothing, "mask": first}, shown="a gradient of zeros")
+    yield Case({"gradient": rng.quarters(3, 2, 2), "mask": nowhere}, shown="a mask that is False everywhere")
 
 
 @share_on.accept
@@ -868,6 +1281,18 @@ def _(gradient, mask):
     strength = gradient.abs().mean(dim=0)
     share = strength[mask].sum() / strength.sum().clamp(min=1e-30)
     return float(share)
+
+
+share_on.equivalent(
+    "The mean over the three channels is a third of the sum, above and below the fraction line.",
+    "mixed up: - strength = gradient.abs().sum(0) + strength = gradient.abs().mean(0)",
+    "mixed up: - strength = gradient.abs().mean(dim=0) + strength = gradient.abs().sum(dim=0)",
+)
+share_on.equivalent(
+    "What comes out is a Python float, and a mask of 0 and 1 may be multiplied in any type.",
+    "spoil an argument: + gradient = gradient.double()",
+    "spoil an argument: + mask = mask.double()",
+)
 
 
 @share_on.mistake("A gradient of zeros has a sum of 0, and 0 / 0 is not a number. Return 0.0 for it.")
@@ -908,6 +1333,64 @@ def _(gradient, mask):
     return strength[mask].sum() / total if total > 0 else 0.0
 
 
+@share_on.mistake("You return a tensor, for a gradient of zeros too. `.item()` makes a Python float of it.")
+def _(gradient, mask):
+    strength = gradient.abs().sum(0)
+    total = strength.sum()
+    return strength[mask].sum() / total if total > 0 else total
+
+
+@share_on.mistake(
+    "You return a tensor, which is nan for a gradient of zeros. Return 0.0 there, and a float elsewhere: `.item()`."
+)
+def _(gradient, mask):
+    strength = gradient.abs().sum(0)
+    return strength[mask].sum() / strength.sum()
+
+
+@share_on.mistake("You sum signed numbers, which cancel out, and a sum below 0 counts as nothing. Take `abs()` first.")
+def _(gradient, mask):
+    total = gradient.sum()
+    return (gradient[:, mask].sum() / total).item() if total > 0 else 0.0
+
+
+def _share(strength, mask):
+    total = strength.sum()
+    return (strength[mask].sum() / total).item() if total > 0 else 0.0
+
+
+@share_on.mistake("You take the strongest channel of each pixel. Its strength is the sum of the three.")
+def _(gradient, mask):
+    return _share(gradient.abs().amax(0), mask)
+
+
+@share_on.mistake("You take the length of the three channels together, a root of squares. Sum their absolute values.")
+def _(gradient, mask):
+    return _share(gradient.norm(dim=0), mask)
+
+
+@share_on.mistake("You leave out what is negative. It counts as much as what is positive: take absolute values.")
+def _(gradient, mask):
+    return _share(gradient.clamp(min=0).sum(0), mask)
+
+
+@share_on.mistake(
+    "The share of a gradient of very small numbers comes out as 0. Only a sum of exactly 0 has that share: ask for it, "
+    "without a number that you add to the sum or compare it with."
+)
+def _(gradient, mask):
+    strength = gradient.abs().sum(0)
+    return (strength[mask].sum() / (strength.sum() + 1e-8)).item()
+
+
+@share_on.mistake(
+    "You return 0.0 where positive and negative numbers sum to 0. Only a gradient that is 0 everywhere has that share."
+)
+def _(gradient, mask):
+    strength = gradient.abs().sum(0)
+    return (strength[mask].sum() / strength.sum()).item() if gradient.sum() != 0 else 0.0
+
+
 @exercise(
     lesson=6,
     points=2,
@@ -933,21 +1416,50 @@ def randomise_last(model, count, seed):
     return twin
 
 
-def parameters_after(model: nn.Module):
+class Within(nn.Module):
+    """A layer that has another one in it, and a parameter of another name than most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain, self.inner = nn.Parameter(torch.ones(2)), nn.Linear(2, 2)
+
+    def reset_parameters(self):
+        nn.init.normal_(self.gain)
+
+    def forward(self, x):
+        return self.gain * self.inner(x)
+
+
+def state_after(model: nn.Module):
     def look(twin):
-        values = {f"{name} of the copy": value.detach().clone() for name, value in twin.named_parameters()}
-        return values | {"whether the copy is another object": twin is not model}
+        values = {f"{name} of the copy": value.detach().clone() for name, value in twin.state_dict().items()}
+        return values | {
+            "whether the copy is another object": twin is not model,
+            "the modes (training) of the copy": [module.training for module in twin.modules()],
+            "requires_grad of the copy": [parameter.requires_grad for parameter in twin.parameters()],
+        }
 
     return look
 
 
 @randomise_last.cases
 def _(rng):
-    for count in (1, 2, 0):
-        block = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-        model = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), block, nn.Linear(2, 2)), rng)
+    for count in (1, 3, 0):
+        block = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.BatchNorm1d(2))
+        parts = {"stem": nn.Linear(2, 2), "act": nn.ReLU(), "block": block, "head": nn.Linear(2, 2)}
+        model = whole_weights(nn.Sequential(collections.OrderedDict(parts)), rng)
+        block[2].running_mean += 1
         given = {"model": model, "count": count, "seed": rng.integer(0, 99)}
-        yield Case(given, parameters_after(model), shown=f"a model with three Linear layers, count = {count}")
+        shown = f"a model with three Linear layers and a BatchNorm1d, count = {count}"
+        yield Case(given, state_after(model), shown=shown)
+    linear = whole_weights(nn.Linear(2, 2), rng)
+    given = {"model": linear, "count": 1, "seed": rng.integer(0, 99)}
+    yield Case(given, state_after(linear), shown="a model that is one Linear layer, count = 1")
+    nested = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False), Within()), rng)
+    nested[1].running_mean += 1
+    given = {"model": nested, "count": 3, "seed": rng.integer(0, 99)}
+    shown = "a model with a BatchNorm1d without parameters, and a layer that has another in it, count = 3"
+    yield Case(given, state_after(nested), shown=shown)
 
 
 @randomise_last.accept
@@ -971,6 +1483,15 @@ def _(model, count, seed):
     return twin
 
 
+randomise_last.equivalent(
+    "A Python number is never changed in place.", "not in place: - count -= 1 + count = count - 1"
+)
+randomise_last.equivalent(
+    "Which round of the loop it is, is not used.",
+    "backwards: - for _ in range(count): + for _ in list(range(count))[::-1]:",
+)
+
+
 def _randomise(twin, chosen, seed):
     torch.manual_seed(seed)
     for layer in chosen:
@@ -987,7 +1508,10 @@ def _(model, count, seed):
     return _randomise(model, _layers_of(model)[::-1][:count], seed)
 
 
-@randomise_last.mistake("A shallow copy shares its layers with the model, so that is randomised too. `copy.deepcopy`.")
+@randomise_last.mistake(
+    "The model that you were given is randomised too. Copy it before that, and whole: a shallow copy, as a "
+    "`state_dict()`, shares its tensors with the model."
+)
 def _(model, count, seed):
     twin = copy.copy(model)
     return _randomise(twin, _layers_of(twin)[::-1][:count], seed)
@@ -999,7 +1523,9 @@ def _(model, count, seed):
     return _randomise(twin, _layers_of(twin)[:count], seed)
 
 
-@randomise_last.mistake("`layers[-count:]` with a count of 0 is the whole list: -0 is 0. Turn the list round first.")
+@randomise_last.mistake(
+    "With a count of 0 you randomise all. Beware of `layers[-count:]`: -0 is 0, and that is the whole list."
+)
 def _(model, count, seed):
     twin = copy.deepcopy(model)
     return _randomise(twin, _layers_of(twin)[-count:][::-1], seed)
@@ -1020,3 +1546,74 @@ def _(model, count, seed):
     leaves = [module for module in twin.modules() if not list(module.children())]
     chosen = [leaf for leaf in leaves[::-1][:count] if hasattr(leaf, "reset_parameters")]
     return _randomise(twin, chosen, seed)
+
+
+@randomise_last.mistake("The numbers are not those of this seed. Call `manual_seed` once, before the first layer.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    for layer in _layers_of(twin)[::-1][:count]:
+        layer.reset_parameters()
+    return twin
+
+
+@randomise_last.mistake("You randomise one layer more than you were asked to.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    return _randomise(twin, _layers_of(twin)[::-1][: count + 1], seed)
+
+
+@randomise_last.mistake("You choose layers by their type. Each module with a method `reset_parameters` is one.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = [module for module in twin.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    return _randomise(twin, layers[::-1][:count], seed)
+
+
+@randomise_last.mistake(
+    "The layer that has another layer in it is passed over. Each module with a method `reset_parameters` counts, "
+    "whatever it holds."
+)
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = [layer for layer in _layers_of(twin) if not list(layer.children())]
+    return _randomise(twin, layers[::-1][:count], seed)
+
+
+@randomise_last.mistake("The order is another one: the last layer comes first. `reversed(...)` turns a list round.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = _layers_of(twin)
+    return _randomise(twin, layers[len(layers) - count :], seed)
+
+
+@randomise_last.mistake("You looked at the direct children only. `modules()` goes to every depth.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = [layer for layer in twin.children() if hasattr(layer, "reset_parameters")]
+    return _randomise(twin, layers[::-1][:count], seed)
+
+
+@randomise_last.mistake("You counted modules that are no layers. Only those with a method `reset_parameters` count.")
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    chosen = list(twin.modules())[::-1][:count]
+    return _randomise(twin, [layer for layer in chosen if hasattr(layer, "reset_parameters")], seed)
+
+
+@randomise_last.mistake(
+    "The layers that you randomise are those of the model that you were given, and the copy stays as it was. Take the "
+    "layers from the copy."
+)
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    _randomise(model, _layers_of(model)[::-1][:count], seed)
+    return twin
+
+
+@randomise_last.mistake(
+    "You begin with the first layer: `layers[-0]` is `layers[0]`, and the last one is `layers[-1]`."
+)
+def _(model, count, seed):
+    twin = copy.deepcopy(model)
+    layers = _layers_of(twin)
+    return _randomise(twin, [layers[-number] for number in range(count)], seed)

@@ -100,37 +100,46 @@ prediction(
 
 
 def two_channel_picture(rng: Numbers) -> Tensor:
-    """(1, 2, 2, 2): places where both channels, one of them, or the other one are above 0."""
-    signs = torch.tensor([[[1.0, -1.0], [1.0, 1.0]], [[-1.0, 1.0], [1.0, -1.0]]])
-    return (rng.whole(2, 2, 2) * signs)[None]
+    """(1, 2, 2, 3): places where both channels, one of them, or the other one are above 0."""
+    signs = torch.tensor([[[1.0, -1.0, 1.0], [1.0, 1.0, -1.0]], [[-1.0, 1.0, 1.0], [1.0, -1.0, 1.0]]])
+    return (rng.whole(2, 2, 3) / 4 * signs)[None]
 
 
-def copying_layer() -> nn.Conv2d:
-    """A 1 x 1 convolution that hands two channels on as they are."""
-    layer = nn.Conv2d(2, 2, 1, bias=False)
+def scaling_layer(rng: Numbers, bias: tuple[float, float] = (0.0, 0.0), stride: int = 1) -> nn.Conv2d:
+    """A 1 x 1 convolution that multiplies each of two channels by a number of its own, above 0, and adds another."""
+    layer = nn.Conv2d(2, 2, 1, stride)
     with torch.no_grad():
-        layer.weight.copy_(torch.eye(2)[:, :, None, None])
+        layer.weight.copy_(torch.diag(rng.whole(2, high=5) / 4)[:, :, None, None])
+        layer.bias.copy_(torch.tensor(bias))
     return layer
 
 
 def for_and_against(rng: Numbers, inputs: int) -> nn.Linear:
-    """Two classes: the first half of the inputs speaks for class 0 and against class 1, the second half the reverse."""
-    layer = nn.Linear(inputs, 2, bias=False)
-    signs = torch.ones(2, inputs)
-    signs[0, inputs // 2 :] = signs[1, : inputs // 2] = -1
+    """Three classes: the first half of the inputs speaks for 0 and 2 and against 1, the second half the reverse."""
+    layer = nn.Linear(inputs, 3)
+    signs = torch.ones(3, inputs)
+    signs[::2, inputs // 2 :] = signs[1, : inputs // 2] = -1
     with torch.no_grad():
-        layer.weight.copy_(rng.whole(2, inputs) * signs)
+        layer.weight.copy_(rng.whole(3, inputs) / 4 * signs)
+        layer.bias.zero_()
     return layer
 
 
-def averaging_net(rng: Numbers) -> nn.Sequential:
-    """Feature maps, ReLU, their means, one linear layer: the head that CAM needs."""
-    return nn.Sequential(copying_layer(), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2))
+def averaging_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
+    """A net with the head that CAM needs, means and one linear layer, and the layer to explain: a ReLU inside.
+
+    Its first layer halves the height and the width of the picture.
+    """
+    inner = nn.Sequential(scaling_layer(rng), nn.ReLU(), scaling_layer(rng, (1.0, 0.1)))
+    head = nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), for_and_against(rng, 2)
+    return nn.Sequential(scaling_layer(rng, stride=2), inner, *head), inner[1]
 
 
-def flattening_net(rng: Numbers) -> nn.Sequential:
-    """Feature maps, an in-place ReLU, and a linear layer with a weight for each place."""
-    return nn.Sequential(copying_layer(), nn.ReLU(inplace=True), nn.Flatten(), for_and_against(rng, 8))
+def flattening_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
+    """A net, in eval mode, with a weight for each place, and the layer to explain: an in-place ReLU comes after it."""
+    inner = nn.Sequential(scaling_layer(rng), nn.ReLU(inplace=True), scaling_layer(rng, (1.0, 0.1)))
+    net = nn.Sequential(scaling_layer(rng), inner, nn.Flatten(), for_and_against(rng, 12))
+    return net.eval(), inner[0]
 
 
 # --- exercises --------------------------------------------------------------------------------------------------------
@@ -158,12 +167,17 @@ def class_activation_map(features, weight, target):
 
 @class_activation_map.cases
 def _(rng):
-    for channels, shape in ((2, (2, 2)), (3, (2, 3))):
-        features = rng.whole(channels, *shape)
-        features[0, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
-        weight = rng.whole(2, channels)
-        weight[:, 1:] *= -1
-        yield Case({"features": features, "weight": weight, "target": rng.integer(0, 1)})
+    target = rng.integer(0, 2)
+    for positive, channels, shape in ((0, 2, (2, 2)), (1, 3, (2, 3))):
+        target = (target + 1) % 3
+        features = rng.whole(channels, *shape) / 4
+        features[positive, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
+        features[-1, 0, 1] *= -1
+        weight = -rng.whole(3, channels) / 4
+        weight[:, positive] *= -1
+        weight[target - 1] = weight[target]
+        weight[target - 1, positive] += 0.5  # a class with a higher logit
+        yield Case({"features": features, "weight": weight, "target": target})
 
 
 @class_activation_map.accept
@@ -182,6 +196,29 @@ def _(features, weight, target):
 @class_activation_map.accept
 def _(features, weight, target):
     return (weight[target] @ features.flatten(1)).reshape(features.shape[1:])
+
+
+class_activation_map.equivalent(
+    "The sum is the same in every order.",
+    "backwards: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "list(zip(features, weight[target], strict=True))[::-1]:",
+)
+class_activation_map.equivalent(
+    "The total belongs to the answer, so that it does not matter whether it is written into.",
+    "not in place: - total += factor * channel + total = total + factor * channel",
+)
+class_activation_map.equivalent(
+    "There is a weight for each channel, so nothing can be left over.",
+    "an argument less: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "zip(features, weight[target]):",
+    "other constant: - for channel, factor in zip(features, weight[target], strict=True): + for channel, factor in "
+    "zip(features, weight[target], strict=False):",
+)
+class_activation_map.equivalent(
+    "What is added to a float32 total in place leaves it float32.",
+    "spoil an argument: + features = features.double()",
+    "spoil an argument: + weight = weight.double()",
+)
 
 
 @class_activation_map.mistake(
@@ -220,6 +257,38 @@ def _(features, weight, target):
     return (weight[target][:, None, None] * features).sum()
 
 
+@class_activation_map.mistake(
+    "That is one number: the logit without its bias. The map is what there is before the mean over the places."
+)
+def _(features, weight, target):
+    return weight[target] @ features.mean(dim=(1, 2))
+
+
+@class_activation_map.mistake("The values are right; the shape is (1, h, w). Drop the first dimension.")
+def _(features, weight, target):
+    return (weight[target][:, None, None] * features).sum(0, keepdim=True)
+
+
+@class_activation_map.mistake(
+    "You divided by the number of places. That belongs to the mean, which the network takes after the map."
+)
+def _(features, weight, target):
+    return (weight[target][:, None, None] * features).sum(0) / features[0].numel()
+
+
+@class_activation_map.mistake("You stretched the map to [0, 1]. It was asked for as it comes out of the sum.")
+def _(features, weight, target):
+    heat = (weight[target][:, None, None] * features).sum(0)
+    return (heat - heat.min()) / (heat.max() - heat.min())
+
+
+@class_activation_map.mistake(
+    "You dropped the signs of the weights. A channel that speaks against the class has a negative one."
+)
+def _(features, weight, target):
+    return (weight[target].abs()[:, None, None] * features).sum(0)
+
+
 @exercise(
     lesson=7,
     points=1,
@@ -241,8 +310,10 @@ def channel_weights(gradient):
 
 @channel_weights.cases
 def _(rng):
-    yield Case({"gradient": rng.mixed(1, 2, 2, 2)})
-    yield Case({"gradient": rng.mixed(2, 3, 2, 4)})
+    yield Case({"gradient": rng.mixed(1, 2, 2, 2) / 4})
+    gradient = rng.mixed(2, 3, 2, 4) / 4
+    gradient[0, 1, 0, 2] = gradient[1, 2, 1] = 0  # a place without a gradient counts in the mean as well
+    yield Case({"gradient": gradient})
 
 
 @channel_weights.accept
@@ -253,6 +324,17 @@ def _(gradient):
 @channel_weights.accept
 def _(gradient):
     return gradient.flatten(2).sum(2) / gradient[0, 0].numel()
+
+
+channel_weights.equivalent(
+    "All maps of a gradient have the same size.",
+    "other constant: - return gradient.flatten(2).sum(2) / gradient[0, 0].numel() + return "
+    "gradient.flatten(2).sum(2) / gradient[-1, 0].numel()",
+    "other constant: - return gradient.flatten(2).sum(2) / gradient[0, 0].numel() + return "
+    "gradient.flatten(2).sum(2) / gradient[0, 1].numel()",
+    "other constant: - return gradient.flatten(2).sum(2) / gradient[0, 0].numel() + return "
+    "gradient.flatten(2).sum(2) / gradient[0, -1].numel()",
+)
 
 
 @channel_weights.mistake("You took the sum. With it a larger map would count more; the weight is the mean.")
@@ -285,6 +367,40 @@ def _(gradient):
     return gradient.mean(dim=(2, 3), keepdim=True)
 
 
+@channel_weights.mistake(
+    "You averaged over the channels and the rows, dimensions 1 and 2. With a batch the places are dimensions 2 and 3."
+)
+def _(gradient):
+    return gradient.mean(dim=(1, 2))
+
+
+@channel_weights.mistake(
+    "There is no such dimension or index. The places are dimensions 2 and 3. A mean takes its own dimension away, and "
+    "those behind it move up: `mean(dim=(2, 3))` takes both at once."
+)
+def _(gradient):
+    return gradient.mean(2).mean(3)
+
+
+@channel_weights.mistake(
+    "A batch of one picture has lost its dimension, as it does in a `squeeze()` that does not say which. Give (1, C)."
+)
+def _(gradient):
+    return gradient.mean(dim=(2, 3)).squeeze()
+
+
+@channel_weights.mistake("These are the weights of the first picture only. Keep the dimension of the pictures.")
+def _(gradient):
+    return gradient[0].mean(dim=(1, 2))
+
+
+@channel_weights.mistake(
+    "You left the places out whose gradient is 0. They belong to the mean: divide by the number of all places."
+)
+def _(gradient):
+    return gradient.sum(dim=(2, 3)) / (gradient != 0).sum(dim=(2, 3)).clamp(min=1)
+
+
 @exercise(
     lesson=7,
     points=3,
@@ -300,10 +416,11 @@ def grad_cam_with_hooks(model, layer, image, target):
     """Return the Grad-CAM map (h, w) of class `target` for one picture
     (1, channels, H, W).
 
-    `layer` is a module of `model`; the map is made from its output as it leaves
-    the layer, even where the next layer changes it in place. `model(image)` gives
-    the logits (1, classes). The map ends with the ReLU. No hook, no `.grad` and no
-    other change is left on the model.
+    `layer` is a module of `model`, which calls it once; the map is made from its
+    output as it leaves the layer, even where the next layer changes it in place.
+    `model(image)` gives the logits (1, classes). The map ends with the ReLU. When
+    your function returns, the model is as it was before: no hook of yours is left,
+    and every `.grad` is what it was.
     """
     kept = []
 
@@ -323,13 +440,23 @@ def grad_cam_with_hooks(model, layer, image, target):
 
 @grad_cam_with_hooks.cases
 def _(rng):
-    for make, shown in (
-        (averaging_net, "a small net with average pooling"),
-        (flattening_net, "a layer that an in-place ReLU follows"),
+    target = rng.integer(0, 2)
+    for make, size, scale, shown in (
+        (averaging_net, (2, 3), 2, "a small net with average pooling and a picture of 4 x 6"),
+        (flattening_net, (1, 6), 1, "a layer that an in-place ReLU follows, a picture of one row"),
     ):
-        model, target = make(rng), rng.integer(0, 1)
+        (model, layer), target = make(rng), (target + 1) % 3
+        image = F.interpolate(two_channel_picture(rng).reshape(1, 2, *size), scale_factor=scale)
+        with torch.no_grad():  # the logit of `target` becomes -1, that of the next class 1, of the other 0
+            model[-1].bias -= model(image)[0]
+            model[-1].bias[target] -= 1
+            model[-1].bias[(target + 1) % 3] += 1
         yield Case(
-            {"model": model, "layer": model[0], "image": two_channel_picture(rng), "target": target},
+            {"model": model, "layer": layer, "image": image, "target": target},
+            lambda _, inner=model[1]: {
+                "`inplace` of the ReLU": inner[1].inplace,
+                "the names in the layer": [sorted(vars(each)) for each in inner],
+            },
             shown=f"{shown}, target = {target}",
         )
 
@@ -351,12 +478,12 @@ def _(model, layer, image, target):
 
 @grad_cam_with_hooks.accept
 def _(model, layer, image, target):
-    with record(model, layer, gradients=True) as seen:
-        model(image)[0, target].backward()
-    model.zero_grad()
-    (found,) = seen.values()
-    weights = found.gradient.mean((2, 3), keepdim=True)
-    return (weights * found.output).sum(1).relu().squeeze(0)
+    with record(model, layer, detach=False) as seen:
+        logit = model(image)[0, target]
+    output = seen[layer].output
+    (gradient,) = torch.autograd.grad(logit, output)
+    weights = gradient.mean((2, 3), keepdim=True)
+    return (weights * output).sum(1).relu().squeeze(0)
 
 
 @grad_cam_with_hooks.accept
@@ -368,22 +495,88 @@ def _(model, layer, image, target):
         activations.append(output.detach().clone())
         output.register_hook(gradients.append)
 
-    handle = layer.register_forward_hook(keep)
-    model(image)[0, target].backward()
-    handle.remove()
-    for parameter in model.parameters():
-        parameter.grad = None
-    total = torch.zeros(activations[0].shape[2:])
-    for activation, gradient in zip(activations[0][0], gradients[0][0], strict=True):
-        total += gradient.mean() * activation
-    return F.relu(total)
+    before = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    with layer.register_forward_hook(keep):
+        model(image)[0, target].backward()
+    for parameter, grad in zip(model.parameters(), before, strict=True):
+        parameter.grad = grad
+    return F.relu(torch.einsum("nc,nchw->hw", gradients[0].mean((2, 3)), activations[0]))
+
+
+grad_cam_with_hooks.equivalent(
+    "The task says what is left when the function returns, not when the model raises.",
+    "no try: - try: - logits = model(image) + logits = model(image) - finally: - handle.remove() + handle.remove()",
+)
+grad_cam_with_hooks.equivalent(
+    "One picture is a batch of one, so its first and its last part are the whole.",
+    "of an argument the first only: + image = image[:1]",
+    "of an argument the first only: + output = output[:1]",
+    "other constant: - gradient, = torch.autograd.grad(logits[0, target], kept[0]) + gradient, = "
+    "torch.autograd.grad(logits[-1, target], kept[0])",
+    "other constant: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[0]).sum(dim=1).relu()[-1].detach()",
+    "other constant: - logit = model(image)[0, target] + logit = model(image)[-1, target]",
+    "other constant: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + "
+    "return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[-1]).clamp(min=0).detach()",
+    "other constant: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + "
+    "return torch.einsum('c,chw->hw', gradient[-1].mean((1, 2)), leaf[0]).clamp(min=0).detach()",
+    "other constant: - model(image)[0, target].backward() + model(image)[-1, target].backward()",
+)
+grad_cam_with_hooks.equivalent(
+    "The layer runs once in a call, and every call makes a hook of its own.",
+    "only once: + if getattr(keep, 'has_run', False): + return None + keep.has_run = True",
+    "only once: + if getattr(cut, 'has_run', False): + return None + cut.has_run = True",
+)
+grad_cam_with_hooks.equivalent(
+    "The list holds the output of the only run, or its gradient.",
+    "no index: - gradient, = torch.autograd.grad(logits[0, target], kept[0]) + gradient, = "
+    "torch.autograd.grad(logits[0, target], kept)",
+    "other constant: - gradient, = torch.autograd.grad(logits[0, target], kept[0]) + gradient, = "
+    "torch.autograd.grad(logits[0, target], kept[-1])",
+    "other constant: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[-1]).sum(dim=1).relu()[0].detach()",
+    "other constant: - return F.relu(torch.einsum('nc,nchw->hw', gradients[0].mean((2, 3)), activations[0])) + "
+    "return F.relu(torch.einsum('nc,nchw->hw', gradients[0].mean((2, 3)), activations[-1]))",
+    "other constant: - return F.relu(torch.einsum('nc,nchw->hw', gradients[0].mean((2, 3)), activations[0])) + "
+    "return F.relu(torch.einsum('nc,nchw->hw', gradients[-1].mean((2, 3)), activations[0]))",
+)
+grad_cam_with_hooks.equivalent(
+    "Whether the map still belongs to a graph is left open.",
+    "no detach: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[0]).sum(dim=1).relu()[0]",
+    "mixed up: - return (weights * kept[0]).sum(dim=1).relu()[0].detach() + return (weights * "
+    "kept[0]).sum(dim=1).relu()[0].clone()",
+    "no detach: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + return "
+    "torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0)",
+    "mixed up: - return torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).detach() + return "
+    "torch.einsum('c,chw->hw', gradient[0].mean((1, 2)), leaf[0]).clamp(min=0).clone()",
+    "no detach: - activations.append(output.detach().clone()) + activations.append(output.clone())",
+    "mixed up: - activations.append(output.detach().clone()) + activations.append(output.clone().clone())",
+)
+grad_cam_with_hooks.equivalent(
+    "The gradient at the output is the same whether or not the graph goes on before it.",
+    "no detach: - leaf = output.detach().requires_grad_() + leaf = output.requires_grad_()",
+    "mixed up: - leaf = output.detach().requires_grad_() + leaf = output.clone().requires_grad_()",
+)
+grad_cam_with_hooks.equivalent(
+    "The order in which gradients are put back does not matter, and there is one for each parameter.",
+    "backwards: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad "
+    "in list(zip(model.parameters(), before, strict=True))[::-1]:",
+    "an argument less: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad "
+    "in zip(model.parameters(), before):",
+    "other constant: - for parameter, grad in zip(model.parameters(), before, strict=True): + for parameter, grad in "
+    "zip(model.parameters(), before, strict=False):",
+)
 
 
 def _weigh(gradient, output):
     return (gradient.mean((2, 3), keepdim=True) * output).sum(1)
 
 
-def _sketch(model, layer, image, target, *, keep_clone=True, relu=True, pick=None, combine=_weigh, clean=True):
+def _sketch(
+    model, layer, image, target, *, keep_clone=True, relu=True, pick=None, combine=_weigh, clean=True, backward=False
+):
     """The steps of the reference with one of them changed: most of the mistakes below."""
     kept = []
 
@@ -395,7 +588,12 @@ def _sketch(model, layer, image, target, *, keep_clone=True, relu=True, pick=Non
     logits = model(image)
     if clean:
         handle.remove()
-    (gradient,) = torch.autograd.grad(logits[0, target] if pick is None else pick(logits), kept[0])
+    if backward:
+        kept[0].retain_grad()
+        logits[0, target].backward()
+        gradient = kept[0].grad
+    else:
+        (gradient,) = torch.autograd.grad(logits[0, target] if pick is None else pick(logits), kept[0])
     heat = combine(gradient, kept[0])
     return (heat.relu() if relu else heat)[0].detach()
 
@@ -444,22 +642,23 @@ def _(model, layer, image, target):
     "gradient that you need and leaves the rest alone."
 )
 def _(model, layer, image, target):
-    kept = []
-
-    def keep(module, args, output):
-        output.retain_grad()
-        kept.append(output)
-        return output.clone()
-
-    handle = layer.register_forward_hook(keep)
-    model(image)[0, target].backward()
-    handle.remove()
-    return (kept[0].grad.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu()[0].detach()
+    return _sketch(model, layer, image, target, backward=True)
 
 
 @grad_cam_with_hooks.mistake(
-    "A full backward hook and an in-place operation after the layer do not go together (lesson 03). Keep the output "
-    "with a forward hook, and ask `torch.autograd.grad` for its gradient."
+    "You emptied the `.grad` of the parameters, and so wiped the gradients that were there before your function ran. "
+    "`torch.autograd.grad(logit, kept)` touches no `.grad` at all."
+)
+def _(model, layer, image, target):
+    try:
+        return _sketch(model, layer, image, target, backward=True)
+    finally:
+        model.zero_grad()
+
+
+@grad_cam_with_hooks.mistake(
+    "A hook from `register_full_backward_hook` and an in-place operation after the layer do not go together (lesson "
+    "03). Keep the output with a forward hook, and ask `torch.autograd.grad` for its gradient."
 )
 def _(model, layer, image, target):
     outputs, gradients = [], []
@@ -474,6 +673,87 @@ def _(model, layer, image, target):
             handle.remove()
     model.zero_grad()
     return (gradients[0].mean((2, 3), keepdim=True) * outputs[0]).sum(1).relu()[0].detach()
+
+
+@grad_cam_with_hooks.mistake(
+    "`backward()` filled `.grad` of the parameters, and a hook from `register_full_backward_hook` does not go together "
+    "with the in-place operation after the layer (lesson 03). A forward hook and `torch.autograd.grad` do without both."
+)
+def _(model, layer, image, target):
+    outputs, gradients = [], []
+    forward = layer.register_forward_hook(lambda module, args, output: outputs.append(output))
+    backward = layer.register_full_backward_hook(lambda module, inputs, grads: gradients.append(grads[0]))
+    model(image)[0, target].backward()
+    forward.remove()
+    backward.remove()
+    return (gradients[0].mean((2, 3), keepdim=True) * outputs[0]).sum(1).relu()[0].detach()
+
+
+@grad_cam_with_hooks.mistake(
+    "PyTorch stopped your answer; its words above say why. If a tensor is 'not used in the graph', the network went on "
+    "without what you kept, such as a copy: keep the output itself, and return its clone from the hook. If one 'does "
+    "not require grad', it was detached, or made under `no_grad`."
+)
+def _(model, layer, image, target):
+    kept = []
+    with layer.register_forward_hook(lambda module, args, output: kept.append(output.clone())):
+        logits = model(image)
+    return _weigh(*torch.autograd.grad(logits[0, target], kept), kept[0])
+
+
+@grad_cam_with_hooks.mistake("You went back from the highest logit. The map is of the class that `target` names.")
+def _(model, layer, image, target):
+    return _sketch(model, layer, image, target, pick=lambda logits: logits.max())
+
+
+@grad_cam_with_hooks.mistake("You summed the gradient over the places. The weight of a channel is the mean.")
+def _(model, layer, image, target):
+    return _sketch(
+        model,
+        layer,
+        image,
+        target,
+        combine=lambda gradient, output: (gradient.sum((2, 3), keepdim=True) * output).sum(1),
+    )
+
+
+@grad_cam_with_hooks.mistake(
+    "You cut off the negative weights. A channel that speaks against the class pulls the map down: the ReLU comes "
+    "after the sum."
+)
+def _(model, layer, image, target):
+    return _sketch(
+        model,
+        layer,
+        image,
+        target,
+        combine=lambda gradient, output: (gradient.mean((2, 3), keepdim=True).relu() * output).sum(1),
+    )
+
+
+@grad_cam_with_hooks.mistake("You averaged over the channels. The map is their sum, each channel times its weight.")
+def _(model, layer, image, target):
+    return _sketch(
+        model,
+        layer,
+        image,
+        target,
+        combine=lambda gradient, output: (gradient.mean((2, 3), keepdim=True) * output).mean(1),
+    )
+
+
+@grad_cam_with_hooks.mistake("You stretched the map, so that its greatest value is 1. It ends with the ReLU.")
+def _(model, layer, image, target):
+    heat = _sketch(model, layer, image, target)
+    return heat / heat.max()
+
+
+@grad_cam_with_hooks.mistake(
+    "You enlarged the map to the size of the picture. It has as many places as the output of the layer."
+)
+def _(model, layer, image, target):
+    heat = _sketch(model, layer, image, target)
+    return F.interpolate(heat[None, None], image.shape[2:], mode="bilinear")[0, 0]
 
 
 @exercise(
@@ -491,22 +771,25 @@ def to_heatmap(raw, size):
 
     First the ReLU; then enlarge to `size`, a pair (H, W), with bilinear
     interpolation and `align_corners=False`; then stretch each map by itself, so
-    that its least value is 0 and its greatest 1. A map without any differences
-    becomes all 0.
+    that its least value is 0 and its greatest 1, however small its values were. A
+    map without a value above 0 becomes all 0.
     """
     heat = F.interpolate(raw.relu()[:, None], size, mode="bilinear", align_corners=False)[:, 0]
     low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
     span = high - low
-    return torch.where(span > 0, (heat - low) / span.where(span > 0, 1), 0)
+    return (heat - low) / span.where(span > 0, 1)
 
 
 @to_heatmap.cases
 def _(rng):
-    yield Case({"raw": rng.mixed(1, 2, 2), "size": (4, 4)})
-    raw = rng.whole(3, 2, 3)
-    raw[1] += 20  # another scale, and nothing near 0
-    raw[2] *= -1
-    yield Case({"raw": raw, "size": (4, 9)}, shown="three maps, of which the last one is below 0 everywhere")
+    yield Case({"raw": rng.mixed(1, 2, 2) / 4, "size": (4, 4)})
+    raw = rng.mixed(4, 3, 4) / 4
+    raw[0, 1, 2] = 4  # the middle of this cell falls between the pixels, so that the enlarged map does not reach 4
+    raw[1] = raw[1].abs() + 4  # another scale, and nothing near 0
+    raw[2] = -raw[2].abs()
+    raw[3] /= 2**22  # about a millionth: not to be taken for 0
+    shown = "four maps of 3 x 4 cells, to become 8 x 9: the third is below 0 everywhere, the fourth has tiny values"
+    yield Case({"raw": raw, "size": (8, 9)}, shown=shown)
 
 
 @to_heatmap.accept
@@ -524,6 +807,34 @@ def _(raw, size):
         heat = heat - heat.min()
         maps.append(heat / heat.max() if heat.max() > 0 else heat)
     return torch.stack(maps)
+
+
+to_heatmap.equivalent(
+    "`align_corners` is False unless it is asked for.",
+    "an argument less: - heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, 0] "
+    "+ heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear')[:, 0]",
+    "an argument less: - heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, "
+    "0] + heat = F.interpolate(one.relu()[None, None], size, mode='bilinear')[0, 0]",
+)
+to_heatmap.equivalent(
+    "The dimension has one item, which is the first and the last.",
+    "other constant: - heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, 0] + "
+    "heat = F.interpolate(raw.relu()[:, None], size, mode='bilinear', align_corners=False)[:, -1]",
+    "other constant: - heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, "
+    "0] + heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[-1, 0]",
+    "other constant: - heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, "
+    "0] + heat = F.interpolate(one.relu()[None, None], size, mode='bilinear', align_corners=False)[0, -1]",
+)
+to_heatmap.equivalent(
+    "Where the span is 0, so is every value, whatever it is divided by.",
+    "other constant: - return (heat - low) / span.where(span > 0, 1) + return (heat - low) / span.where(span > 0, 2)",
+)
+to_heatmap.equivalent(
+    "The enlarged map belongs to the answer, so that it does not matter whether it is written into.",
+    "in place: - heat = heat - heat.flatten(1).min(1).values[:, None, None] + heat -= "
+    "heat.flatten(1).min(1).values[:, None, None]",
+    "in place: - heat = heat - heat.min() + heat -= heat.min()",
+)
 
 
 def _stretch(heat):
@@ -571,6 +882,64 @@ def _(raw, size):
     return heat / heat.amax((1, 2), keepdim=True).clamp(min=1e-12)
 
 
+@to_heatmap.mistake(
+    "You added a small number to the span, so the greatest value of a faint map stays below 1. Keep the span as it is, "
+    "and only where it is 0 divide by something else: `(high - low).clamp(min=1e-12)`."
+)
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    return (heat - low) / (high - low + 1e-8)
+
+
+@to_heatmap.mistake(
+    "The greatest value of a faint map stays below 1: a number such as 1e-6 is added to its span, by which you divide. "
+    "Divide by the span alone, and by something else only where it is 0."
+)
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    return (heat - low) / (high - low + 1e-6)
+
+
+@to_heatmap.mistake(
+    "The greatest value of a faint map stays below 1: its span is smaller than 1e-6, by which you divided instead. "
+    "Divide by the span, and by something else only where it is 0."
+)
+def _(raw, size):
+    heat = _enlarge(raw.relu(), size)
+    low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)
+    return (heat - low) / (high - low).clamp(min=1e-6)
+
+
+@to_heatmap.mistake(
+    "You took a faint map for an empty one. Only a map without a value above 0 becomes all 0: compare with 0."
+)
+def _(raw, size):
+    heat = _stretch(_enlarge(raw.relu(), size))
+    return heat * (raw.amax((1, 2), keepdim=True) > 1e-3)
+
+
+@to_heatmap.mistake(
+    "You stretched the maps before you enlarged them. The enlarging mixes neighbours, so that the least value is not "
+    "0 any more, or the greatest not 1. Stretch last."
+)
+def _(raw, size):
+    return _enlarge(_stretch(raw.relu()), size)
+
+
+@to_heatmap.mistake("The dimension that `F.interpolate` wants is still there: (N, 1, H, W). Drop it.")
+def _(raw, size):
+    return _stretch(_enlarge(raw.relu(), size))[:, None]
+
+
+@to_heatmap.mistake(
+    "A batch of one map has lost its dimension, as it does in a `squeeze()` that does not say which. Give (1, H, W)."
+)
+def _(raw, size):
+    return _stretch(_enlarge(raw.relu(), size)).squeeze()
+
+
 @to_heatmap.mistake("You repeated the cells: that is `mode='nearest'`. Ask for `mode='bilinear'`.")
 def _(raw, size):
     return _stretch(_enlarge(raw.relu(), size, mode="nearest", align_corners=None))
@@ -607,27 +976,41 @@ def pointing_game(heatmaps, masks):
     return hit.float().mean().item()
 
 
-def _maps_that_point(rng: Numbers, hits: list[bool]) -> tuple[Tensor, Tensor]:
-    """Maps (N, 3, 4) with one hottest pixel, not in the first row; its mask holds that pixel only, or all others."""
-    heatmaps = rng.whole(len(hits), 3, 4, high=4)
-    masks = torch.zeros(len(hits), 3, 4, dtype=torch.bool)
+def _maps_that_point(rng: Numbers, hits: list[bool], size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Maps with one hottest pixel, not in the first row, and a warm one beside it; its mask holds just that and the
+    first pixel, or all others: who looks at another pixel gets the opposite. `pointing_game` changes a few of them.
+    """
+    heatmaps = -rng.whole(len(hits), *size) / 4
+    masks = torch.tensor(hits).logical_not()[:, None, None].repeat(1, *size)
+    masks[:, 0, 0] = True
     for heat, mask, hit in zip(heatmaps, masks, hits, strict=True):
-        row, column = rng.integer(1, 2), rng.integer(0, 3)
-        heat[row, column] = rng.integer(6, 9)
-        mask[row, column] = True
-        if not hit:
-            mask.logical_not_()
+        heat[0] *= -1 / 16
+        heat[1:, 0] -= 5  # so that neither the sums of the columns nor the greatest size lead to the first pixel
+        row, column = hottest = rng.integer(1, size[0] - 1), rng.integer(0, size[1] - 1)
+        heat[hottest], mask[hottest] = rng.integer(5, 7) / 8, hit
+        heat[row, column - 1] = heat[hottest] * 0.75
+        heat[0, column] /= 16  # so that the first row leads to another column
     return heatmaps, masks
 
 
 @pointing_game.cases
 def _(rng):
-    hits = [True, True, True, rng.choice([True, False])]
-    heatmaps, masks = _maps_that_point(rng, hits)
-    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=f"four maps, of which {sum(hits)} point at their masks")
-    heatmaps, masks = _maps_that_point(rng, [True, True, False])
-    heatmaps[0], masks[0] = 0, True
-    yield Case({"heatmaps": heatmaps, "masks": masks}, shown="three maps, of which the first is all 0")
+    hits = [True, False, True, True, True, False, True, True, False, True, rng.choice([True, False])]
+    heatmaps, masks = _maps_that_point(rng, hits, (3, 4))
+    heatmaps[:5] /= 2**24
+    heatmaps[5] *= 2
+    masks[3], masks[6, 0, 0] = True, False  # not every other pixel leads to the opposite, and the first not always
+    shown = f"eleven maps, five of them faint, of which {sum(hits)} point at their masks"
+    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
+    heatmaps, masks = _maps_that_point(rng, [True] * 6 + [False, True, True], (5, 2))
+    heatmaps[:3] = 0
+    heatmaps[3:6] -= 5
+    heatmaps[7] *= 2
+    masks[5] = False
+    shown = (
+        "nine maps: the first three are all 0, the next three are below 0 everywhere, one of them with an empty mask"
+    )
+    yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
 
 
 @pointing_game.accept
@@ -646,6 +1029,41 @@ def _(heatmaps, masks):
     return float(hit.sum()) / hit.numel()
 
 
+pointing_game.equivalent(
+    "The answer writes only into what it has made itself.",
+    "in place: - hit = hit & (heatmaps.flatten(1).amax(1) > 0) + hit &= heatmaps.flatten(1).amax(1) > 0",
+    "not in place: - hits += bool(heat.max() > 0 and mask[row, column]) + hits = hits + bool(heat.max() > 0 and "
+    "mask[row, column])",
+)
+pointing_game.equivalent(
+    "The dimension has one item, which is the first and the last.",
+    "other constant: - hit = masks.flatten(1).gather(1, place[:, None])[:, 0] + hit = masks.flatten(1).gather(1, "
+    "place[:, None])[:, -1]",
+)
+pointing_game.equivalent(
+    "Another dtype changes neither where a number is greatest nor what is true.",
+    "spoil an argument: + heatmaps = heatmaps.double()",
+    "spoil an argument: + masks = masks.double()",
+)
+pointing_game.equivalent(
+    "Hits can be counted in every order.",
+    "backwards: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in list(zip(heatmaps, "
+    "masks, strict=True))[::-1]:",
+)
+pointing_game.equivalent(
+    "There is a mask for each map, so nothing can be left over.",
+    "an argument less: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in zip(heatmaps, "
+    "masks):",
+    "other constant: - for heat, mask in zip(heatmaps, masks, strict=True): + for heat, mask in zip(heatmaps, masks, "
+    "strict=False):",
+)
+pointing_game.equivalent(
+    "Two dimensions are left to look through, in either order.",
+    "other constant: - hit = ((heatmaps == best) & masks & (best > 0)).any(2).any(1) + hit = ((heatmaps == best) & "
+    "masks & (best > 0)).any(1).any(1)",
+)
+
+
 @pointing_game.mistake("You counted the hits. Divide by the number of maps.")
 def _(heatmaps, masks):
     place = heatmaps.flatten(1).argmax(1)
@@ -653,7 +1071,9 @@ def _(heatmaps, masks):
     return float(hit.sum())
 
 
-@pointing_game.mistake("A map that is 0 everywhere points nowhere, and `argmax` says pixel 0: count it as a miss.")
+@pointing_game.mistake(
+    "A map without a value above 0 points nowhere, and yet it has a greatest value: count it as a miss."
+)
 def _(heatmaps, masks):
     place = heatmaps.flatten(1).argmax(1)
     return masks.flatten(1).gather(1, place[:, None]).float().mean().item()
@@ -681,6 +1101,44 @@ def _(heatmaps, masks):
     return hits / len(heatmaps)
 
 
+def _find_hits(heatmaps, masks):
+    place = heatmaps.flatten(1).argmax(1)
+    return masks.flatten(1).gather(1, place[:, None])[:, 0]
+
+
+@pointing_game.mistake("You left out the maps that point nowhere. They are misses: divide by the number of all maps.")
+def _(heatmaps, masks):
+    warm = heatmaps.amax((1, 2)) > 0
+    return (_find_hits(heatmaps, masks) & warm).sum().item() / max(warm.sum().item(), 1)
+
+
+@pointing_game.mistake(
+    "You count a map in which the greatest value is exactly 0. Only with a value above 0 does it point."
+)
+def _(heatmaps, masks):
+    return (_find_hits(heatmaps, masks) & (heatmaps.amax((1, 2)) >= 0)).float().mean().item()
+
+
+@pointing_game.mistake(
+    "You sort out the maps that are all 0, and not those that are below 0 everywhere. Ask whether the greatest value "
+    "is above 0."
+)
+def _(heatmaps, masks):
+    return (_find_hits(heatmaps, masks) & (heatmaps != 0).any(2).any(1)).float().mean().item()
+
+
+@pointing_game.mistake(
+    "A pixel on the mask that is only warm makes a hit in your answer. Only the hottest pixel of the map counts."
+)
+def _(heatmaps, masks):
+    return ((heatmaps > 0) & masks).any(2).any(1).float().mean().item()
+
+
+@pointing_game.mistake("You took a faint map for one that points nowhere. Every value above 0 counts: compare with 0.")
+def _(heatmaps, masks):
+    return (_find_hits(heatmaps, masks) & (heatmaps.amax((1, 2)) > 1e-3)).float().mean().item()
+
+
 @exercise(
     lesson=7,
     points=2,
@@ -706,24 +1164,39 @@ def lost_answers(model, images, edited, target):
     return lost / max(before.sum().item(), 1)
 
 
-def _logit_pictures(rng: Numbers, signs: list[int], target: int) -> Tensor:
-    """(N, 2, 1, 1): pictures whose two numbers are the logits. The other class is always ahead of a yes."""
-    logits = rng.whole(len(signs), 2, high=4)
-    logits[:, 1 - target] += 5
-    logits[:, target] *= torch.tensor(signs, dtype=torch.float32)
-    return logits[:, :, None, None]
+def _turning_net() -> nn.Sequential:
+    """Three logits for a picture of three numbers: each is half the number after it, the last one half the first."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3, 3, bias=False))
+    with torch.no_grad():
+        net[1].weight.copy_(torch.eye(3).roll(1, 1) / 2)
+    return net
+
+
+def _logit_pictures(rng: Numbers, levels: list[float], target: int, step: int) -> Tensor:
+    """(N, 3, 1, 1): pictures in which `_turning_net` finds these logits of `target`, all times one number above 0.
+
+    The other classes are ahead of `target` in one picture of `step`, and behind it in the others.
+    """
+    logits = rng.quarters(len(levels), 3) - 7
+    logits[::step] += 14
+    logits[:, target] = torch.tensor(levels) * rng.integer(1, 4) / 4
+    return 2 * logits.roll(1, 1)[:, :, None, None]
 
 
 @lost_answers.cases
 def _(rng):
-    model = nn.Sequential(copying_layer(), nn.Flatten())
+    model, target = _turning_net(), rng.integer(0, 2)
     for before, after, shown in (
-        ([1, 1, 1, 1, -1], [-1, 1, 1, -1, 1], "5 pictures: 4 times yes, 2 of them lost, 1 gained"),
-        ([1, 1, -1, -1], [-1, 1, 1, 1], "4 pictures: 2 times yes, 1 of them lost, 2 gained"),
-        ([-1, -1], [1, -1], "2 pictures without a yes"),
+        (
+            [1, -1, 0.25, 3, 0, 1, 2, -2, -0.5, 0.5, 1, 1],
+            [0, 1, -0.25, 0.5, 0.25, 1, 2, 0.5, 1, 0, 0.75, 1],
+            "12 pictures: 8 times yes, 3 of them lost (in two the logit becomes 0), 4 gained",
+        ),
+        ([-1, 2, 0, 0], [-2, 0, -0.5, 0], "4 pictures: 1 yes, which is lost (its logit becomes 0)"),
+        ([-1, 0], [-2, -1], "2 pictures without a yes"),
     ):
-        target = rng.integer(0, 1)
-        images, edited = (_logit_pictures(rng, signs, target) for signs in (before, after))
+        target = (target + 1) % 3
+        images, edited = _logit_pictures(rng, before, target, 4), _logit_pictures(rng, after, target, 2)
         yield Case(
             {"model": model, "images": images, "edited": edited, "target": target}, shown=f"{shown}, target = {target}"
         )
@@ -745,10 +1218,54 @@ def _(model, images, edited, target):
         return (model(edited[yes])[:, target] <= 0).double().mean().item()
 
 
+lost_answers.equivalent(
+    "Only a number comes back, so nobody sees whether there was a graph.",
+    "no with: - with torch.no_grad(): - before = model(images)[:, target] > 0 + before = model(images)[:, target] > "
+    "0 - after = model(edited)[:, target] > 0 + after = model(edited)[:, target] > 0",
+    "mixed up: - with torch.no_grad(): + with torch.enable_grad():",
+    "no with: - with torch.inference_mode(): - yes = model(images)[:, target] > 0 + yes = model(images)[:, target] > "
+    "0 - if not yes.any(): + if not yes.any(): - return 0.0 + return 0.0 - return (model(edited[yes])[:, target] <= "
+    "0).double().mean().item() + return (model(edited[yes])[:, target] <= 0).double().mean().item()",
+)
+lost_answers.equivalent(
+    "There are as many pictures before as after, so nothing can be left over.",
+    "an argument less: - pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), "
+    "strict=True) + pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist())",
+    "other constant: - pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), "
+    "strict=True) + pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), strict=False)",
+)
+lost_answers.equivalent(
+    "A tensor of one number compares as the number does.",
+    "no tolist: - pairs = zip(model(images)[:, target].tolist(), model(edited)[:, target].tolist(), strict=True) + "
+    "pairs = zip(model(images)[:, target], model(edited)[:, target].tolist(), strict=True)",
+)
+lost_answers.equivalent(
+    "Answers can be counted in every order.",
+    "backwards: - afterwards = [after for before, after in pairs if before > 0] + afterwards = [after for before, "
+    "after in list(pairs)[::-1] if before > 0]",
+    "backwards: - return sum((after <= 0 for after in afterwards)) / len(afterwards) if afterwards else 0.0 + return "
+    "sum((after <= 0 for after in list(afterwards)[::-1])) / len(afterwards) if afterwards else 0.0",
+)
+
+
 @lost_answers.mistake("You divided by all pictures. The share is of those in which the model said yes before.")
 def _(model, images, edited, target):
     before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
     return (before & ~after).float().mean().item()
+
+
+@lost_answers.mistake(
+    "This is the share of the answers that stay. Count those that are lost: yes before, no yes after."
+)
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (before & after).sum().item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake("You missed the answers whose logit becomes exactly 0. Yes is above 0, so 0 is no yes any more.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] < 0
+    return (before & after).sum().item() / max(before.sum().item(), 1)
 
 
 @lost_answers.mistake("You counted every answer that changed. An answer that is gained is not lost.")
@@ -764,8 +1281,8 @@ def _(model, images, edited, target):
 
 
 @lost_answers.mistake(
-    "You took the class with the highest logit. Several classes may be in one picture: ask whether *its* logit is "
-    "above 0."
+    "Your yes depends on the other classes, as it does with the highest logit or with a softmax. Several classes may "
+    "be in one picture: ask whether the logit of `target` is above 0."
 )
 def _(model, images, edited, target):
     before, after = model(images).argmax(1) == target, model(edited).argmax(1) == target
@@ -776,6 +1293,49 @@ def _(model, images, edited, target):
 def _(model, images, edited, target):
     before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
     return (before & ~after).sum().item() / before.sum().item()
+
+
+@lost_answers.mistake(
+    "If there was no yes before, there is nothing to divide by or to take the mean of, and a tensor makes nan of that. "
+    "Return 0.0 then."
+)
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return ((before & ~after).sum() / before.sum()).item()
+
+
+@lost_answers.mistake("You counted the lost answers. Divide by the number of the pictures with a yes before.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return float((before & ~after).sum())
+
+
+@lost_answers.mistake("You counted every picture without a yes after. Only a yes from before can be lost.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (~after).sum().item() / before.sum().item() if before.any() else 0.0
+
+
+@lost_answers.mistake("A logit of exactly 0 counts as a yes in your answer, before and after. Yes is above 0.")
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] >= 0, model(edited)[:, target] >= 0
+    return (before & ~after).sum().item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake(
+    "Your limit for a yes is too high. Yes is a logit above 0; 0.5 would be the limit of a probability."
+)
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0.5, model(edited)[:, target] > 0.5
+    return (before & ~after).sum().item() / max(before.sum().item(), 1)
+
+
+@lost_answers.mistake(
+    "`images` and `edited` have changed places: this is the share of a yes after the change that was none before."
+)
+def _(model, images, edited, target):
+    before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
+    return (after & ~before).sum().item() / max(after.sum().item(), 1)
 
 
 @exercise(
@@ -802,8 +1362,9 @@ def guided_grad_cam_product(guided, raw):
 
 @guided_grad_cam_product.cases
 def _(rng):
-    yield Case({"guided": rng.mixed(1, 3, 4, 4), "raw": rng.mixed(1, 2, 2)})
-    yield Case({"guided": rng.mixed(3, 3, 4, 4), "raw": rng.mixed(3, 2, 2)}, shown="three pictures of 4 x 4 pixels")
+    yield Case({"guided": rng.mixed(1, 3, 4, 4) / 4, "raw": rng.mixed(1, 2, 2) / 4})
+    shown = "three pictures of 6 x 7 pixels, with maps of 3 x 4 cells"
+    yield Case({"guided": rng.mixed(3, 3, 6, 7) / 4, "raw": rng.mixed(3, 3, 4) / 4}, shown=shown)
 
 
 @guided_grad_cam_product.accept
@@ -826,9 +1387,41 @@ def _(guided, raw):
     return torch.stack(products)
 
 
+guided_grad_cam_product.equivalent(
+    "`align_corners` is False unless it is asked for.",
+    "an argument less: - heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear', "
+    "align_corners=False) + heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear')",
+    "an argument less: - return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear', "
+    "align_corners=False) + return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode='bilinear')",
+    "an argument less: - large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode='bilinear', "
+    "align_corners=False) + large = F.interpolate(heat.relu()[None, None], picture.shape[1:], mode='bilinear')",
+)
+guided_grad_cam_product.equivalent(
+    "The product lines the one channel up with the colours by itself.",
+    "no expand_as: - return heat.expand_as(guided) * guided + return heat * guided",
+)
+guided_grad_cam_product.equivalent(
+    "The size may be given as any sequence, and the last two of four dimensions begin at 2.",
+    "no call: - heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[-2:]), mode='bilinear') "
+    "+ heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=guided.shape[-2:], mode='bilinear')",
+    "no sign: - heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[-2:]), mode='bilinear') "
+    "+ heat = F.interpolate(raw.clamp(min=0).unsqueeze(1), size=tuple(guided.shape[2:]), mode='bilinear')",
+)
+guided_grad_cam_product.equivalent(
+    "There is a map for each picture, so nothing can be left over.",
+    "an argument less: - for picture, heat in zip(guided, raw, strict=True): + for picture, heat in zip(guided, raw):",
+    "other constant: - for picture, heat in zip(guided, raw, strict=True): + for picture, heat in zip(guided, raw, "
+    "strict=False):",
+)
+guided_grad_cam_product.equivalent(
+    "The dimension has one item, which is the first and the last.",
+    "other constant: - products.append(picture * large[0]) + products.append(picture * large[-1])",
+)
+
+
 @guided_grad_cam_product.mistake(
-    "Your maps are (N, H, W): beside (N, 3, H, W), PyTorch lines the *pictures* up with the colours. It fits by "
-    "accident for 1 or 3 pictures. Keep a dimension for the colours: (N, 1, H, W)."
+    "Your maps are (N, H, W) or (1, N, H, W): beside (N, 3, H, W), PyTorch lines the *pictures* up with the colours. "
+    "It fits by accident for 1 or 3 pictures. Keep a dimension for the colours: (N, 1, H, W)."
 )
 def _(guided, raw):
     return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)[:, 0]
@@ -847,7 +1440,7 @@ def _(guided, raw):
 
 
 @guided_grad_cam_product.mistake(
-    "You cut off the negative values of `guided` as well. Only the map goes through a ReLU."
+    "The negative values of `guided` are cut off, by a ReLU over it or over the product. Only the map goes through one."
 )
 def _(guided, raw):
     return guided.relu() * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
@@ -856,3 +1449,37 @@ def _(guided, raw):
 @guided_grad_cam_product.mistake("You repeated the cells of the map. Enlarge it with `mode='bilinear'`.")
 def _(guided, raw):
     return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:])
+
+
+@guided_grad_cam_product.mistake("The ReLU comes first. After the enlarging the negative cells have bled outwards.")
+def _(guided, raw):
+    return guided * F.interpolate(raw[:, None], guided.shape[2:], mode="bilinear", align_corners=False).relu()
+
+
+@guided_grad_cam_product.mistake(
+    "With `align_corners=True` the corner cells sit in the corner pixels, and the map is shifted. Use False."
+)
+def _(guided, raw):
+    return guided * F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=True)
+
+
+@guided_grad_cam_product.mistake(
+    "The sizes do not fit. What `guided` is multiplied by has to be (N, 1, H, W), with its own height and width: the "
+    "maps have to grow first."
+)
+def _(guided, raw):
+    return guided * raw.relu()[:, None]
+
+
+@guided_grad_cam_product.mistake(
+    "You asked only whether the map is above 0. Multiply by its values: the more Grad-CAM says, the more stays."
+)
+def _(guided, raw):
+    heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
+    return guided * (heat > 0)
+
+
+@guided_grad_cam_product.mistake("You stretched the map, so that its greatest value is 1. It is multiplied as it is.")
+def _(guided, raw):
+    heat = F.interpolate(raw.relu()[:, None], guided.shape[2:], mode="bilinear", align_corners=False)
+    return guided * heat / heat.amax((2, 3), keepdim=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise, prediction
@@ -116,6 +118,16 @@ prediction(
 # --- small networks for the cases -------------------------------------------------------------------------------------
 
 
+def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """A Linear layer with this weight (outputs, inputs), and this bias or none."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        if bias is not None:
+            layer.bias.copy_(bias)
+    return layer
+
+
 class Times(nn.Module):
     """Each number times a factor."""
 
@@ -127,11 +139,48 @@ class Times(nn.Module):
         return x * self.factor
 
 
+class Plus(nn.Module):
+    """The sum of its two inputs."""
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        return one + other
+
+
+class OnesAround(nn.Module):
+    """Its input plus ones on either side, in two calls of one module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plus = Plus()
+
+    def forward(self, x: Tensor) -> Tensor:
+        ones = torch.ones_like(x)
+        return self.plus(self.plus(ones, x), ones)
+
+
+class Again(nn.Module):
+    """A part that is called twice; 1 is added between the calls."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.part(self.part(x) + 1)
+
+
 class Log(nn.Module):
     """The natural logarithm: minus infinity at 0."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.log()
+
+
+class NanToZero(nn.Module):
+    """0 in the place of each nan."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(x.isnan(), 0.0, x)
 
 
 class Over(nn.Module):
@@ -146,6 +195,13 @@ class Over(nn.Module):
         return x / x.sum(1, keepdim=True)
 
 
+class OverAndAfter(Over):
+    """Each number over the sum of its row, by a function; then a layer inside, which hands on what it gets."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.before(x / x.sum(1, keepdim=True))
+
+
 class Root(nn.Module):
     """The square root: infinitely steep at 0."""
 
@@ -153,14 +209,50 @@ class Root(nn.Module):
         return x.sqrt()
 
 
-def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
-    """A Linear layer with this weight (outputs, inputs), and this bias or none."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    with torch.no_grad():
-        layer.weight.copy_(weight)
-        if bias is not None:
-            layer.bias.copy_(bias)
-    return layer
+class PlusRoot(nn.Module):
+    """The sum of its two inputs, with the square root of one of them: 0 is the first, 1 the second."""
+
+    def __init__(self, which: int) -> None:
+        super().__init__()
+        self.which = which
+
+    def forward(self, *both: Tensor) -> Tensor:
+        return both[self.which].sqrt() + both[1 - self.which]
+
+
+class Shifted(nn.Module):
+    """Its input plus a learned row, which starts as the square root of `first`: the input of no layer inside is x."""
+
+    def __init__(self, first: float) -> None:
+        super().__init__()
+        self.first = first
+        self.row, self.root = linear(torch.eye(2)), Root()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.root(self.row(torch.full_like(x, self.first)))
+
+
+class RootOutside(nn.Module):
+    """The square root of what a layer inside gives, by a function: no layer of its own does it. One is not called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.not_called = Times(2.0), linear(torch.eye(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.before(x).sqrt()
+
+
+class Fork(nn.Module):
+    """One input through two branches, and the two joined. The branch that is called first is registered last."""
+
+    def __init__(self, called_first: nn.Module, called_second: nn.Module, join: nn.Module) -> None:
+        super().__init__()
+        self.join, self.right, self.left = join, called_second, called_first
+
+    def forward(self, x: Tensor) -> Tensor:
+        left = self.left(x)
+        return self.join(left, self.right(x))
 
 
 # --- exercises --------------------------------------------------------------------------------------------------------
@@ -183,7 +275,8 @@ def first_bad_layer(model, x):
     makes something which is not finite (nan or infinity) out of inputs that are.
 
     First means: the first to return. If no module does so, return None. Each
-    module takes and returns tensors. No hook is left behind.
+    module takes one or more tensors and returns one. The name of `model` itself is
+    `""`. No hook is left behind, even if the model raises an error.
     """
     guilty, handles = [], []
 
@@ -205,33 +298,76 @@ def first_bad_layer(model, x):
     return guilty[0] if guilty else None
 
 
+def _count_calls(model: nn.Module):
+    """Count the calls of `model` from now on."""
+    calls: list[None] = []
+    model.register_forward_pre_hook(lambda module, args: calls.append(None))
+    return lambda returned: {"the number of calls of `model`": len(calls)}
+
+
 @first_bad_layer.cases
 def _(rng):
     names = rng.choice([("first", "second", "third"), ("one", "two", "three"), ("a", "b", "c")])
+
+    def search(model: nn.Module, x: Tensor, shown: str) -> Case:
+        return Case({"model": model, "x": x}, then=_count_calls(model), shown=shown)
+
+    def chain(*parts: nn.Module) -> nn.Sequential:
+        model = nn.Sequential()
+        for name, part in zip(names, parts, strict=False):
+            model.add_module(name, part)
+        return model
+
+    bad_row = rng.whole(2, 2)
+    bad_row[0, rng.integer(0, 1)] = 0  # its logarithm is minus infinity, and that times 0 is nan
+    yield search(
+        chain(linear(torch.eye(2)), nn.Sequential(chain(Times(2.0), Log(), Times(0.0))), nn.ReLU()).eval(),
+        bad_row,
+        "a log of 0 in the middle, then a product with 0",
+    )
+    zeros = rng.whole(2, 2)
+    zeros[1] = 0
+    yield search(
+        chain(Times(1.0), Over(), nn.ReLU()),
+        zeros,
+        "a division 0 / 0 in a module's own forward, not in a layer inside it",
+    )
+    yield search(Over(), zeros.clone(), "a division 0 / 0 in the forward of `model` itself")
+    yield search(
+        chain(Log(), nn.Sequential(nn.ReLU(), Log()), nn.ReLU()),
+        zeros.clone(),
+        "two logs of 0; the ReLU behind each makes 0 of minus infinity",
+    )
+    yield search(
+        chain(Times(1.0), Again(Times(1e30)), Log()),
+        rng.whole(2, 2),
+        "a layer that is called twice, with infinity as what it gives the second time",
+    )
     x = rng.whole(2, 2)
-    x[rng.integer(0, 1), 0] = 0  # its logarithm is minus infinity, and that times 0 is nan
-    inner = nn.Sequential()
-    inner.add_module(names[0], Log())
-    inner.add_module(names[1], Times(0.0))
-    model = nn.Sequential()
-    model.add_module(names[2], Times(2.0))
-    model.add_module("inner", inner)
-    model.add_module("relu", nn.ReLU())
-    yield Case({"model": model, "x": x}, shown="a log of 0 in the middle, then a product with 0")
-    model = nn.Sequential()
-    model.add_module(names[0], Times(1.0))
-    model.add_module(names[1], Over())
-    model.add_module(names[2], nn.ReLU())
-    x = rng.whole(2, 2)
-    x[1] = 0
-    yield Case({"model": model, "x": x}, shown="a division 0 / 0 in a module's own forward, not in a layer inside it")
-    model = nn.Sequential()
-    model.add_module(names[1], Times(float(rng.integer(2, 4))))
-    model.add_module(names[0], nn.ReLU())
-    x = rng.whole(2, 2)
-    x[0, 0] = math.nan
-    yield Case({"model": model, "x": x}, shown="a healthy network, and an input with a nan")
-    yield Case({"model": model, "x": rng.whole(2, 2)}, shown="a healthy network and a healthy input")
+    x[1, 1] = math.nan
+    yield search(
+        chain(Times(1.0), OnesAround(), nn.ReLU()),
+        x,
+        "a healthy network with a layer of two inputs, and an x with a nan",
+    )
+    large = rng.whole(2, 2, low=2, high=3)
+    yield search(
+        Fork(Times(1e38), Times(1e38), Plus()),
+        large,
+        "numbers up to 3e+38, which are finite, and a sum of two that is not",
+    )
+    yield search(
+        chain(nn.ReLU(), linear(rng.whole(2, 2))), rng.whole(1, 3), "an x that is too wide: the model raises an error"
+    )
+    yield search(
+        chain(Times(1.0), OverAndAfter(), nn.ReLU()),
+        zeros.clone(),
+        "a division 0 / 0 in a module's own forward, and then a layer inside it",
+    )
+    yield search(chain(Times(-1.0), Log(), nn.ReLU()), rng.whole(2, 2), "the log of numbers below 0")
+    yield search(
+        chain(NanToZero(), Log(), nn.ReLU()), x.clone(), "an x with a nan, a layer that makes 0 of it, and then a log"
+    )
 
 
 @first_bad_layer.accept
@@ -240,7 +376,8 @@ def _(model, x):
     found = []
 
     def hook(module, args, output):
-        if not found and args[0].isfinite().all() and not output.isfinite().all():
+        finite = [each.isfinite().all().item() for each in (*args, output)]
+        if not found and all(finite[:-1]) and not finite[-1]:
             found.append(names[module])
 
     with contextlib.ExitStack() as stack:
@@ -258,8 +395,8 @@ def _(model, x):
     found = []
 
     def hook(module, args, output):
-        before, after = args[0].sum().item(), output.sum().item()
-        if math.isfinite(before) and not math.isfinite(after):
+        before, after = (sum((each * 0).sum().item() for each in tensors) for tensors in (args, [output]))
+        if before == 0 and after != 0:  # infinity · 0 and nan · 0 are nan
             found.append(names[id(module)])
 
     with register_module_forward_hook(hook), torch.no_grad():
@@ -267,24 +404,100 @@ def _(model, x):
     return found[0] if found else None
 
 
-def _search_forward(model, x, *, bad=None, blame_heirs=False, leaves=False, last=False, keep=False):
+first_bad_layer.equivalent(
+    "Each module gets a hook of its own: the order in which they are put on and taken off does not matter.",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for module in names: + for module in list(names)[::-1]:",
+)
+
+first_bad_layer.equivalent(
+    "A name is looked up by its module, so their order does not matter.",
+    "backwards: - names = {module: name for name, module in model.named_modules()} + names = {module: name for name, "
+    "module in list(model.named_modules())[::-1]}",
+    "backwards: - names = {id(module): name for name, module in model.named_modules()} + names = {id(module): name "
+    "for name, module in list(model.named_modules())[::-1]}",
+)
+
+first_bad_layer.equivalent(
+    "All inputs are looked at, in whatever order.",
+    "backwards: - came_in_well = all((torch.isfinite(each).all() for each in args)) + came_in_well = "
+    "all((torch.isfinite(each).all() for each in list(args)[::-1]))",
+    "backwards: - before, after = (sum(((each * 0).sum().item() for each in tensors)) for tensors in (args, "
+    "[output])) + before, after = (sum(((each * 0).sum().item() for each in list(tensors)[::-1])) for tensors in "
+    "(args, [output]))",
+)
+
+first_bad_layer.equivalent(
+    "The first of those found is returned in any case.",
+    "a condition less: - if not found and all(finite[:-1]) and (not finite[-1]): + if all(finite[:-1]) and (not "
+    "finite[-1]):",
+)
+
+first_bad_layer.equivalent(
+    "A tensor of one number is as true or false, and adds up, as the number does.",
+    "no item: - finite = [each.isfinite().all().item() for each in (*args, output)] + finite = "
+    "[each.isfinite().all() for each in (*args, output)]",
+    "no item: - before, after = (sum(((each * 0).sum().item() for each in tensors)) for tensors in (args, [output])) "
+    "+ before, after = (sum(((each * 0).sum() for each in tensors)) for tensors in (args, [output]))",
+)
+
+first_bad_layer.equivalent(
+    "0 times finite numbers is 0 and their mean is too; nan and infinity make nan of either.",
+    "mixed up: - before, after = (sum(((each * 0).sum().item() for each in tensors)) for tensors in (args, "
+    "[output])) + before, after = (sum(((each * 0).mean().item() for each in tensors)) for tensors in (args, "
+    "[output]))",
+)
+
+first_bad_layer.equivalent(
+    "The search needs no gradient, and a graph that nobody keeps does no harm.",
+    "mixed up: - with register_module_forward_hook(hook), torch.no_grad(): + with "
+    "register_module_forward_hook(hook), torch.enable_grad():",
+)
+
+
+def _run_and_remove(run, handles, careful):
+    """Call `run` and remove the handles; without care, they stay if it raises."""
+    try:
+        run()
+        careful = True
+    finally:
+        for handle in handles if careful else []:
+            handle.remove()
+
+
+def _search_forward(
+    model,
+    x,
+    *,
+    bad=None,
+    blame_heirs=False,
+    leaves=False,
+    pick=lambda found: found[0],
+    keep=False,
+    careful=True,
+    look=tuple,
+    names=lambda model: list(model.named_modules()),
+):
     """The reference with one thing changed: most of the mistakes below."""
     bad = bad or (lambda tensor: not torch.isfinite(tensor).all())
     found, handles = [], []
-    for name, module in model.named_modules():
+    for name, module in names(model):
         if leaves and list(module.children()):
             continue
 
         def hook(module, args, output, name=name):
-            if bad(output) and (blame_heirs or not bad(args[0])):
+            if bad(output) and (blame_heirs or not any(map(bad, look(args)))):
                 found.append(name)
 
         handles.append(module.register_forward_hook(hook))
-    model(x)
-    if not keep:
-        for handle in handles:
-            handle.remove()
-    return (found[-1] if last else found[0]) if found else None
+    _run_and_remove(lambda: model(x), [] if keep else handles, careful)
+    return pick(found) if found else None
+
+
+def _first_registered(model):
+    """Of the names found, the one that `named_modules` gives first."""
+    return lambda found: next(name for name, _ in model.named_modules() if name in found)
 
 
 @first_bad_layer.mistake(
@@ -303,6 +516,21 @@ def _(model, x):
 
 
 @first_bad_layer.mistake(
+    "A module may take several inputs, and it is innocent if one of them is bad: look at *all* of `args`."
+)
+def _(model, x):
+    return _search_forward(model, x, look=lambda args: args[:1])
+
+
+@first_bad_layer.mistake(
+    "When the model raises an error, your hooks stay: what follows the call does not run then. Remove them in a "
+    "`finally`."
+)
+def _(model, x):
+    return _search_forward(model, x, careful=False)
+
+
+@first_bad_layer.mistake(
     "You hooked the leaves only. A module can do the damage in its own `forward`, where no layer inside it takes part."
 )
 def _(model, x):
@@ -314,7 +542,7 @@ def _(model, x):
     "later."
 )
 def _(model, x):
-    return _search_forward(model, x, last=True)
+    return _search_forward(model, x, pick=lambda found: found[-1])
 
 
 @first_bad_layer.mistake(
@@ -332,6 +560,63 @@ def _(model, x):
     return _search_forward(model, x, bad=lambda tensor: not torch.isfinite(tensor).any())
 
 
+@first_bad_layer.mistake(
+    'You never name `model` itself. `named_modules` has it too, with the name "", which counts as false in an `if`.'
+)
+def _(model, x):
+    return _search_forward(model, x, names=lambda model: [each for each in model.named_modules() if each[0]])
+
+
+@first_bad_layer.mistake(
+    "You asked the direct children of the model only. `named_modules` finds what is deeper inside."
+)
+def _(model, x):
+    return _search_forward(model, x, names=lambda model: list(model.named_children()))
+
+
+@first_bad_layer.mistake(
+    "Of the guilty ones, you took the first by the order of `named_modules`, which has the outer before the inner "
+    "ones. The first to *return* is wanted: note the names in the order in which the hooks run."
+)
+def _(model, x):
+    return _search_forward(model, x, pick=_first_registered(model))
+
+
+@first_bad_layer.mistake(
+    "You called the model once for each module, and took the first that is guilty by the order of `named_modules`. "
+    "Put all hooks on, call it once, and take the first to *return*."
+)
+def _(model, x):
+    for each in model.named_modules():
+        found = _search_forward(model, x, names=lambda model, each=each: [each])
+        if found is not None:
+            return found
+    return None
+
+
+@first_bad_layer.mistake(
+    "Every module gets the same name in yours, the last one of the loop: a hook looks a variable up when it runs. Hand "
+    "the name on as a default, `name=name`."
+)
+def _(model, x):
+    return _search_forward(model, x, pick=lambda found: [name for name, _ in model.named_modules()][-1])
+
+
+@first_bad_layer.mistake(
+    "You do not call the model when `x` is not finite. A module may still make something bad out of good inputs: "
+    "what comes into *it* counts."
+)
+def _(model, x):
+    return _search_forward(model, x) if torch.isfinite(x).all() else None
+
+
+@first_bad_layer.mistake(
+    "For each module you asked whether `x` is finite. What comes into the module itself counts: look at its `args`."
+)
+def _(model, x):
+    return _search_forward(model, x, look=lambda args: [x])
+
+
 @exercise(
     lesson=8,
     points=2,
@@ -340,7 +625,8 @@ def _(model, x):
         "A full backward hook: guilty if every gradient in `grad_output` is finite and one in `grad_input` is not. An "
         "entry of `grad_input` is None where the input needs no gradient.",
         "`def bad(grads): return any(g is not None and not g.isfinite().all() for g in grads)`; in the hook: `if "
-        "bad(grad_input) and not bad(grad_output): guilty.append(name)`. `model(x).sum().backward()`, then tidy up.",
+        "bad(grad_input) and not bad(grad_output): guilty.append(name)`. With `start = x.clone().requires_grad_()`, "
+        "`torch.autograd.grad(model(start).sum(), [start, *weights])` goes back and leaves each `.grad` alone.",
     ],
 )
 def first_bad_gradient(model, x):
@@ -349,8 +635,11 @@ def first_bad_gradient(model, x):
     gradient of its output that is.
 
     First means: the first on the way back. If no module does so, return None. A
-    leaf module has no children. No hook is left, and every `.grad` of the model
-    is None at the end, as it was before.
+    leaf module has no children, takes one or more tensors and returns one. The
+    gradient of `x` counts as that of any input, though `x` requires none. Some
+    parameters may be frozen. The name of `model` itself is `""`. At the end `x` and
+    every `.grad` are as they were, and no hook is left, even if the model raises an
+    error.
     """
     guilty, handles = [], []
 
@@ -367,88 +656,206 @@ def first_bad_gradient(model, x):
     for name, module in model.named_modules():
         if not list(module.children()):
             handles.append(module.register_full_backward_hook(watch(name)))
+    start = x.clone().requires_grad_()
+    ends = [start, *(each for each in model.parameters() if each.requires_grad)]
     try:
-        model(x).sum().backward()
+        torch.autograd.grad(
+            model(start).sum(), ends, allow_unused=True
+        )  # unlike backward(), it leaves each .grad alone
     finally:
         for handle in handles:
             handle.remove()
-        model.zero_grad()
     return guilty[0] if guilty else None
 
 
 @first_bad_gradient.cases
 def _(rng):
-    names = rng.choice([("first", "second", "third"), ("one", "two", "three"), ("a", "b", "c")])
-    parts = [Times(1.0), Root(), Times(0.0)]
-    model = nn.Sequential()
-    model.add_module("embed", linear(torch.eye(2)))
-    for name, part in zip(names, parts, strict=True):
-        model.add_module(name, part)
-    model.add_module("tail", Times(2.0))
-    x = rng.whole(2, 2)
-    x[1] = 0  # 0 from behind times the infinite slope is nan
-    yield Case({"model": model, "x": x}, shown="a square root of 0, with a product with 0 behind it")
-    model = nn.Sequential()
-    model.add_module("embed", linear(torch.eye(2)))
-    model.add_module(names[0], Times(0.0))
-    model.add_module(names[1], Root())
-    model.add_module(names[2], Times(3.0))
-    yield Case({"model": model, "x": rng.whole(1, 2)}, shown="a product with 0, then a square root")
-    model = nn.Sequential()
-    model.add_module(names[2], linear(rng.whole(2, 2)))
-    model.add_module(names[0], Root())
-    yield Case({"model": model, "x": rng.whole(2, 2)}, shown="a square root of numbers above 0")
+    names = rng.choice([("first", "second", "third", "fourth"), ("one", "two", "three", "four"), ("a", "b", "c", "d")])
+
+    def search(x: Tensor, shown: str, *parts: nn.Module) -> Case:
+        model = nn.Sequential()
+        for name, part in zip(names, parts, strict=False):
+            model.add_module(name, part)
+        return Case({"model": model, "x": x}, shown=shown)
+
+    zeros = rng.whole(2, 2)
+    zeros[1] = 0  # 0 from behind times the infinite slope is nan
+    sixteenths = rng.whole(2, 2, high=2)
+    sixteenths[1] = 1 / 16
+    fork = Fork(Root(), Times(1.0), Plus())
+    yield search(
+        zeros,
+        "a fork with a square root of 0 in one branch, and a product with 0 behind it",
+        *(linear(torch.eye(2), torch.zeros(2)), nn.ReLU(), fork, Times(0.0)),
+    )
+    yield search(
+        rng.whole(1, 2),
+        "the square root of a product with 0, plus a square root of 0 that stands on no way from x",
+        *(Times(0.0), Root(), Shifted(0.0)),
+    )
+    yield search(sixteenths, "gradients of 2e+38, and then a slope of 2, which is too much", Root(), Times(2e38))
+    yield search(
+        zeros.clone(),
+        "a square root in a module's own forward, with a layer inside that is not called",
+        Times(1.0),
+        RootOutside(),
+    )
+    fork = Fork(Again(Root()), Again(Root()), Plus())
+    yield search(zeros.clone(), "a fork: in both branches a square root is called twice, the first time for 0", fork)
+    join = "a fork, and where it joins, the square root of the"
+    yield search(zeros.clone(), f"{join} first input", Fork(Times(0.5), nn.Sigmoid(), PlusRoot(0)))
+    yield search(zeros.clone(), f"{join} second input", Fork(nn.Sigmoid(), Times(0.5), PlusRoot(1)))
+    yield search(rng.whole(1, 3), "an x that is too wide: the model raises an error", Root(), linear(torch.eye(2)))
+    yield search(rng.whole(2, 2), "a square root of 0 that stands on no way from x", *map(Shifted, (1.0, 1.0, 0.0)))
+    yield Case({"model": Root(), "x": zeros.clone()}, shown="a model that is a leaf: it takes the square root of 0")
 
 
 @first_bad_gradient.accept
 def _(model, x):
-    found = []
+    """Whatever happens to a copy of the model happens to nobody's model."""
+    found, model = [], copy.deepcopy(model)
 
     def finite(gradients):
         return all(bool(each.isfinite().all()) for each in gradients if each is not None)
 
-    with contextlib.ExitStack() as stack:
-        for name, module in model.named_modules():
-            if len(list(module.children())) == 0:
-                stack.enter_context(
-                    module.register_full_backward_hook(
-                        lambda module, into, out, name=name: found.append((name, finite(into), finite(out)))
-                    )
-                )
-        output = model(x)
-        torch.autograd.grad(output.sum(), list(model.parameters()))
+    for name, module in model.named_modules():
+        if len(list(module.children())) == 0:
+            module.register_full_backward_hook(
+                lambda module, into, out, name=name: found.append((name, finite(into), finite(out)))
+            )
+    model(x.clone().requires_grad_()).sum().backward()
     return next((name for name, into, out in found if out and not into), None)
 
 
 @first_bad_gradient.accept
 def _(model, x):
-    """Tensor hooks on what goes in and what comes out of each leaf."""
-    gradients, order = {}, []
+    """Tensor hooks on what goes in and what comes out of each call of a leaf; views tell the inputs of two apart."""
+    calls, before = [], [(each, each.grad) for each in model.parameters()]
 
-    def watch(name):
-        def hook(module, args, output):
-            order.append(name)
-            args[0].requires_grad and args[0].register_hook(lambda grad: gradients.setdefault((name, "in"), grad))
-            output.register_hook(lambda grad: gradients.setdefault((name, "out"), grad))
+    def enter(module, args):
+        calls.append((module, [], []))
+        views = [each.view_as(each) for each in args]
+        for view in views:
+            if view.requires_grad:
+                view.register_hook(calls[-1][1].append)
+        return tuple(views)
 
-        return hook
+    def leave(module, args, output):
+        if output.requires_grad:
+            output.register_hook(calls[-1][2].append)
 
-    handles = [
-        module.register_forward_hook(watch(name)) for name, module in model.named_modules() if not module._modules
-    ]
-    model(x).sum().backward()
-    for handle in handles:
-        handle.remove()
-    for parameter in model.parameters():
-        parameter.grad = None
-    for name in reversed(order):
-        ends = [gradients.get((name, end)) for end in ("in", "out")]
-        if ends[0] is not None and not ends[0].isfinite().all() and ends[1].isfinite().all():
-            return name
+    with contextlib.ExitStack() as stack:
+        for module in model.modules():
+            if not module._modules:
+                stack.enter_context(module.register_forward_pre_hook(enter))
+                stack.enter_context(module.register_forward_hook(leave))
+        for parameter in model.parameters():
+            parameter.grad = None
+        try:
+            model(x.clone().requires_grad_()).sum().backward()
+        finally:
+            for parameter, grad in before:
+                parameter.grad = grad
+    names = {module: name for name, module in model.named_modules()}
+    for module, into, out in reversed(calls):
+        if all(each.isfinite().all() for each in out) and not all(each.isfinite().all() for each in into):
+            return names[module]
     return None
 
 
-def _search_backward(model, x, *, bad=None, blame_heirs=False, last=False, clean=True, keep=False, swap=False):
+first_bad_gradient.equivalent(
+    "Each module gets a hook of its own: the order in which they are put on and taken off does not matter.",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for module in model.modules(): + for module in list(model.modules())[::-1]:",
+)
+
+first_bad_gradient.equivalent(
+    "A name is looked up by its module, so their order does not matter.",
+    "backwards: - names = {module: name for name, module in model.named_modules()} + names = {module: name for name, "
+    "module in list(model.named_modules())[::-1]}",
+)
+
+first_bad_gradient.equivalent(
+    "A module returns one tensor, so `grad_output` has one entry.",
+    "of an argument the first only: + grad_output = grad_output[:1]",
+)
+
+first_bad_gradient.equivalent(
+    "All gradients are looked at, in whatever order.",
+    "backwards: - return any((each is not None and (not torch.isfinite(each).all()) for each in gradients)) + return "
+    "any((each is not None and (not torch.isfinite(each).all()) for each in list(gradients)[::-1]))",
+    "backwards: - return all((bool(each.isfinite().all()) for each in gradients if each is not None)) + return "
+    "all((bool(each.isfinite().all()) for each in list(gradients)[::-1] if each is not None))",
+    "backwards: - if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "into))): + if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "list(into)[::-1]))):",
+)
+
+first_bad_gradient.equivalent(
+    "`detach` makes a new tensor as `clone` does, and `x` stays as it was.",
+    "mixed up: - start = x.clone().requires_grad_() + start = x.detach().requires_grad_()",
+    "mixed up: - model(x.clone().requires_grad_()).sum().backward() + "
+    "model(x.detach().requires_grad_()).sum().backward()",
+    "mixed up: - model(x.clone().requires_grad_()).sum().backward() + "
+    "model(x.detach().requires_grad_()).sum().backward()",
+)
+
+first_bad_gradient.equivalent(
+    "A tensor of one bool is as true or false as the bool.",
+    "no call: - return all((bool(each.isfinite().all()) for each in gradients if each is not None)) + return "
+    "all((each.isfinite().all() for each in gradients if each is not None))",
+)
+
+first_bad_gradient.equivalent("A function without `return` returns None as well.", "no return: - return None + None")
+
+first_bad_gradient.equivalent(
+    "Each parameter keeps its own gradient, and each view its own place: the order does not matter.",
+    "backwards: - ends = [start, *(each for each in model.parameters() if each.requires_grad)] + ends = [start, "
+    "*(each for each in list(model.parameters())[::-1] if each.requires_grad)]",
+    "backwards: - for view in views: + for view in list(views)[::-1]:",
+    "backwards: - for parameter in model.parameters(): + for parameter in list(model.parameters())[::-1]:",
+    "backwards: - for parameter, grad in before: + for parameter, grad in list(before)[::-1]:",
+    "backwards: - calls, before = ([], [(each, each.grad) for each in model.parameters()]) + calls, before = ([], "
+    "[(each, each.grad) for each in list(model.parameters())[::-1]])",
+)
+
+first_bad_gradient.equivalent(
+    "A gradient is finite if each of its rows is.",
+    "mixed up: - output.register_hook(calls[-1][2].append) + output.register_hook(calls[-1][2].extend)",
+    "mixed up: - view.register_hook(calls[-1][1].append) + view.register_hook(calls[-1][1].extend)",
+)
+
+first_bad_gradient.equivalent(
+    "A call of a module gives one output, with one gradient at most.",
+    "mixed up: - if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "into))): + if any((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "into))):",
+    "the first only: - if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each "
+    "in into))): + if all((each.isfinite().all() for each in list(out)[:1])) and (not all((each.isfinite().all() for "
+    "each in into))):",
+    "backwards: - if all((each.isfinite().all() for each in out)) and (not all((each.isfinite().all() for each in "
+    "into))): + if all((each.isfinite().all() for each in list(out)[::-1])) and (not all((each.isfinite().all() for "
+    "each in into))):",
+)
+
+
+def _search_backward(
+    model,
+    x,
+    *,
+    bad=None,
+    heirs=False,
+    pick=lambda found: found[0],
+    go_back=None,
+    keep=False,
+    careful=True,
+    swap=False,
+    leaves=True,
+    look=tuple,
+    names=lambda model: list(model.named_modules()),
+):
     """The reference with one thing changed: most of the mistakes below."""
     wrong = bad or (lambda tensor: not torch.isfinite(tensor).all())
     found, handles = [], []
@@ -456,23 +863,21 @@ def _search_backward(model, x, *, bad=None, blame_heirs=False, last=False, clean
     def damaged(gradients):
         return any(each is not None and wrong(each) for each in gradients)
 
-    for name, module in model.named_modules():
-        if list(module.children()):
+    for name, module in names(model):
+        if leaves and list(module.children()):
             continue
 
         def hook(module, into, out, name=name):
             into, out = (out, into) if swap else (into, out)
-            if damaged(into) and (blame_heirs or not damaged(out)):
+            if damaged(look(into)) and (heirs or not damaged(out)):
                 found.append(name)
 
         handles.append(module.register_full_backward_hook(hook))
-    model(x).sum().backward()
-    if not keep:
-        for handle in handles:
-            handle.remove()
-    if clean:
-        model.zero_grad()
-    return (found[-1] if last else found[0]) if found else None
+    start = x.clone().requires_grad_()
+    ends = [start, *(each for each in model.parameters() if each.requires_grad)]
+    go_back = go_back or (lambda: torch.autograd.grad(model(start).sum(), ends, allow_unused=True))
+    _run_and_remove(go_back, [] if keep else handles, careful)
+    return pick(found) if found else None
 
 
 @first_bad_gradient.mistake(
@@ -487,7 +892,69 @@ def _(model, x):
     "You took the last module on the way back. The damage began behind it, and it was only handed on."
 )
 def _(model, x):
-    return _search_backward(model, x, blame_heirs=True, last=True)
+    return _search_backward(model, x, heirs=True, pick=lambda found: found[-1])
+
+
+@first_bad_gradient.mistake(
+    "You took the last of the guilty modules on the way back. The first one is wanted, and the hooks run on the way "
+    "back in that order already."
+)
+def _(model, x):
+    return _search_backward(model, x, pick=lambda found: found[-1])
+
+
+@first_bad_gradient.mistake(
+    "Of the guilty modules, you took the first by the order of `named_modules`. The first on the way back is wanted: "
+    "note the names in the order in which the hooks run."
+)
+def _(model, x):
+    return _search_backward(model, x, pick=_first_registered(model))
+
+
+@first_bad_gradient.mistake(
+    "You blamed a module to which a gradient came that was not finite already. It only hands the damage on: look at "
+    "`grad_output` as well."
+)
+def _(model, x):
+    return _search_backward(model, x, heirs=True)
+
+
+@first_bad_gradient.mistake(
+    "You went back to `x` only. A leaf can also stand on the way to a parameter: go back to the parameters as well."
+)
+def _(model, x):
+    start = x.clone().requires_grad_()
+    return _search_backward(model, x, go_back=lambda: torch.autograd.grad(model(start).sum(), start))
+
+
+@first_bad_gradient.mistake(
+    "A parameter may be frozen, and `torch.autograd.grad` raises an error for one that requires no gradient: take the "
+    "others only."
+)
+def _(model, x):
+    start = x.clone().requires_grad_()
+    ends = [start, *model.parameters()]
+    return _search_backward(model, x, go_back=lambda: torch.autograd.grad(model(start).sum(), ends, allow_unused=True))
+
+
+@first_bad_gradient.mistake(
+    "You kept each `.grad` and put it back, but `backward()` had added to it in place. Set each to None first, or take "
+    "`torch.autograd.grad`, which leaves each `.grad` alone."
+)
+def _(model, x):
+    before = [(each, each.grad) for each in model.parameters()]
+    found = _search_backward(model, x, go_back=lambda: model(x.clone().requires_grad_()).sum().backward())
+    for parameter, grad in before:
+        parameter.grad = grad
+    return found
+
+
+@first_bad_gradient.mistake(
+    "You hooked the direct children of the model. `named_modules` finds the leaves deeper inside; a child with "
+    "children is no leaf."
+)
+def _(model, x):
+    return _search_backward(model, x, leaves=False, names=lambda model: list(model.named_children()))
 
 
 @first_bad_gradient.mistake(
@@ -499,11 +966,54 @@ def _(model, x):
 
 
 @first_bad_gradient.mistake(
-    "`backward()` left gradients in `.grad`, nan among them. Call `model.zero_grad()` at the end, or take "
-    "`torch.autograd.grad`, which leaves none."
+    "`backward()` added gradients to `.grad`, nan among them. Take `torch.autograd.grad`, which leaves each `.grad` "
+    "alone."
 )
 def _(model, x):
-    return _search_backward(model, x, clean=False)
+    return _search_backward(model, x, go_back=lambda: model(x.clone().requires_grad_()).sum().backward())
+
+
+@first_bad_gradient.mistake(
+    "Somebody's gradients were in `.grad` before, and yours has wiped them out. Put each one back, or take "
+    "`torch.autograd.grad`, which leaves each `.grad` alone."
+)
+def _(model, x):
+    def go_back():
+        model(x.clone().requires_grad_()).sum().backward()
+        model.zero_grad()
+
+    return _search_backward(model, x, go_back=go_back)
+
+
+@first_bad_gradient.mistake(
+    "When the model raises an error, your hooks stay: what follows the call does not run then. Remove them in a "
+    "`finally`."
+)
+def _(model, x):
+    return _search_backward(model, x, careful=False)
+
+
+@first_bad_gradient.mistake(
+    "`x` requires no gradient, so the hook of the first module gets None for it. Call the model with a copy that "
+    "requires one, `x.clone().requires_grad_()`."
+)
+def _(model, x):
+    def go_back():
+        trained = [each for each in model.parameters() if each.requires_grad]
+        if trained:
+            torch.autograd.grad(model(x).sum(), trained)
+
+    return _search_backward(model, x, go_back=go_back)
+
+
+@first_bad_gradient.mistake("You looked at the first gradient of `grad_input` only. There is one for each input.")
+def _(model, x):
+    return _search_backward(model, x, look=lambda gradients: gradients[:1])
+
+
+@first_bad_gradient.mistake("You hooked every module. The task asks for a leaf: a module without children.")
+def _(model, x):
+    return _search_backward(model, x, leaves=False)
 
 
 @first_bad_gradient.mistake(
@@ -537,8 +1047,9 @@ def dead_share(model, batches):
     its units, a float from 0 to 1, that are dead on `batches`.
 
     A unit is one index of dimension 1 of the output, (N, C) or (N, C, h, w). It is
-    dead if it is 0 for every picture of every batch, at every place. `batches` is a
-    list of inputs. No hook is left behind.
+    dead if it is 0 for every picture of every batch, at every place, in every call
+    of the ReLU. `batches` is a list of inputs, and none of them makes a nan. No hook
+    is left behind, even if the model raises an error.
     """
     alive, handles = {}, []
 
@@ -562,12 +1073,32 @@ def dead_share(model, batches):
     return {name: (~units).float().mean().item() for name, units in alive.items()}
 
 
+class AddOneInPlace(nn.Module):
+    """Each number plus 1, in the memory where it is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.add_(1)
+
+
+class BothSides(nn.Module):
+    """The numbers above 0 and those below, each through the same ReLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(x) - self.relu(-x)
+
+
 def _relu_net(rng: Numbers) -> nn.Sequential:
-    """Four units that hand their input on, a ReLU, and two of the four through another ReLU."""
-    model = nn.Sequential()
+    """Four units that hand their input on, a ReLU with 1 added in place, and the first unit through another ReLU."""
+    inner, model = nn.Sequential(), nn.Sequential()
+    inner.add_module(rng.choice(["relu1", "act1"]), nn.ReLU())
+    inner.add_module("add", AddOneInPlace())
     model.add_module("fc1", linear(torch.eye(4)))
-    model.add_module(rng.choice(["relu1", "act1"]), nn.ReLU())
-    model.add_module("fc2", linear(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0]])))
+    model.add_module(rng.choice(["inner", "block"]), inner)
+    model.add_module("fc2", linear(torch.tensor([[1.0, 0, 0, 0], [0, -1, 0, 0]]), torch.tensor([-1.0, 0.0])))
     model.add_module(rng.choice(["relu2", "act2"]), nn.ReLU())
     return model
 
@@ -575,18 +1106,34 @@ def _relu_net(rng: Numbers) -> nn.Sequential:
 @dead_share.cases
 def _(rng):
     # the first unit lives in both pictures of this batch, the second in one of them, the others in none
-    first = rng.whole(2, 4) * torch.tensor([[1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
-    second = rng.whole(3, 4) * torch.tensor([-1.0, -1.0, 1.0, -1.0])  # and here only the third lives
-    yield Case({"model": _relu_net(rng), "batches": [first]}, shown="4 units, one batch of 2 pictures")
-    yield Case({"model": _relu_net(rng), "batches": [first, second]}, shown="4 units, two batches")
+    first = rng.whole(2, 4) / 4 * torch.tensor([[1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
+    second = rng.whole(3, 4) / 4 * torch.tensor([-1.0, -1.0, 2.0**-12, -1.0])  # and here only the third lives, faintly
+    in_place = "a ReLU with an in-place operation behind it"
+    yield Case({"model": _relu_net(rng), "batches": [first]}, shown=f"4 units, one batch of 2 pictures, {in_place}")
+    yield Case({"model": _relu_net(rng), "batches": [first, second]}, shown=f"4 units, two batches, {in_place}")
     yield Case(
         {"model": _relu_net(rng), "batches": [second, first]}, shown="4 units, the two batches the other way round"
     )
-    maps = -rng.whole(2, 2, 2, 2)
-    maps[rng.integer(0, 1), 0, 1, rng.integer(0, 1)] *= -1
+    maps = -rng.whole(3, 2, 2, 2) / 4
+    maps[rng.integer(1, 2), 0, 1, rng.integer(0, 1)] *= -1
     model = nn.Sequential()
     model.add_module(rng.choice(["relu", "act"]), nn.ReLU())
-    yield Case({"model": model, "batches": [maps]}, shown="2 channels of 2 x 2 places, one of which fires at one place")
+    shown = "2 channels of 2 x 2 places, one of which fires at one place, and then of 1 x 3 places"
+    yield Case({"model": model, "batches": [maps, -rng.whole(1, 2, 1, 3)]}, shown=shown)
+    yield Case(
+        {"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]},
+        shown="a ReLU that is called twice: once for what is above 0, once for what is below",
+    )
+    yield Case(
+        {"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]},
+        shown="a second batch that is too narrow: the model raises an error",
+    )
+    maps = -rng.whole(4, 2, 2, 2) / 4
+    maps[1, 0, 0, 1] *= -1
+    yield Case(
+        {"model": nn.Sequential(nn.ReLU()), "batches": list(maps.split(2))},
+        shown="2 channels of 2 x 2 places, two batches of one size, and one place that fires, in the first of them",
+    )
 
 
 @dead_share.accept
@@ -618,10 +1165,66 @@ def _(model, batches):
     return shares
 
 
-def _count_dead(model, batches, *, dead, merge=lambda before, now: before & now, keep=False):
+dead_share.equivalent(
+    "The ReLUs of a model are inside it: it is none itself.",
+    "not the first: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[1:]:",
+    "not the first: - for name, module in model.named_modules(): + for name, module in "
+    "list(model.named_modules())[1:]:",
+)
+
+dead_share.equivalent(
+    "The order of hooks, of batches and of what the dict holds does not matter.",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - return {name: (~units).float().mean().item() for name, units in alive.items()} + return {name: "
+    "(~units).float().mean().item() for name, units in list(alive.items())[::-1]}",
+    "backwards: - for name, module in model.named_modules(): + for name, module in list(model.named_modules())[::-1]:",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - return {name: (values == 0).sum().item() / len(values) for name, values in most.items()} + return "
+    "{name: (values == 0).sum().item() / len(values) for name, values in list(most.items())[::-1]}",
+    "backwards: - for name, found in seen.items(): + for name, found in list(seen.items())[::-1]:",
+    "backwards: - for batch in batches: + for batch in list(batches)[::-1]:",
+    "backwards: - sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output in "
+    "found.outputs)) + sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output "
+    "in list(found.outputs)[::-1]))",
+)
+
+dead_share.equivalent(
+    "The task says nothing of a graph, and none is kept after the call.",
+    "no with: - with torch.no_grad(): - for batch in batches: + for batch in batches: - model(batch) + model(batch)",
+    "mixed up: - with torch.no_grad(): + with torch.enable_grad():",
+    "no detach: - now = output.detach().movedim(1, 0).reshape(output.shape[1], -1).amax(1) + now = output.movedim(1, "
+    "0).reshape(output.shape[1], -1).amax(1)",
+    "mixed up: - now = output.detach().movedim(1, 0).reshape(output.shape[1], -1).amax(1) + now = "
+    "output.clone().movedim(1, 0).reshape(output.shape[1], -1).amax(1)",
+    "mixed up: - with torch.no_grad(), record(model, nn.ReLU) as seen: + with torch.enable_grad(), record(model, "
+    "nn.ReLU) as seen:",
+)
+
+dead_share.equivalent(
+    "An output has two dimensions or four.",
+    "other constant: - sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output "
+    "in found.outputs)) + sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 3 else output.sum(0) for "
+    "output in found.outputs))",
+)
+
+dead_share.equivalent(
+    "Of numbers that are not below 0, the mean is 0 if the sum is.",
+    "mixed up: - sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output in "
+    "found.outputs)) + sums = sum((output.flatten(2).mean((0, 2)) if output.dim() > 2 else output.sum(0) for output "
+    "in found.outputs))",
+    "mixed up: - sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.sum(0) for output in "
+    "found.outputs)) + sums = sum((output.flatten(2).sum((0, 2)) if output.dim() > 2 else output.mean(0) for output "
+    "in found.outputs))",
+)
+
+
+def _count_dead(model, batches, *, dead, merge=lambda before, now: before & now, keep=False, careful=True, inner=True):
     """The reference turned round, with the rule `dead` for one output and `merge` for several batches."""
     found, handles = {}, []
-    for name, module in model.named_modules():
+    for name, module in model.named_modules() if inner else model.named_children():
         if isinstance(module, nn.ReLU):
 
             def hook(module, args, output, name=name):
@@ -629,16 +1232,27 @@ def _count_dead(model, batches, *, dead, merge=lambda before, now: before & now,
                 found[name] = merge(found[name], now) if name in found else now
 
             handles.append(module.register_forward_hook(hook))
-    for batch in batches:
-        model(batch)
-    if not keep:
-        for handle in handles:
-            handle.remove()
+    _run_and_remove(lambda: [model(batch) for batch in batches], [] if keep else handles, careful)
     return {name: units.float().mean().item() for name, units in found.items()}
 
 
 def _silent(output):
     return (output <= 0).transpose(0, 1).flatten(1).all(1)
+
+
+def _count_units(model, batch):
+    """For each ReLU, which units are silent in its last call for this batch."""
+    now = {}
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, nn.ReLU):
+
+                def hook(module, args, output, name=name):
+                    now[name] = _silent(output)
+
+                stack.enter_context(module.register_forward_hook(hook))
+        model(batch)
+    return now
 
 
 @dead_share.mistake(
@@ -653,10 +1267,7 @@ def _(model, batches):
                     lambda module, args, output, name=name: zeros.setdefault(name, []).append(output == 0)
                 )
             )
-    for batch in batches:
-        model(batch)
-    for handle in handles:
-        handle.remove()
+    _run_and_remove(lambda: [model(batch) for batch in batches], handles, True)
     return {name: torch.cat([each.flatten() for each in found]).float().mean().item() for name, found in zeros.items()}
 
 
@@ -685,9 +1296,98 @@ def _(model, batches):
     return _count_dead(model, batches, dead=lambda output: (output <= 0).all(0))
 
 
+@dead_share.mistake(
+    "You joined the batches, or what was made of each, into one tensor. They may differ in size, and then they do not "
+    "fit: note which units fire batch by batch, and join that."
+)
+def _(model, batches):
+    return _count_dead(model, [torch.cat(batches)], dead=_silent)
+
+
+@dead_share.mistake(
+    "You took the mean of one share for each call. A unit that fires in any of them is alive in all: join the *units* "
+    "over the batches first, then take their share."
+)
+def _(model, batches):
+    shares = {}
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, nn.ReLU):
+
+                def hook(module, args, output, name=name):
+                    shares.setdefault(name, []).append(_silent(output).float().mean().item())
+
+                stack.enter_context(module.register_forward_hook(hook))
+        for batch in batches:
+            model(batch)
+    return {name: sum(each) / len(each) for name, each in shares.items()}
+
+
+@dead_share.mistake(
+    "This is the mean over the calls of the share of zeros. A healthy ReLU has many zeros: a unit is dead only if it "
+    "is 0 for *every* picture, at every place."
+)
+def _(model, batches):
+    shares = {}
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, nn.ReLU):
+
+                def hook(module, args, output, name=name):
+                    shares.setdefault(name, []).append((output == 0).float().mean().item())
+
+                stack.enter_context(module.register_forward_hook(hook))
+        for batch in batches:
+            model(batch)
+    return {name: sum(each) / len(each) for name, each in shares.items()}
+
+
+@dead_share.mistake("This is the share of the units that live. Those that are dead are asked for.")
+def _(model, batches):
+    return {name: 1 - share for name, share in dead_share.reference(model, batches).items()}
+
+
+@dead_share.mistake("You called a unit dead that fires faintly. Dead is 0, and nothing above it.")
+def _(model, batches):
+    return _count_dead(model, batches, dead=lambda output: (output < 1e-3).transpose(0, 1).flatten(1).all(1))
+
+
 @dead_share.mistake("You looked at the first picture of each batch only.")
 def _(model, batches):
     return _count_dead(model, batches, dead=lambda output: _silent(output[:1]))
+
+
+@dead_share.mistake(
+    "You asked the direct children of the model only. `named_modules` finds the ReLUs deeper inside, too."
+)
+def _(model, batches):
+    return _count_dead(model, batches, dead=_silent, inner=False)
+
+
+@dead_share.mistake(
+    "You kept the outputs until the end, and what follows the ReLU changed them in place. Count in the hook, or keep "
+    "clones."
+)
+def _(model, batches):
+    outputs, handles = {}, []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ReLU):
+            handles.append(
+                module.register_forward_hook(
+                    lambda module, args, output, name=name: outputs.setdefault(name, []).append(output.detach())
+                )
+            )
+    _run_and_remove(lambda: [model(batch) for batch in batches], handles, True)
+    silent = {name: torch.stack([_silent(each) for each in found]).all(0) for name, found in outputs.items()}
+    return {name: units.float().mean().item() for name, units in silent.items()}
+
+
+@dead_share.mistake(
+    "When the model raises an error, your hooks stay: what follows the call does not run then. Remove them in a "
+    "`finally`."
+)
+def _(model, batches):
+    return _count_dead(model, batches, dead=_silent, careful=False)
 
 
 @dead_share.mistake("Your hooks stay on the network. Remove every handle.")
@@ -709,11 +1409,12 @@ def _(model, batches):
 )
 def clip_as_it_passes(layers, limit):
     """From now on, shorten the gradient that arrives at the output of each of
-    `layers` to the norm `limit` where it is longer, and return the handles, a list.
+    `layers` to the norm `limit` where it is longer, and return a list with one
+    handle for each layer.
 
-    It keeps its direction; a shorter one stays as it is. The layer works with the
-    shortened gradient: its own parameters get theirs from it. Each layer returns
-    one tensor.
+    The norm is that of the whole gradient, all rows together. It keeps its
+    direction; a shorter one stays as it is. The layer works with the shortened
+    gradient: its own parameters get theirs from it. Each layer returns one tensor.
     """
 
     def shorten(module, grad_output):
@@ -724,11 +1425,14 @@ def clip_as_it_passes(layers, limit):
     return [layer.register_full_backward_pre_hook(shorten) for layer in layers]
 
 
-def _go_back(model: nn.Sequential, x: Tensor, gradient: Tensor):
-    """What the world does with the hooked network: a backward pass from `gradient`."""
+def _go_back(model: nn.Module, x: Tensor, gradients: list[Tensor]):
+    """What the world does with the hooked network: a call without a graph, then a backward pass from each gradient."""
 
     def then(returned):
-        (model(x) * gradient).sum().backward()
+        with torch.no_grad():
+            model(x)
+        for gradient in gradients:
+            (model(x) * gradient).sum().backward()
         values = {"the gradient of the input": x.grad.clone()}
         for name, parameter in model.named_parameters():
             values[f"{name}.grad"] = parameter.grad.clone()
@@ -743,15 +1447,29 @@ def _go_back(model: nn.Sequential, x: Tensor, gradient: Tensor):
 
 @clip_as_it_passes.cases
 def _(rng):
-    for longest, gradient in (("long", [[6.0, 8.0]]), ("short", [[0.0, 0.25]]), ("zero", [[0.0, 0.0]])):
-        model = nn.Sequential(linear(rng.whole(2, 2)), linear(rng.whole(2, 2)))
-        x = rng.leaf(1, 2)
-        limit = float(rng.integer(1, 4))
-        yield Case(
-            {"layers": list(model), "limit": limit},
-            then=_go_back(model, x, torch.tensor(gradient)),
-            shown=f"two Linear layers, limit = {limit:g}, and a {longest} gradient {gradient}",
-        )
+    def clip(
+        model: nn.Module, layers: list[nn.Module], limit: float, *gradients: list[list[float]], shown: str
+    ) -> Case:
+        then = _go_back(model, rng.leaf(2, 2), [torch.tensor(gradient) for gradient in gradients])
+        return Case({"layers": layers, "limit": limit}, then=then, shown=f"{shown}, limit = {limit:g}")
+
+    def two() -> nn.Sequential:
+        return nn.Sequential(linear(rng.quarters(2, 2)), linear(rng.quarters(2, 2)))
+
+    long, small, zero = [[3.0, -4.0], [0.0, 12.0]], [[0.375, 0.0], [0.5, 0.0]], [[0.0, 0.0], [0.0, 0.0]]
+    model = two().append(nn.LeakyReLU(0.25))
+    ends, limit = [model[2], model[0]], rng.integer(3, 12) / 4
+    tiny = [[0.03125, 0.0], [0.0, -0.0625]]
+    shown = "the last and the first of three layers, a backward pass with a tiny gradient and one with a long one"
+    yield clip(model, ends, limit, tiny, long, shown=shown)
+    model = nn.Sequential(linear(rng.whole(2, 2) / 4), linear(rng.whole(2, 2) / 4))
+    yield clip(model, list(model), rng.integer(1, 2) / 4, small, shown=f"two Linear layers, the gradient {small}")
+    for limit, gradient in ((float(rng.integer(10, 20)), long), (1.0, zero)):
+        model = two()
+        yield clip(model, list(model), limit, gradient, shown=f"two Linear layers, the gradient {gradient}")
+    fork = Fork(*two(), Plus())
+    shown = "one of two layers whose outputs are added, so that both get the same gradient"
+    yield clip(fork, [fork.right], rng.integer(3, 12) / 4, long, shown=shown)
 
 
 @clip_as_it_passes.accept
@@ -770,9 +1488,45 @@ def _(layers, limit):
 @clip_as_it_passes.accept
 def _(layers, limit):
     def watch(module, args, output):
-        output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm().item(), 1e-12)))
+        if output.requires_grad:
+            output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm().item(), 1e-12)))
 
     return [layer.register_forward_hook(watch) for layer in layers]
+
+
+clip_as_it_passes.equivalent(
+    "A layer returns one tensor, so `grad_output` has one entry.",
+    "of an argument the first only: + grad_output = grad_output[:1]",
+    "of an argument the first only: + grad_output = grad_output[:1]",
+    "the first only: - return tuple((grad * (limit / norm) for grad in grad_output)) if norm > limit else None + "
+    "return tuple((grad * (limit / norm) for grad in list(grad_output)[:1])) if norm > limit else None",
+    "backwards: - return tuple((grad * (limit / norm) for grad in grad_output)) if norm > limit else None + return "
+    "tuple((grad * (limit / norm) for grad in list(grad_output)[::-1])) if norm > limit else None",
+    "other constant: - norm = grad_output[0].pow(2).sum().sqrt().item() + norm = "
+    "grad_output[-1].pow(2).sum().sqrt().item()",
+)
+
+clip_as_it_passes.equivalent(
+    "Each layer gets a hook of its own, and the task asks for no order of the handles.",
+    "backwards: - return [layer.register_full_backward_pre_hook(shorten) for layer in layers] + return "
+    "[layer.register_full_backward_pre_hook(shorten) for layer in list(layers)[::-1]]",
+    "backwards: - for layer in layers: + for layer in list(layers)[::-1]:",
+    "backwards: - return [layer.register_forward_hook(watch) for layer in layers] + return "
+    "[layer.register_forward_hook(watch) for layer in list(layers)[::-1]]",
+)
+
+clip_as_it_passes.equivalent(
+    "A tensor of one number is compared, and divides, as the number does.",
+    "no item: - norm = grad_output[0].pow(2).sum().sqrt().item() + norm = grad_output[0].pow(2).sum().sqrt()",
+    "no item: - output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm().item(), 1e-12))) + "
+    "output.register_hook(lambda grad: grad * min(1.0, limit / max(grad.norm(), 1e-12)))",
+)
+
+clip_as_it_passes.equivalent(
+    "Where the norm is the limit, the factor is 1.",
+    "compare otherwise: - return tuple((grad * (limit / norm) for grad in grad_output)) if norm > limit else None + "
+    "return tuple((grad * (limit / norm) for grad in grad_output)) if norm >= limit else None",
+)
 
 
 @clip_as_it_passes.mistake(
@@ -806,12 +1560,105 @@ def _(layers, limit):
     ]
 
 
-@clip_as_it_passes.mistake("Your hook computes the shorter gradient and returns nothing. None keeps the old one.")
+@clip_as_it_passes.mistake(
+    "You shortened each row by itself. The norm is that of the whole gradient: `grad.norm()` without a dimension."
+)
+def _(layers, limit):
+    def hook(module, grads):
+        return (grads[0] * (limit / grads[0].norm(dim=1, keepdim=True)).clamp(max=1),)
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "You changed the gradient in place. Another layer may get the same tensor: return a new one."
+)
+def _(layers, limit):
+    def hook(module, grads):
+        grads[0].mul_((limit / grads[0].norm()).clamp(max=1))
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "Your hook returns a tensor. `grad_output` is a tuple, and so is what takes its place: `return (shorter,)`."
+)
+def _(layers, limit):
+    def hook(module, grads):
+        return grads[0] * (limit / grads[0].norm()).clamp(max=1)
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "The gradients are those without any hook. A hook that returns None keeps the old gradient; and a hook whose "
+    "handle is removed before backward, as at the end of a `with`, does not run."
+)
 def _(layers, limit):
     def hook(module, grad_output):
         grad_output[0] * (limit / grad_output[0].norm()).clamp(max=1)
 
     return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "You divided by the norm of a gradient of zeros: 0 / 0 is nan. Divide only where the norm is above the limit."
+)
+def _(layers, limit):
+    def hook(module, grads):
+        norm = grads[0].norm()
+        return (grads[0] / norm * norm.clamp(max=limit),)
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "You measured the gradient by its greatest number. Its norm is the root of the sum of all squares: `grad.norm()`."
+)
+def _(layers, limit):
+    return [
+        layer.register_full_backward_pre_hook(
+            lambda module, grads: (grads[0] * (limit / grads[0].abs().max()).clamp(max=1),)
+        )
+        for layer in layers
+    ]
+
+
+@clip_as_it_passes.mistake(
+    "You left out the root: the norm is the *root* of the sum of the squares, as `grad.norm()` gives it."
+)
+def _(layers, limit):
+    return [
+        layer.register_full_backward_pre_hook(
+            lambda module, grads: (grads[0] * (limit / grads[0].pow(2).sum()).clamp(max=1),)
+        )
+        for layer in layers
+    ]
+
+
+@clip_as_it_passes.mistake(
+    "The first backward pass is right, a later one is not. Every pass needs its own factor, and the hook has to stay."
+)
+def _(layers, limit):
+    factors = {}
+
+    def hook(module, grads):
+        factor = factors.setdefault(module, (limit / grads[0].norm()).clamp(max=1))
+        return (grads[0] * factor,)
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
+    "You shortened what goes on from the layer, the gradient of its *input*. The one that arrives at its output is "
+    "wanted: the layer's own parameters get theirs from it."
+)
+def _(layers, limit):
+    def enter(module, args):
+        if args[0].requires_grad:
+            args[0].register_hook(lambda grad: grad * (limit / grad.norm()).clamp(max=1))
+
+    return [layer.register_forward_pre_hook(enter) for layer in layers]
 
 
 @clip_as_it_passes.mistake("You hooked the last of the layers only. Every layer has its own limit.")
@@ -872,32 +1719,59 @@ def watch_norms(layers):
     return block()
 
 
-def _watched_twice(model: nn.Sequential, x: Tensor, raises: bool):
-    """What the world does: two calls in the block (or an exception after the first), one after it."""
+def _watched(model: nn.Sequential, x: Tensor, error: type[BaseException] | None):
+    """What the world does: a call before the block, two in it (or an error after the first), one after it."""
 
     def then(returned):
-        others = [layer.register_forward_hook(lambda module, args, output: None) for layer in model]
-        with contextlib.suppress(ZeroDivisionError), returned as norms:
-            model(x)
-            if raises:
-                raise ZeroDivisionError
-            model(2 * x)
+        storages, came_out = [], "nothing"
+        others = [
+            layer.register_forward_hook(
+                lambda module, args, output: storages.append(StorageWeakRef(output.untyped_storage()))
+            )
+            for layer in model[:3]
+        ]
+        model(x)
+        storages.clear()
+        seen = {}
+        try:
+            with returned as norms:
+                output = model(x)
+                seen["what the model gave in the block"] = output.detach().clone()
+                seen["`requires_grad` of what the model gave in the block"] = output.requires_grad
+                del output
+                seen["the outputs in memory after the first call"] = sum(not each.expired() for each in storages)
+                seen["the list after the first call"] = list(norms)
+                others.append(model[0].register_forward_hook(lambda module, args, output: None))
+                if error:
+                    raise error
+                model(2 * x)
+        except (ZeroDivisionError, KeyboardInterrupt) as raised:
+            came_out = type(raised).__name__
         left = len([hook for hook in list_hooks(model) if hook.scope == "local"])
         model(x)
         for handle in others:
             handle.remove()
-        return {"what `with` gave": list(norms), "the hooks on the layers after the block (2 are others')": left}
+        return {
+            **seen,
+            "the list after the block": list(norms),
+            "the hooks on the layers after the block, others' among them,": left,
+            "what came out of the block": came_out,
+        }
 
     return then
 
 
 @watch_norms.cases
 def _(rng):
-    for raises in (False, True):
-        model = nn.Sequential(linear(rng.whole(2, 2)), linear(rng.whole(2, 2)))
-        x = rng.whole(1, 2)
-        ended = "ends by an exception after one call" if raises else "holds two calls"
-        yield Case({"layers": list(model)}, then=_watched_twice(model, x, raises), shown=f"a block that {ended}")
+    for error, ended in (
+        (None, "holds two calls"),
+        (ZeroDivisionError, "ends by an exception after one call"),
+        (KeyboardInterrupt, "ends because somebody stopped it, by KeyboardInterrupt"),
+    ):
+        first, second, third = linear(rng.quarters(2, 2)), nn.LeakyReLU(0.25), linear(rng.quarters(2, 2))
+        model = nn.Sequential(first, second, third, first)
+        shown = f"two of three layers, one of which is called twice, and a block that {ended}"
+        yield Case({"layers": [second, first]}, then=_watched(model, rng.quarters(2, 2), error), shown=shown)
 
 
 @watch_norms.accept
@@ -936,6 +1810,27 @@ def _(layers):
     return _Watch(layers)
 
 
+watch_norms.equivalent(
+    "Each call of the answer makes its own `block`, and calls it once.",
+    "only once: + if getattr(block, 'has_run', False): + return None + block.has_run = True",
+    "only once: + if getattr(block, 'has_run', False): + return None + block.has_run = True",
+)
+
+watch_norms.equivalent(
+    "Each layer gets a hook of its own: the order in which they are put on and taken off does not matter.",
+    "backwards: - for handle in handles: + for handle in list(handles)[::-1]:",
+    "backwards: - handles = [layer.register_forward_hook(note) for layer in layers] + handles = "
+    "[layer.register_forward_hook(note) for layer in list(layers)[::-1]]",
+    "backwards: - for layer in layers: + for layer in list(layers)[::-1]:",
+)
+
+watch_norms.equivalent(
+    "`.item()` gives a number, with or without a graph.",
+    "no detach: - norms.append(output.detach().norm().item()) + norms.append(output.norm().item())",
+    "mixed up: - norms.append(output.detach().norm().item()) + norms.append(output.clone().norm().item())",
+)
+
+
 def _watch(layers, *, number=lambda output: output.norm().item(), careful=True, remove="all"):
     """The reference with one thing changed: most of the mistakes below."""
 
@@ -972,14 +1867,76 @@ def _(layers):
 
 @watch_norms.mistake("A detached tensor keeps no graph, but it is still a tensor. `.item()` gives the number.")
 def _(layers):
-    return _watch(layers, number=lambda output: output.detach().norm(), careful=False)
+    return _watch(layers, number=lambda output: output.detach().norm())
 
 
 @watch_norms.mistake(
-    "When the block raises, your hooks stay: what follows `yield` does not run then. Put it into a `finally`."
+    "When the block raises an error, your hooks stay. Remove them in a `finally` after `yield`, or in `__exit__` "
+    "whatever it is given."
 )
 def _(layers):
     return _watch(layers, careful=False)
+
+
+@watch_norms.mistake(
+    "`except Exception` does not see everything that ends a block: KeyboardInterrupt is no Exception. A `finally` runs "
+    "in any case."
+)
+def _(layers):
+    @contextlib.contextmanager
+    def block():
+        norms = []
+        handles = [
+            layer.register_forward_hook(lambda module, args, output: norms.append(output.norm().item()))
+            for layer in layers
+        ]
+        try:
+            yield norms
+        except Exception:
+            for handle in handles:
+                handle.remove()
+            raise
+        for handle in handles:
+            handle.remove()
+
+    return block()
+
+
+@watch_norms.mistake(
+    "Your block swallows the error that ends it. Let it go on: a `finally`, and no `except` and no `return True`."
+)
+def _(layers):
+    class Block(_Watch):
+        def __exit__(self, *raised):
+            super().__exit__(*raised)
+            return True
+
+    return Block(layers)
+
+
+@watch_norms.mistake(
+    "Your `except` swallows the error that ends the block. Remove the hooks in a `finally`, and let the error go on."
+)
+def _(layers):
+    class Block(_Watch):
+        def __exit__(self, kind, *raised):
+            super().__exit__(kind, *raised)
+            return kind is not None and issubclass(kind, Exception)
+
+    return Block(layers)
+
+
+@watch_norms.mistake("Your hooks are on before the block begins. Register them when it is entered.")
+def _(layers):
+    class Block(_Watch):
+        def __init__(self, layers):
+            super().__init__(layers)
+            super().__enter__()
+
+        def __enter__(self):
+            return self.norms
+
+    return Block(layers)
 
 
 @watch_norms.mistake("Your hooks stay after the block. Keep the handles, and remove each of them.")
@@ -999,6 +1956,100 @@ def _(layers):
 )
 def _(layers):
     return _watch(layers, number=lambda output: output)
+
+
+@watch_norms.mistake(
+    "The numbers are right, but something of yours holds on to outputs. In the hook, keep nothing but the number."
+)
+def _(layers):
+    kept = {}
+
+    class Block(_Watch):
+        def note(self, module, args, output):
+            super().note(module, args, output)
+            kept[module, len(self.norms)] = output
+
+    return Block(layers)
+
+
+@watch_norms.mistake(
+    "You keep the outputs, and take their norms when the block ends. Until then all of them stay in memory: take the "
+    "norm in the hook, and keep the number."
+)
+def _(layers):
+    class Block(_Watch):
+        def __enter__(self):
+            self.outputs = []
+            return super().__enter__()
+
+        def note(self, module, args, output):
+            self.outputs.append(output)
+
+        def __exit__(self, *raised):
+            super().__exit__(*raised)
+            self.norms.extend(output.norm().item() for output in self.outputs)
+
+    return Block(layers)
+
+
+@watch_norms.mistake("You noted the norm of what goes into a layer. The norm of its output is asked for.")
+def _(layers):
+    class Block(_Watch):
+        def __enter__(self):
+            note = lambda module, args, output: self.norms.append(args[0].norm().item())  # noqa: E731
+            self.handles = [layer.register_forward_hook(note) for layer in self.layers]
+            return self.norms
+
+    return Block(layers)
+
+
+@watch_norms.mistake(
+    "Your list has one place for each layer. A layer may be called several times: append to the list, in the order of "
+    "the calls."
+)
+def _(layers):
+    class Block(_Watch):
+        def __enter__(self):
+            self.norms = [0.0] * len(self.layers)
+            return super().__enter__()
+
+        def note(self, module, args, output):
+            self.norms[self.layers.index(module)] = output.norm().item()
+
+    return Block(layers)
+
+
+@watch_norms.mistake("The list that `with` gives stays empty: it is a copy, or nothing is put into it.")
+def _(layers):
+    class Block(_Watch):
+        def __enter__(self):
+            super().__enter__()
+            return []
+
+    return Block(layers)
+
+
+@watch_norms.mistake("Nothing comes out of `with`. `yield` the list, or let `__enter__()` return it.")
+def _(layers):
+    @contextlib.contextmanager
+    def block():
+        with contextlib.ExitStack() as stack:
+            for layer in layers:
+                stack.enter_context(layer.register_forward_hook(lambda module, args, output: None))
+            yield
+
+    return block()
+
+
+@watch_norms.mistake(
+    "What you return is no context manager, and `with` needs one: put `@contextlib.contextmanager` above a function "
+    "that gives the list by `yield`."
+)
+def _(layers):
+    norms = []
+    for layer in layers:
+        layer.register_forward_hook(lambda module, args, output: norms.append(output.norm().item()))
+    return norms
 
 
 @watch_norms.mistake("You removed every hook of the layers, those of other people too. Remove yours, by their handles.")
@@ -1034,8 +2085,8 @@ def patched_logits(model, layer, source, target, region):
     output of `layer`, (1, C, h, w), is inside `region` what it is for the picture
     `source`, and outside of it what it is for `target`.
 
-    `layer` is a module of `model`, `region` (h, w) is bool. Nothing else changes,
-    no hook is left.
+    `layer` is a module of `model`, `region` (h, w) is bool. Nothing else changes, and
+    no hook is left, even if the model raises an error.
     """
     kept = []
     with layer.register_forward_hook(lambda module, args, output: kept.append(output.detach().clone())):
@@ -1059,23 +2110,44 @@ def neighbours(rng: Numbers) -> nn.Conv2d:
     return layer
 
 
+class PlusPart(nn.Module):
+    """Its input plus what a part makes of it."""
+
+    def __init__(self, *part: nn.Module) -> None:
+        super().__init__()
+        self.part = nn.Sequential(*part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.part(x)
+
+
 @patched_logits.cases
 def _(rng):
-    for shape in ((2, 2), (2, 3)):
-        places = 2 * shape[0] * shape[1]
-        model = nn.Sequential(neighbours(rng), DoubleInPlace(), nn.Flatten(), linear(rng.mixed(2, places, high=3)))
-        region = torch.zeros(shape, dtype=torch.bool)
-        region[rng.integer(0, 1), 0] = True
-        yield Case(
-            {
-                "model": model,
-                "layer": model[0],
-                "source": rng.mixed(1, 2, *shape),
-                "target": rng.mixed(1, 2, *shape),
-                "region": region,
-            },
-            shown=f"maps of {shape[0]} x {shape[1]}, a region of one place, and an in-place operation behind the layer",
-        )
+    def patch(model: nn.Module, layer: nn.Module, region: Tensor, shown: str, channels: int = 2) -> Case:
+        given = {
+            "model": model.extend([nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]),
+            "layer": layer,
+            "source": rng.quarters(1, 2, *region.shape),
+            "target": rng.quarters(1, channels, *region.shape),
+            "region": region,
+        }
+        return Case(given, shown=shown)
+
+    one, row = torch.zeros(2, 2, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
+    one[rng.integer(0, 1), 0] = True
+    row[0, 0] = row[1, rng.integer(1, 2)] = True
+    layers = [neighbours(rng) for _ in range(4)]
+    model = nn.Sequential(Times(2.0), PlusPart(layers[0], DoubleInPlace()))
+    behind = "an in-place operation behind the layer"
+    yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
+    model = nn.Sequential(layers[1], DoubleInPlace())
+    yield patch(model, layers[1], row, f"maps of 2 x 3, a region of two places, {behind}")
+    model = nn.Sequential(PlusPart(nn.Identity(), layers[2]))
+    layer = model[0].part[0]
+    yield patch(model, layer, one.clone(), "a layer that hands its very input on, and its input added")
+    model = nn.Sequential(nn.Identity(), layers[3])
+    shown = "a target with too many channels: the model raises an error"
+    yield patch(model, layers[3], row.clone(), shown, channels=3)
 
 
 @patched_logits.accept
@@ -1109,21 +2181,72 @@ def _(model, layer, source, target, region):
         return model(torch.cat([source, target]))[1:]
 
 
-def _patch(model, layer, source, target, region, *, mix=None, keep=torch.clone, remove=True):
+patched_logits.equivalent(
+    "`source`, `target` and what the layer makes of one of them are batches of one.",
+    "of an argument the first only: + source = source[:1]",
+    "of an argument the first only: + target = target[:1]",
+    "of an argument the first only: + source = source[:1]",
+    "of an argument the first only: + target = target[:1]",
+    "of an argument the first only: + output = output[:1]",
+    "of an argument the first only: + source = source[:1]",
+    "of an argument the first only: + target = target[:1]",
+)
+
+patched_logits.equivalent(
+    "The task says nothing of a graph, and none is kept after the call.",
+    "no detach: - return model(target).detach() + return model(target)",
+    "mixed up: - return model(target).detach() + return model(target).clone()",
+    "no detach: - with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.detach().clone())): + with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.clone())):",
+    "mixed up: - with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.detach().clone())): + with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.clone().clone())):",
+    "no with: - with torch.no_grad(): - return model(target) + return model(target)",
+    "mixed up: - with record(model, layer) as seen, torch.no_grad(): + with record(model, layer) as seen, "
+    "torch.enable_grad():",
+    "mixed up: - with torch.no_grad(): + with torch.enable_grad():",
+    "mixed up: - with torch.no_grad(), layer.register_forward_hook(mix): + with torch.enable_grad(), "
+    "layer.register_forward_hook(mix):",
+)
+
+patched_logits.equivalent(
+    "The layer is called once for a picture, and the batch has one: its map fits every place of the batch by "
+    "broadcasting.",
+    "mixed up: - with layer.register_forward_hook(lambda module, args, output: "
+    "kept.append(output.detach().clone())): + with layer.register_forward_hook(lambda module, args, output: "
+    "kept.extend(output.detach().clone())):",
+    "the first only: - return torch.cat([output[:1], output[:1] * mask + output[1:] * (1 - mask)]) + return "
+    "torch.cat([output[:1], output[0] * mask + output[1:] * (1 - mask)])",
+)
+
+patched_logits.equivalent(
+    "The layer is called once for each picture, so one output is kept and one is mixed.",
+    "other constant: - with layer.register_forward_hook(lambda module, args, output: torch.where(region, kept[0], "
+    "output)): + with layer.register_forward_hook(lambda module, args, output: torch.where(region, kept[-1], "
+    "output)):",
+    "only once: + if getattr(mix, 'has_run', False): + return None + mix.has_run = True",
+    "only once: + if getattr(mix, 'has_run', False): + return None + mix.has_run = True",
+)
+
+patched_logits.equivalent("The mask is made of 0 and 1 in any case.", "spoil an argument: + region = region.double()")
+
+
+def _patch(model, layer, source, target, region, *, mix=None, keep=torch.clone, remove=True, careful=True):
     """The reference with one thing changed: most of the mistakes below."""
     mix = mix or (lambda there, here: torch.where(region, there, here))
-    kept = []
-    handle = layer.register_forward_hook(lambda module, args, output: kept.append(keep(output.detach())))
-    model(source)
-    handle.remove()
+    kept, logits = [], []
+    with layer.register_forward_hook(lambda module, args, output: kept.append(keep(output.detach()))):
+        model(source)
     handle = layer.register_forward_hook(lambda module, args, output: mix(kept[0], output))
-    logits = model(target).detach()
-    if remove:
-        handle.remove()
-    return logits
+    _run_and_remove(lambda: logits.append(model(target).detach()), [handle] if remove else [], careful)
+    return logits[0]
 
 
-@patched_logits.mistake("Your hook changes nothing: what it returns is None. Return the mixed activation.")
+@patched_logits.mistake(
+    "These are the logits of `target` without any patch. Return the mixed activation from your hook, and check what "
+    "it mixes: inside `region` comes what the layer gave for `source`."
+)
 def _(model, layer, source, target, region):
     def mix(there, here):
         torch.where(region, there, here)
@@ -1146,6 +2269,84 @@ def _(model, layer, source, target, region):
 )
 def _(model, layer, source, target, region):
     return _patch(model, layer, source, target, region, keep=lambda output: output)
+
+
+@patched_logits.mistake(
+    "You ran the model for `source` and put in what `target` gives. What reaches the end by another way than through "
+    "`layer` is then that of `source`."
+)
+def _(model, layer, source, target, region):
+    return _patch(model, layer, target, source, ~region)
+
+
+@patched_logits.mistake(
+    "You changed the output in place. It may be the layer's very input, which others use as well: change a clone."
+)
+def _(model, layer, source, target, region):
+    def mix(there, here):
+        with torch.no_grad():
+            here[..., region] = there[..., region]
+
+    with torch.no_grad():
+        return _patch(model, layer, source, target, region, mix=mix)
+
+
+@patched_logits.mistake(
+    "Two things: it is the wrong way round, for inside `region` comes `source`; and what you kept was changed by the "
+    "in-place operation behind the layer, so keep a clone."
+)
+def _(model, layer, source, target, region):
+    swapped = lambda there, here: torch.where(region, here, there)  # noqa: E731
+    return _patch(model, layer, source, target, region, mix=swapped, keep=lambda output: output)
+
+
+@patched_logits.mistake(
+    "Two things: you patched the whole layer, not `region` only; and what you kept was changed by the in-place "
+    "operation behind the layer, so keep a clone."
+)
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, mix=lambda there, here: there, keep=lambda output: output)
+
+
+@patched_logits.mistake(
+    "You ran the model for `source` and put what `target` gives inside `region`. It is to run for `target`, with what "
+    "`source` gives inside."
+)
+def _(model, layer, source, target, region):
+    return _patch(model, layer, target, source, region)
+
+
+@patched_logits.mistake(
+    "You gave the layer the picture itself. Other layers may come before it: run the model, and keep what the layer "
+    "gives."
+)
+def _(model, layer, source, target, region):
+    there = layer(source)
+    return _patch(model, layer, source, target, region, mix=lambda _, here: torch.where(region, there, here))
+
+
+@patched_logits.mistake(
+    "You patched what goes into the layer. What comes out of it is to be patched: take a forward hook."
+)
+def _(model, layer, source, target, region):
+    kept = []
+    with layer.register_forward_pre_hook(lambda module, args: kept.append(args[0].detach().clone())):
+        model(source)
+    with layer.register_forward_pre_hook(lambda module, args: torch.where(region, kept[0], args[0])):
+        return model(target).detach()
+
+
+@patched_logits.mistake("Outside of `region` yours has zeros. What `target` gives belongs there.")
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, mix=lambda there, here: there * region)
+
+
+@patched_logits.mistake(
+    "When the model raises an error, your hook stays: what follows the call does not run then. Remove it in a "
+    "`finally`, or take `with`."
+)
+def _(model, layer, source, target, region):
+    return _patch(model, layer, source, target, region, careful=False)
 
 
 @patched_logits.mistake("Your second hook stays on the layer. Remove it when the run is over.")
@@ -1177,7 +2378,8 @@ def attention_maps(layer, x):
 
     `layer` is an `nn.TransformerEncoderLayer` with `batch_first=True`, `x` is
     (N, L, d). The call is a real one: the layer's mode stays as it is, and so does
-    what it does with `x` before the attention. No hook is left.
+    what it does with `x` before the attention. No hook is left, even if the layer
+    raises an error.
     """
     kept = []
 
@@ -1193,11 +2395,11 @@ def attention_maps(layer, x):
     return kept[0]
 
 
-def _transformer(rng: Numbers, length: int, norm_first: bool) -> nn.TransformerEncoderLayer:
-    """A block with two heads of two numbers and small weights, in eval mode."""
+def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.TransformerEncoderLayer:
+    """A block with two heads of two numbers and small weights."""
     layer = nn.TransformerEncoderLayer(
-        4, 2, dim_feedforward=2, dropout=0.0, batch_first=True, norm_first=norm_first
-    ).eval()
+        4, 2, dim_feedforward=2, dropout=dropout, batch_first=True, norm_first=norm_first
+    )
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(rng.mixed(*parameter.shape) / 16)
@@ -1206,20 +2408,31 @@ def _transformer(rng: Numbers, length: int, norm_first: bool) -> nn.TransformerE
 
 @attention_maps.cases
 def _(rng):
-    for norm_first in (False, True):
-        layer = _transformer(rng, 3, norm_first)
-        words = "which normalises before the attention" if norm_first else "in eval mode"
-        yield Case({"layer": layer, "x": rng.mixed(2, 3, 4) / 4}, shown=f"two heads, three tokens, a layer {words}")
+    def attend(layer: nn.TransformerEncoderLayer, x: Tensor, shown: str) -> Case:
+        return Case(
+            {"layer": layer, "x": x},
+            then=lambda maps: {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)},
+            shown=shown,
+        )
+
+    heads = "two heads, three pictures of four tokens, a layer"
+    for norm_first, words in ((False, "in eval mode"), (True, "which normalises before the attention, in eval mode")):
+        yield attend(_transformer(rng, 0.5, norm_first).eval(), rng.quarters(3, 4, 4), f"{heads} {words}")
+    yield attend(_transformer(rng, 0.0, True), rng.quarters(3, 4, 4), f"{heads} in training mode, without dropout")
+    layer = _transformer(rng, 0.5, True).eval()
+    yield attend(layer, rng.quarters(1, 2, 5), "tokens that are too long: the layer raises an error")
+    layer, places = _transformer(rng, 0.5, True).eval(), rng.quarters(4, 4)
+    layer.register_forward_pre_hook(lambda module, args: (args[0] + places, *args[1:]))
+    yield attend(layer, rng.quarters(3, 4, 4), f"{heads} with a hook that adds a row for each place to x, in eval mode")
 
 
 @attention_maps.accept
 def _(layer, x):
     calls = []
-    handle = layer.self_attn.register_forward_pre_hook(
+    with layer.self_attn.register_forward_pre_hook(
         lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True
-    )
-    layer(x)
-    handle.remove()
+    ):
+        layer(x)
     args, kwargs = calls[0]
     return layer.self_attn(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})[1].detach()
 
@@ -1236,7 +2449,28 @@ def _(layer, x):
     return seen["self_attn"].output[1]
 
 
-def _attend(layer, x, *, asked, keep=False):
+attention_maps.equivalent(
+    "The layer calls its attention once.",
+    "only once: + if getattr(ask, 'has_run', False): + return None + ask.has_run = True",
+    "only once: + if getattr(keep, 'has_run', False): + return None + keep.has_run = True",
+    "other constant: - return kept[0] + return kept[-1]",
+    "other constant: - args, kwargs = calls[0] + args, kwargs = calls[-1]",
+    "only once: + if getattr(ask, 'has_run', False): + return None + ask.has_run = True",
+)
+
+attention_maps.equivalent(
+    "The arguments were changed in the dict that came in, and a hook that returns nothing leaves them so.",
+    "no return: - return (args, kwargs) + (args, kwargs)",
+)
+
+attention_maps.equivalent(
+    "What is recorded is detached, with or without a graph.",
+    "mixed up: - with asking, record(layer, 'self_attn') as seen, torch.no_grad(): + with asking, record(layer, "
+    "'self_attn') as seen, torch.enable_grad():",
+)
+
+
+def _attend(layer, x, *, asked, keep=False, careful=True):
     """The reference, asking for something else."""
     kept = []
     handles = [
@@ -1245,9 +2479,7 @@ def _attend(layer, x, *, asked, keep=False):
         ),
         layer.self_attn.register_forward_hook(lambda module, args, output: kept.append(output[1])),
     ]
-    layer(x)
-    for handle in [] if keep else handles:
-        handle.remove()
+    _run_and_remove(lambda: layer(x), [] if keep else handles, careful)
     return None if kept[0] is None else kept[0].detach()
 
 
@@ -1273,6 +2505,44 @@ def _(layer, x):
 )
 def _(layer, x):
     return layer.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1].detach()
+
+
+@attention_maps.mistake(
+    "The hooks of the layer itself do not run in yours, and they may change what it is called with: let `layer(x)` do "
+    "the call, and watch its attention."
+)
+def _(layer, x):
+    x = layer.norm1(x) if layer.norm_first else x
+    return layer.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1].detach()
+
+
+@attention_maps.mistake(
+    "You normalised `x` and called the attention with that. Not every layer normalises first, and not that alone may "
+    "happen to `x`: let `layer(x)` do the call, and watch."
+)
+def _(layer, x):
+    x = layer.norm1(x)
+    return layer.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1].detach()
+
+
+@attention_maps.mistake(
+    "When the layer raises an error, your hooks stay: what follows the call does not run then. Remove them in a "
+    "`finally`, or take `with`."
+)
+def _(layer, x):
+    return _attend(layer, x, asked={"need_weights": True, "average_attn_weights": False}, careful=False)
+
+
+@attention_maps.mistake("What you returned still belongs to the graph, and keeps it: `.detach()` it.")
+def _(layer, x):
+    with layer.self_attn.register_forward_pre_hook(
+        lambda module, args, kwargs: (args, {**kwargs, "need_weights": True, "average_attn_weights": False}),
+        with_kwargs=True,
+    ):
+        kept = []
+        with layer.self_attn.register_forward_hook(lambda module, args, output: kept.append(output[1])):
+            layer(x)
+    return kept[0]
 
 
 @attention_maps.mistake("Your hooks stay on the attention. Remove both.")

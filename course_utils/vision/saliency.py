@@ -427,6 +427,7 @@ def standardise(gradients: Tensor) -> Tensor:
 
     The usual picture of Guided Backprop. It hides the scale: a gradient a thousand times weaker looks the same.
     """
-    centred = gradients - gradients.mean((-3, -2, -1), keepdim=True)
-    deviation = gradients.std((-3, -2, -1), keepdim=True)
-    return (centred / deviation.where(deviation > 0, 1) * 0.1 + 0.5).clamp(0, 1)
+    each = {"dim": (-3, -2, -1), "keepdim": True}
+    varies = gradients.amax(**each) > gradients.amin(**each)  # the deviation of many 0.1 is not exactly 0
+    centred = (gradients - gradients.mean(**each)).where(varies, 0)
+    return (centred / gradients.std(**each).where(varies, 1) * 0.1 + 0.5).clamp(0, 1)

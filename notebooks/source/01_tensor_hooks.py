@@ -605,7 +605,7 @@ def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
     What `hook` returns counts, as with `register_hook`. After the first backward no
-    hook is left on `tensor`.
+    hook is left on `tensor`, not even if `hook` raised. Return nothing.
     """
     ...
 
@@ -637,7 +637,8 @@ def record_by_name(tensors):
     to a copy of its gradient.
 
     The dict is empty when you return it; backward fills it, in the order in which
-    the gradients arrive.
+    the gradients arrive. A later backward puts its gradients in place of the
+    earlier ones; a name that gets none keeps the one it has.
     """
     ...
 
@@ -672,9 +673,9 @@ def step_in_backward(parameters, rate):
     """Make every parameter take a step of plain gradient descent during backward;
     return the list of handles.
 
-    As soon as a parameter's `.grad` is complete, `rate` times the gradient is
-    subtracted from its values in place, and its `.grad` is set to None, so that no
-    two gradients are in memory at a time.
+    As soon as a parameter's `.grad` is complete, `rate` times this `.grad` is
+    subtracted from the parameter's values in place, and its `.grad` is set to None,
+    so that no two gradients are in memory at a time.
     """
     ...
 

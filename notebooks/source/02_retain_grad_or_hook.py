@@ -712,8 +712,9 @@ def gradients_of_all(tensors):
     """Run one backward from the last of `tensors` (a dict of name to tensor);
     return the gradients of all, by name.
 
-    The dict holds leaves and results alike; the last one is a single number.
-    Afterwards the graph is freed, as usual.
+    The dict holds leaves and results alike, and none has a gradient or a hook yet;
+    the last one is a single number. Afterwards the graph is freed, as usual, and no
+    hook of yours is left.
     """
     ...
 
@@ -751,7 +752,7 @@ def arrived_and_passed_on(tensor, hooks):
 
     Return a list that will receive a copy of each gradient as it arrives, before
     the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
-    the last of them.
+    the last of them, and adds up over backwards as usual.
     """
     ...
 
@@ -769,7 +770,8 @@ def multiply_in_place(tensor, factor):
     with two gradients.
 
     Under "before" is a copy of the gradient of the values that `tensor` came with,
-    under "after" that of the values it has now.
+    under "after" a copy of that of the values it has now. A later backward replaces
+    both.
     """
     ...
 
@@ -784,7 +786,7 @@ check(multiply_in_place)
 # %% tags=["answer"]
 def keep_first_row(tensor):
     """Return a list that will receive a copy of the first row of each gradient of
-    `tensor`, which has two dimensions.
+    `tensor`, which has two dimensions: a tensor for each backward.
 
     The list keeps those rows alive and nothing else: not one byte of the other
     rows.
@@ -801,11 +803,12 @@ check(keep_first_row)
 
 # %% tags=["answer"]
 def count_saved_bytes(function, x):
-    """Run `function(x)` and return how many bytes of memory it keeps for backward,
-    as an int.
+    """Run `function(x)`, once, and return how many bytes of memory it keeps for
+    backward, as an int.
 
     Each storage counts once and whole, however many saved tensors lie in it.
-    `saved_tensors_hooks` shows you what is saved.
+    `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
+    must find it unchanged. No hook stays on, not even if `function` raises an error.
     """
     ...
 
@@ -823,8 +826,9 @@ def save_as_half():
     keep floating-point tensors as float16.
 
     `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
-    as such, with the precision of float16. The original numbers are not kept.
-    Tensors of whole numbers or bools stay exactly as they are.
+    as such, with the precision of float16. The original numbers are not kept, but a
+    leaf, which is in memory anyway, may stay as it is. Tensors of whole numbers or
+    bools stay exactly as they are.
     """
     ...
 

@@ -1006,8 +1006,10 @@ def output_shapes(model, x):
     """Call `model(x)` once and return a dict: the dotted name of each leaf module
     to the shape of its output, a tuple.
 
-    A leaf module has no children. The dict is in the order in which the leaves were
-    called. No hook is left behind.
+    A leaf module has no children; a model that is itself a leaf has the name "". The
+    dict is in the order in which the leaves were called. A leaf that was not called is
+    not in it; if one was called twice, its last output counts. No hook is left behind,
+    even if the call raises.
     """
     ...
 
@@ -1024,8 +1026,8 @@ def silence_channel(layer, channel):
     """Make channel number `channel` of the output of `layer` zero in every call,
     and return the hook's handle.
 
-    The output is a tensor (N, C, ...); channels are its dimension 1. Gradients flow
-    as before through the others.
+    The output is a float32 tensor (N, C, ...); channels are its dimension 1. Gradients
+    flow as before through the others.
     """
     ...
 
@@ -1103,8 +1105,9 @@ def hooked(modules, hook):
     """A context manager: while its block runs, `hook` is a forward hook on each of
     `modules`.
 
-    When the block ends, by whatever way, the hooks are gone. Other hooks of the
-    modules stay. `with` gives the handles.
+    `with` gives a list of the handles, in the order of `modules`. Before the block, and
+    after it has ended in whatever way, these hooks are not there. Other hooks of the
+    modules stay, and the list `modules` is left as it is.
     """
     ...
 

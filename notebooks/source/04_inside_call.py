@@ -573,7 +573,8 @@ def run_pre_hooks(module, hooks, args):
 
     A hook is called with `(module, args)`, where `args` is a tuple. If it returns a
     tuple, these are the new arguments; None keeps the old ones; anything else is
-    one new argument. The next hook sees the new ones.
+    one new argument. The next hook sees the new ones; what a hook raises goes on to
+    the caller.
     """
     ...
 
@@ -612,8 +613,8 @@ def run_always_called(module, hooks, started, args, output):
 
     `hooks` holds the forward hooks registered with `always_call=True`, `started`
     the keys of those that ran already. A hook is called with `(module, args,
-    output)`. What it raises becomes a warning; what it returns is not used. Return
-    nothing.
+    output)`. What it raises becomes a warning of its own (`warnings.warn`) that
+    contains its message; what it returns is not used. Return nothing.
     """
     ...
 
@@ -680,8 +681,9 @@ def forward_between_nodes(module, full_hooks, pre_hooks, args):
 
     In backward the full backward pre-hooks in `pre_hooks` get `(module,
     grad_output)`; then, when the gradients of the inputs are known, the full
-    backward hooks in `full_hooks` get `(module, grad_input, grad_output)`. What
-    they return counts, as in torch. No hook is registered on `module`.
+    backward hooks in `full_hooks` get `(module, grad_input, grad_output)`, where
+    both are tuples. What they return counts, as in torch. No hook is registered on
+    `module`.
     """
     ...
 
@@ -704,7 +706,8 @@ class Handle:
 
     No two handles have the same `id`, whatever their tables. Removing twice is no
     error. The handle does not keep the table alive, and with a table that is gone,
-    `remove()` does nothing. `with handle:` removes it at the end of the block.
+    `remove()` does nothing. `with handle as h:` gives the handle itself as `h`, and
+    removes the hook at the end of the block; what the block raises goes on.
     """
 
     def __init__(self, table): ...

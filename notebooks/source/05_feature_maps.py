@@ -659,10 +659,10 @@ check(keep_maps)
 # %% tags=["answer"]
 def tile_maps(maps):
     """Turn the maps (N, C, H, W) of one layer into grey tiles for a grid: those of
-    the first picture, as (C, 1, H, W).
+    the first picture, as a float32 tensor (C, 1, H, W).
 
-    Each tile is stretched to [0, 1] by itself: its lowest number becomes 0, its
-    highest 1. A constant tile becomes all 0. `maps` stays as it is.
+    Each tile is stretched to [0, 1] by itself, a faint one as well: its lowest number
+    becomes 0, its highest 1. A constant tile becomes all 0. `maps` stays as it is.
     """
     ...
 
@@ -731,7 +731,7 @@ check(dead_channels)
 # %% tags=["answer"]
 def share_on_thing(maps, mask):
     """Return for each channel which share of its response lies on the thing: a
-    tensor (C,) with numbers from 0 to 1.
+    float32 tensor (C,) with numbers from 0 to 1.
 
     `maps` is (C, h, w), with no negative numbers. `mask` is (H, W), bool, and H and
     W are multiples of h and w: a place of the map that the thing covers by a
@@ -750,11 +750,11 @@ check(share_on_thing)
 # %% tags=["answer"]
 def channel_means(model, layer, batches):
     """Run `model` on each of `batches` and return the mean of each channel of
-    `layer` over all pictures and places: a tensor (C,) without a graph.
+    `layer` over all pictures and places: a float32 tensor (C,) without a graph.
 
     `layer` is a module of `model` and returns (N, C, H, W); the batches differ in
-    size. The maps of a batch are let go before the next is run. No hook is left
-    behind.
+    their number of pictures, N. The maps of a batch are let go before the next is
+    run. No hook is left behind.
     """
     ...
 
@@ -768,11 +768,11 @@ check(channel_means)
 
 # %% tags=["answer"]
 def run_to(model, name, x):
-    """Return what the layer called `name` gives for the input `x`, detached, and
-    compute nothing behind it.
+    """Return what the layer with the dotted name `name` gives for the input `x`,
+    detached, and compute nothing behind it.
 
     The model may run its layers in any order, not only in that in which they were
-    made. It stays as it was: no hook left behind, in the same mode.
+    made. It stays as it was: no hook left behind, each module in the mode it was in.
     """
     ...
 

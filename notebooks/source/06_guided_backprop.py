@@ -713,7 +713,7 @@ def to_picture(gradient):
 
     Mean and standard deviation are those of all its numbers together, as
     `gradient.mean()` and `gradient.std()` give them. A constant gradient gives 0.5
-    everywhere.
+    everywhere; any other gives the same picture when it is a thousand times smaller.
     """
     ...
 
@@ -731,7 +731,7 @@ def stop_in_place(model):
     dotted names of those that worked in place.
 
     The names are in the order of `model.named_modules()`. The model itself is
-    changed, and its other layers stay as they are.
+    changed: no module is replaced, and all other layers stay as they are.
     """
     ...
 

@@ -852,10 +852,11 @@ def grad_cam_with_hooks(model, layer, image, target):
     """Return the Grad-CAM map (h, w) of class `target` for one picture
     (1, channels, H, W).
 
-    `layer` is a module of `model`; the map is made from its output as it leaves
-    the layer, even where the next layer changes it in place. `model(image)` gives
-    the logits (1, classes). The map ends with the ReLU. No hook, no `.grad` and no
-    other change is left on the model.
+    `layer` is a module of `model`, which calls it once; the map is made from its
+    output as it leaves the layer, even where the next layer changes it in place.
+    `model(image)` gives the logits (1, classes). The map ends with the ReLU. When
+    your function returns, the model is as it was before: no hook of yours is left,
+    and every `.grad` is what it was.
     """
     ...
 
@@ -873,8 +874,8 @@ def to_heatmap(raw, size):
 
     First the ReLU; then enlarge to `size`, a pair (H, W), with bilinear
     interpolation and `align_corners=False`; then stretch each map by itself, so
-    that its least value is 0 and its greatest 1. A map without any differences
-    becomes all 0.
+    that its least value is 0 and its greatest 1, however small its values were. A
+    map without a value above 0 becomes all 0.
     """
     ...
 

@@ -237,7 +237,8 @@ def first_bad_layer(model, x):
     makes something which is not finite (nan or infinity) out of inputs that are.
 
     First means: the first to return. If no module does so, return None. Each
-    module takes and returns tensors. No hook is left behind.
+    module takes one or more tensors and returns one. The name of `model` itself is
+    `""`. No hook is left behind, even if the model raises an error.
     """
     ...
 
@@ -256,8 +257,11 @@ def first_bad_gradient(model, x):
     gradient of its output that is.
 
     First means: the first on the way back. If no module does so, return None. A
-    leaf module has no children. No hook is left, and every `.grad` of the model
-    is None at the end, as it was before.
+    leaf module has no children, takes one or more tensors and returns one. The
+    gradient of `x` counts as that of any input, though `x` requires none. Some
+    parameters may be frozen. The name of `model` itself is `""`. At the end `x` and
+    every `.grad` are as they were, and no hook is left, even if the model raises an
+    error.
     """
     ...
 
@@ -388,8 +392,9 @@ def dead_share(model, batches):
     its units, a float from 0 to 1, that are dead on `batches`.
 
     A unit is one index of dimension 1 of the output, (N, C) or (N, C, h, w). It is
-    dead if it is 0 for every picture of every batch, at every place. `batches` is a
-    list of inputs. No hook is left behind.
+    dead if it is 0 for every picture of every batch, at every place, in every call
+    of the ReLU. `batches` is a list of inputs, and none of them makes a nan. No hook
+    is left behind, even if the model raises an error.
     """
     ...
 
@@ -514,11 +519,12 @@ for kind, hook in {"register_hook": shorten, "register_post_accumulate_grad_hook
 # %% tags=["answer"]
 def clip_as_it_passes(layers, limit):
     """From now on, shorten the gradient that arrives at the output of each of
-    `layers` to the norm `limit` where it is longer, and return the handles, a list.
+    `layers` to the norm `limit` where it is longer, and return a list with one
+    handle for each layer.
 
-    It keeps its direction; a shorter one stays as it is. The layer works with the
-    shortened gradient: its own parameters get theirs from it. Each layer returns
-    one tensor.
+    The norm is that of the whole gradient, all rows together. It keeps its
+    direction; a shorter one stays as it is. The layer works with the shortened
+    gradient: its own parameters get theirs from it. Each layer returns one tensor.
     """
     ...
 
@@ -850,8 +856,8 @@ def patched_logits(model, layer, source, target, region):
     output of `layer`, (1, C, h, w), is inside `region` what it is for the picture
     `source`, and outside of it what it is for `target`.
 
-    `layer` is a module of `model`, `region` (h, w) is bool. Nothing else changes,
-    no hook is left.
+    `layer` is a module of `model`, `region` (h, w) is bool. Nothing else changes, and
+    no hook is left, even if the model raises an error.
     """
     ...
 
@@ -1000,7 +1006,8 @@ def attention_maps(layer, x):
 
     `layer` is an `nn.TransformerEncoderLayer` with `batch_first=True`, `x` is
     (N, L, d). The call is a real one: the layer's mode stays as it is, and so does
-    what it does with `x` before the attention. No hook is left.
+    what it does with `x` before the attention. No hook is left, even if the layer
+    raises an error.
     """
     ...
 

@@ -17,6 +17,16 @@ from course_utils.grading.sandbox.tasks import KILLED, LATE, TOO_LONG, Closing, 
 from course_utils.root import ROOT, CourseError
 
 KEPT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
+ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "COURSE_PROGRESS": "off",
+    "CUDA_VISIBLE_DEVICES": "",
+    "USER": "student",
+    "MPLBACKEND": "Agg",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONPATH": str(ROOT),
+}
 START_SECONDS = 120  # to import torch, on a slow disk
 SPARE_SECONDS = 30  # for a host to end a child and to answer
 
@@ -38,7 +48,7 @@ class HostProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=_environment(),
+            env={name: os.environ[name] for name in KEPT if name in os.environ} | ENVIRONMENT,
             cwd="/",
             start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
             pass_fds=theirs,
@@ -83,8 +93,6 @@ class ForkEngine(Closing):
     `hidden` are files and folders that no answer may read. Not for use by two threads.
     """
 
-    name = "fork"
-
     def __init__(self, hidden: Sequence[Path] = (), host: HostProcess | None = None, lane: int = 0) -> None:
         self._hidden = hidden
         self._closed = False
@@ -94,7 +102,7 @@ class ForkEngine(Closing):
     def wait_until_ready(self) -> None:
         """Come back when the host can fork; then `isolation` is the line that says what keeps answers in."""
         if not self.isolation:
-            self.isolation = self._read(START_SECONDS)["isolation"]
+            self.isolation = self._ask(None, START_SECONDS)["isolation"]
 
     def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
         """Run the answers of one submission, each by itself."""
@@ -115,8 +123,8 @@ class ForkEngine(Closing):
     def _run_one(self, task: Task, limits: Limits) -> Ran:
         start = time.monotonic()
         try:
-            self._write({"task": asdict(task), "limits": asdict(limits)})
-            return Ran(**self._read(limits.exercise + SPARE_SECONDS))
+            request = {"task": asdict(task), "limits": asdict(limits)}
+            return Ran(**self._ask(request, limits.exercise + SPARE_SECONDS))
         except CourseError:  # where the platform protects no process from another, an answer can do that
             if self._closed:
                 raise
@@ -145,38 +153,17 @@ class ForkEngine(Closing):
         if self._own:
             self._own.close()
 
-    def _write(self, content: dict[str, Any]) -> None:
-        try:
-            self._lane.sendall(json.dumps(content).encode() + b"\n")
-        except OSError:
-            raise _gone(self.host.last_words()) from None
-
-    def _read(self, seconds: float) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
         try:
             self._lane.settimeout(seconds)
+            if request:
+                self._lane.sendall(json.dumps(request).encode() + b"\n")
             line = self._answers.readline()
+            why = "" if line.endswith(b"\n") else "it was closed" if self._closed else self.host.last_words()
         except TimeoutError:
-            raise _gone(f"it did not answer in {seconds:g} s") from None
+            why = f"it did not answer in {seconds:g} s"
         except (OSError, ValueError) as error:  # closed under our feet
-            raise _gone(str(error)) from None
-        if not line.endswith(b"\n"):
-            raise _gone("it was closed" if self._closed else self.host.last_words())
+            why = str(error)
+        if why:
+            raise CourseError(f"no answer can be run here: {why}.")
         return json.loads(line)
-
-
-def _gone(why: str) -> CourseError:
-    return CourseError(f"no answer can be run here: {why}.")
-
-
-def _environment() -> dict[str, str]:
-    return {
-        **{name: os.environ[name] for name in KEPT if name in os.environ},
-        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-        "COURSE_PROGRESS": "off",
-        "CUDA_VISIBLE_DEVICES": "",
-        "USER": "student",
-        "MPLBACKEND": "Agg",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-        "PYTHONPATH": str(ROOT),
-    }

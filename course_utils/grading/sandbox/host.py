@@ -38,7 +38,15 @@ def main() -> int:
     sockets = lanes if kernel is None else [*lanes, kernel]
     for fd in sockets:
         os.set_inheritable(fd, False)  # no program that is started may hold them open
-    _import()
+    import resource  # noqa: F401
+
+    import torch
+    import torch.nested._internal.nested_tensor  # else each answer's first backward imports it
+
+    from course_utils.exercises import engine  # noqa: F401
+    from course_utils.grading.sandbox import driver  # noqa: F401
+
+    torch.set_num_threads(1)
     nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there, and no child has the standard input
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
@@ -62,18 +70,6 @@ def main() -> int:
         while True:
             os.wait()
     return 0
-
-
-def _import() -> None:
-    import resource  # noqa: F401
-
-    import torch
-    import torch.nested._internal.nested_tensor  # else each answer's first backward imports it
-
-    from course_utils.exercises import engine  # noqa: F401
-    from course_utils.grading.sandbox import driver  # noqa: F401
-
-    torch.set_num_threads(1)
 
 
 def _become_kernel(fd: int, but: list[int]) -> None:
@@ -173,22 +169,24 @@ class Host:
     def _be_child(self, task: Task, limits: Limits, scratch: str, write: int) -> None:
         code = 70
         try:
+            from course_utils.exercises.bare import forget
+            from course_utils.grading.sandbox.driver import observe_answer, write_record
+
             os.setsid()
             os.dup2(write, 3)
             os.closerange(4, 4096)
             os.environ.update(HOME=scratch, TMPDIR=scratch)
             confine(self._isolation, limits, scratch, self._hidden)
-            _answer(task)
+            forget(task.exercise)
+            _write(3, write_record(observe_answer(task.exercise, task.support, task.answer, task.seed)))
             code = 0
         finally:
             _leave(code)
 
+    # In the block, new children are in a namespace of their own; gives the process that keeps it, or 0. The keeper is
+    # its first process. Nothing inside can end it, and with it all others end.
     @contextlib.contextmanager
     def _process_namespace(self) -> Iterator[int]:
-        """In the block, new children are in a namespace of their own; gives the process that keeps it, or 0.
-
-        The keeper is its first process. Nothing inside can end it, and with it all others end.
-        """
         if not self._isolation.root:
             yield 0
             return
@@ -254,25 +252,15 @@ class Host:
         return status
 
 
-def _answer(task: Task) -> None:
-    from course_utils.exercises.bare import forget
-    from course_utils.grading.sandbox.driver import observe_answer, write_record
-
-    forget(task.exercise)
-    _write(3, write_record(observe_answer(task.exercise, task.support, task.answer, task.seed)))
-
-
 def _chunks(fd: int) -> Iterator[bytes]:
     with contextlib.suppress(BlockingIOError):
         while chunk := os.read(fd, MEBIBYTE):
             yield chunk
 
 
+# All processes that this one, or one of its children, has started: the number to signal it by -> that in /proc. The two
+# differ where the platform gave a namespace of processes, but no /proc that belongs to it.
 def _descendants() -> dict[int, int]:
-    """All processes that this one, or one of its children, has started: the number to signal it by -> that in /proc.
-
-    The two differ where the platform gave a namespace of processes, but no /proc that belongs to it.
-    """
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -283,23 +271,20 @@ def _descendants() -> dict[int, int]:
     found = {me}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    depth = len(_numbers(me)) - 1
-    return {numbers[depth]: pid for pid in sorted(found - {me}) if len(numbers := _numbers(pid)) > depth}
+    depth = len(_status(me, "NSpid")) - 1
+    numbers = {pid: _status(pid, "NSpid") for pid in sorted(found - {me})}
+    return {int(each[depth]): pid for pid, each in numbers.items() if len(each) > depth}
 
 
-def _numbers(pid: int) -> list[int]:
+def _status(pid: int | str, name: str) -> list[str]:
     with contextlib.suppress(OSError):
         lines = Path("/proc", str(pid), "status").read_text().splitlines()
-        return next([int(number) for number in line.split()[1:]] for line in lines if line.startswith("NSpid:"))
+        return next((line.split()[1:] for line in lines if line.startswith(f"{name}:")), [])
     return []
 
 
 def _anonymous_bytes(pid: int | str) -> int:
-    try:
-        lines = Path("/proc", str(pid), "status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return sum(int(found[0]) * 1024 for name in ("RssAnon", "RssShmem") if (found := _status(pid, name)))
 
 
 def _folder_bytes(folder: str) -> int:

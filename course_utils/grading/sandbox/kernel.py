@@ -46,12 +46,8 @@ class Execution:
 class KernelEngine:
     """Runs each answer in a kernel of its own. One at a time: kernels inherit this process's environment."""
 
-    name = "kernel"
-
-    @property
-    def isolation(self) -> str:
-        """The line that says what keeps answers in."""
-        return kernel_words()
+    def __init__(self) -> None:
+        self.isolation = kernel_words()
 
     def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
         """Run the answers of one submission, each by itself."""
@@ -85,21 +81,16 @@ def make_notebook(tasks: Sequence[Task], setup: str, mistakes: bool = False) -> 
 
     from course_utils.authoring.source import KERNELSPEC, LANGUAGE_INFO
 
-    cells = [_cell("parameters", "seeds = {}", tags=["parameters"]), _cell("setup", f"{setup}\n%load_ext {DRIVER}")]
+    texts = {"parameters": "seeds = {}", "setup": f"{setup}\n%load_ext {DRIVER}"}
     for task in tasks:
         name = task.exercise
         if task.support:
-            cells.append(_cell(f"support:{name}", f"%%support {name}\n{task.support}"))
-        cells.append(_cell(f"answer:{name}", f"%%answer {name}\n{task.answer}"))
+            texts[f"support:{name}"] = f"%%support {name}\n{task.support}"
+        texts[f"answer:{name}"] = f"%%answer {name}\n{task.answer}"
         for call in ["show_evidence", "show_mistakes"] if mistakes else ["show_evidence"]:
-            cells.append(_cell(f"{call}:{name}", f"from {DRIVER} import {call}\n\n{call}({name!r}, seeds[{name!r}])"))
+            texts[f"{call}:{name}"] = f"from {DRIVER} import {call}\n\n{call}({name!r}, seeds[{name!r}])"
+    cells = [v4.new_code_cell(text, metadata={"tags": [purpose]}) for purpose, text in texts.items()]
     return v4.new_notebook(cells=cells, metadata={"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)})
-
-
-def _cell(purpose: str, source: str, tags: Sequence[str] = ()) -> NotebookNode:
-    from nbformat import v4
-
-    return v4.new_code_cell(source, metadata={"tags": list(tags), "purpose": purpose})
 
 
 def execute(
@@ -183,7 +174,7 @@ def _read_execution(path: Path, ended: str) -> Execution:
 
 
 def _purpose(cell: dict) -> tuple[str, str]:
-    purpose, _, exercise = cell["metadata"].get("purpose", "").partition(":")
+    purpose, _, exercise = cell["metadata"]["tags"][0].partition(":")
     return purpose, exercise
 
 
@@ -212,23 +203,30 @@ class Seat:
     def manager(self) -> AsyncKernelManager:
         """A kernel manager that starts the kernel here, once; its connection file is in Jupyter's runtime folder."""
         from jupyter_client import AsyncKernelManager
+        from jupyter_client.provisioning import LocalProvisioner
         from jupyter_core.paths import jupyter_runtime_dir
+
+        seat = self
+
+        class SeatProvisioner(LocalProvisioner):
+            async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
+                arguments = cmd[cmd.index("-m") + 2 :]  # of `python -m ipykernel_launcher -f FILE …`
+                seat.pid = seat._launch(arguments, dict(options["env"]), str(options.get("cwd") or os.getcwd()))
+                self.process, self.pid, self.pgid = seat, seat.pid, None
+                return self.connection_info
 
         place = os.path.join(jupyter_runtime_dir(), "key.json")
         manager = AsyncKernelManager(kernel_name="python3", connection_file=place)
-        manager.provisioner = _provisioner_class()(kernel_id="key", kernel_spec=manager.kernel_spec, parent=manager)
-        manager.provisioner.seat = self
+        manager.provisioner = SeatProvisioner(kernel_id="key", kernel_spec=manager.kernel_spec, parent=manager)
         return manager
 
-    def launch(self, command: list[str], environment: dict[str, str], folder: str) -> None:
-        """Become the kernel that `command` starts: `python -m ipykernel_launcher -f FILE …`."""
-        start = command.index("-m") + 2
-        request = {"arguments": command[start:], "environment": environment, "folder": folder}
+    def _launch(self, arguments: list[str], environment: dict[str, str], folder: str) -> int:
+        request = {"arguments": arguments, "environment": environment, "folder": folder}
         self._connection.sendall(json.dumps(request).encode() + b"\n")
         answer = self._connection.recv(100)
         if not answer:
             raise RuntimeError("the process that should become the key's kernel is gone")
-        self.pid = int(answer)
+        return int(answer)
 
     # What follows is what jupyter_client wants of a process, as `subprocess.Popen` has it.
     stdin = stdout = stderr = None
@@ -245,37 +243,13 @@ class Seat:
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it lives."""
         if self.pid and self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """End it at once."""
-        self.send_signal(signal.SIGKILL)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self.send_signal(signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def close(self) -> None:
         """End it."""
-        self.kill()
+        self.send_signal(signal.SIGKILL)
         self._connection.close()
-
-
-def _provisioner_class() -> type:
-    from jupyter_client.provisioning import LocalProvisioner
-
-    class SeatProvisioner(LocalProvisioner):
-        """Starts a kernel in a `Seat` instead of a new process."""
-
-        seat: Seat
-
-        async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
-            """As the local one does."""
-            self.seat.launch(cmd, dict(options.get("env") or os.environ), str(options.get("cwd") or os.getcwd()))
-            self.process, self.pid, self.pgid = self.seat, self.seat.pid, None
-            return self.connection_info
-
-    return SeatProvisioner
 
 
 def wait_and_become_kernel(fd: int) -> int:

@@ -106,21 +106,18 @@ def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
 
 
 def _free_user(isolation: Isolation) -> int:
-    """The first of `LANES` user ids that no other sandbox here has; 0 if this process may not give them to children."""
+    # The first of `LANES` user ids that no other sandbox here has; 0 if this process may not give them to children.
     wanted = FIRST_USER + int.from_bytes(os.urandom(4), "big") % (USERS - LANES)
+    pythons = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
+    folders = [folder for python in pythons for folder in (python, *python.parents)]
     mapped = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
     if not any(first <= wanted and wanted + LANES <= first + count for first, _, count in mapped):
         isolation.lacking.append("a user without rights (a user namespace has only one)")
-    elif not isolation.root and not all(map(_is_open_to_all, (sys.prefix, sys.base_prefix))):
+    elif not isolation.root and not all(folder.stat().st_mode & 0o005 == 0o005 for folder in folders):
         isolation.lacking.append("a user without rights (Python is in a private folder)")
     else:
         return wanted
     return 0
-
-
-def _is_open_to_all(path: str) -> bool:
-    real = Path(path).resolve()
-    return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (real, *real.parents))
 
 
 def readable() -> list[str]:

@@ -1,0 +1,314 @@
+"""Mutants of the right answers: small edits, each of which the checker has to refuse, and the slip that each one is.
+
+A mutant that passes shows an input that no case has, or is *equivalent*: it is right as well, wherever the task allows
+it to be called. Those are declared beside their exercise, by the edit and with the reason: `Exercise.equivalent`. A
+wrong answer that behaves as a mutant does has the mutant's slip for its likely cause.
+"""
+
+import ast
+import copy
+import difflib
+import inspect
+import itertools
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from course_utils.exercises.declaration import decorators
+
+Edit = tuple[str, object, object]  # the operator, the part of the syntax tree that it edits, what stands there instead
+
+COMPARISONS = {
+    ast.Lt: [ast.LtE], ast.LtE: [ast.Lt], ast.Gt: [ast.GtE], ast.GtE: [ast.Gt], ast.Eq: [ast.NotEq, ast.In],
+    ast.NotEq: [ast.Eq], ast.Is: [ast.IsNot], ast.IsNot: [ast.Is], ast.In: [ast.NotIn, ast.Eq], ast.NotIn: [ast.In],
+}  # fmt: skip
+ARITHMETIC = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div,
+    ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+# Names that learners take for each other.
+MIXED_UP = {
+    "named_modules": ["named_children"], "modules": ["children"], "sum": ["mean"], "mean": ["sum"], "max": ["min"],
+    "min": ["max"], "amax": ["amin"], "amin": ["amax"], "argmax": ["argmin"], "any": ["all"], "all": ["any"],
+    "clone": ["detach"], "detach": ["clone"], "train": ["eval"], "eval": ["train"], "std": ["var"], "relu": ["abs"],
+    "register_forward_hook": ["register_forward_pre_hook"], "register_forward_pre_hook": ["register_forward_hook"],
+    "register_full_backward_hook": ["register_forward_hook", "register_full_backward_pre_hook"],
+    "register_full_backward_pre_hook": ["register_full_backward_hook"], "softmax": ["log_softmax"], "keys": ["values"],
+    "append": ["extend"], "extend": ["append"], "grad_input": ["grad_output"], "grad_output": ["grad_input"],
+    "sorted": ["list"], "reversed": ["list"], "set": ["list"], "no_grad": ["enable_grad"], "isnan": ["isinf"],
+    "isfinite": ["isnan"], "zeros_like": ["ones_like"], "ones_like": ["zeros_like"], "children": ["modules"],
+}  # fmt: skip
+# What an answer may do to its arguments besides its task.
+SPOILED = [
+    (nn.Module, lambda each: True, ["eval()", "train()", "_forward_hooks.clear()"]),
+    (nn.Module, lambda each: [*each.parameters()], ["zero_grad()", "requires_grad_(False)", "double()"]),
+    (torch.Tensor, lambda each: each.requires_grad, ["detach()"]),
+    (torch.Tensor, lambda each: each.requires_grad and each.is_leaf, ["grad.zero_()"]),
+    (torch.Tensor, lambda each: True, ["zero_()", "double()"]),
+    (list, lambda each: True, ["reverse()", "pop()"]),
+    (dict, lambda each: True, ["popitem()"]),
+]
+RETURN_NOTHING = {"append", "update", "extend", "add"}
+CUTS = {"the first only": "[:1]", "not the first": "[1:]", "backwards": "[::-1]"}
+# What is wrong with an answer that an operator made; any other operator, `no clone`, leaves a call out.
+SLIPS = {
+    "mixed up": "it has `{0}` where `{1}` belongs",
+    "late binding": "all its hooks share one variable of a loop, which has its last value when they run",
+    "no return": "it, or its hook, returns nothing",
+    "no finally": "what has to happen at the end does not stand in a `finally`",
+    "no with": "a `with` block is missing",
+    "no decorator": "its decorator is missing",
+    "no filter": "it takes all of several things where it has to choose",
+    "the first only": "it takes only the first of several things",
+    "not the first": "it leaves out the first of several things",
+    "backwards": "it goes through several things from the last to the first",
+    "of an argument the first only": "it uses only the first part of what comes in",
+    "only once": "it does its work only the first time it is called",
+    "not in place": "it makes a new tensor instead of changing the one that is there",
+    "in place": "it changes a tensor in place instead of making a new one",
+    "compare otherwise": "a comparison in it has another sign, such as `>=` instead of `>`",
+    "compute otherwise": "a calculation in it has another sign, such as `-` instead of `+`",
+    "one operand": "one part of a calculation is missing",
+    "no sign": "a minus or a `not` is missing",
+    "and for or": "it takes `and` for `or`, or the reverse",
+    "a condition less": "one of several conditions is missing",
+    "no condition": "it always takes the same one of two ways",
+    "always": "it does something always that it should do only sometimes",
+    "never": "it never does something that it should do sometimes",
+    "the opposite": "it does something just when it should not",
+    "no index": "an index in square brackets is missing",
+    "no try": "nothing is caught, or nothing is done at the end in any case: a `try` is missing",
+    "no except": "it does not catch an exception that may come",
+    "except less": "it does not catch an exception that may come",
+    "swallow": "it catches an exception and does nothing about it",
+    "no jump": "a `break` or `continue` is missing",
+    "an argument less": "an argument of one of its calls is missing",
+    "no call": "a function is not called",
+    "a method less": "one of its methods is missing",
+    "a statement less": "one of its steps is missing",
+    "spoil an argument": "it does something with one of its arguments that nobody asked for",
+    "other constant": "one of its numbers (an index, an axis, a limit) is another one",
+}
+ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """An answer with one edit: the operator, the lines that differ, what is wrong with it, and the function."""
+
+    operator: str
+    lines: str
+    slip: str
+    source: str
+    function: Callable
+
+    @property
+    def rank(self) -> int:
+        """Its place among mutants that behave alike: the slip that says most comes first."""
+        return list(SLIPS).index(self.operator) if self.operator in SLIPS else -1
+
+    @property
+    def edit(self) -> str:
+        """By what `Exercise.equivalent` knows it."""
+        return f"{self.operator}: {self.lines}"
+
+
+def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iterator[Mutant]:
+    """The mutants of each of `answers`, which are called with arguments such as `given`; each text once."""
+    seen = set()
+    for answer in answers:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(answer)))).body[0]
+        if not isinstance(tree, ast.FunctionDef | ast.ClassDef):  # a lambda
+            continue
+        ours = [made for name, made in decorators(tree).items() if name in ("exercise", "accept")]
+        tree.decorator_list = [each for each in tree.decorator_list if each not in ours]
+        if ast.get_docstring(tree) is not None:
+            del tree.body[0]
+        seen.add(ast.unparse(tree))
+        for mutant in mutate(tree, answer.__module__, given):
+            if mutant.source not in seen:
+                seen.add(mutant.source)
+                yield mutant
+
+
+def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str, object]) -> Iterator[Mutant]:
+    """An answer, which belongs to a module, with each edit in turn; what cannot be compiled is left out."""
+    text = ast.unparse(tree)
+    for operator, old, new in _edits(tree, list(given.values())):
+        source = ast.unparse(ast.fix_missing_locations(copy.deepcopy(tree, {id(old): new})))
+        namespace = dict(vars(sys.modules[module]))
+        try:
+            exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
+        except Exception:  # not an answer at all
+            continue
+        slip = SLIPS.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
+        if operator == "mixed up":
+            slip = slip.format(*(getattr(each, "id", getattr(each, "attr", "")) for each in (new, old)))
+        lines = difflib.ndiff(text.splitlines(), source.splitlines())
+        differing = " ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
+        yield Mutant(operator, differing, slip, source, namespace[tree.name])
+
+
+def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterator[Edit]:
+    for node in ast.walk(tree):
+        for edits in (_of_expression, _of_call, _of_block, _of_function):
+            yield from edits(node)
+    if isinstance(tree, ast.FunctionDef):
+        for argument, value in zip(tree.args.args, given, strict=False):
+            fitting = (methods for kind, fits, methods in SPOILED if isinstance(value, kind) and fits(value))
+            for method in itertools.chain.from_iterable(fitting):
+                call = f"{argument.arg}.{method}"
+                text = f"{argument.arg} = {call}" if method in ("detach()", "double()") else call
+                yield "spoil an argument", tree.body, [*ast.parse(text).body, *tree.body]
+
+
+def _with(node: ast.AST, **fields: object) -> ast.AST:
+    new = copy.copy(node)
+    for name, value in fields.items():
+        setattr(new, name, value)
+    return new
+
+
+def _without(items: list, left_out: object) -> list:
+    return [each for each in items if each is not left_out]
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _cuts(loop: ast.For | ast.comprehension) -> Iterator[tuple[str, ast.AST]]:
+    for operator, cut in CUTS.items():
+        yield operator, _with(loop, iter=_expression(f"list({ast.unparse(loop.iter)}){cut}"))
+
+
+def _of_expression(node: ast.AST) -> Iterator[Edit]:
+    match node:
+        case ast.Compare(ops=[op]):
+            for other in COMPARISONS.get(type(op), []):
+                yield "compare otherwise", node, _with(node, ops=[other()])
+        case ast.BinOp(left=left, op=op, right=right):
+            if type(op) in ARITHMETIC:
+                yield "compute otherwise", node, _with(node, op=ARITHMETIC[type(op)]())
+            yield "one operand", node, left
+            yield "one operand", node, right
+        case ast.BoolOp(op=op, values=values):
+            yield "and for or", node, _with(node, op=ast.Or() if isinstance(op, ast.And) else ast.And())
+            for value in values:
+                yield "a condition less", values, _without(values, value)
+        case ast.UnaryOp(operand=operand):
+            yield "no sign", node, operand
+        case ast.IfExp(body=body, orelse=orelse):
+            yield "no condition", node, body
+            yield "no condition", node, orelse
+        case ast.Constant(value=bool(value)):
+            yield "other constant", node, ast.Constant(not value)
+        case ast.Constant(value=int() | float() as value):
+            for other in (value + 1, value - 1):
+                yield "other constant", node, ast.Constant(other)
+        case ast.Subscript(value=value, slice=index, ctx=ast.Load()):
+            yield "no index", node, value
+            if not isinstance(index, ast.Constant):
+                yield "the first only", node, _with(node, slice=ast.Constant(0))
+        case ast.comprehension(ifs=ifs):
+            if ifs:
+                yield "no filter", node, _with(node, ifs=[])
+            for operator, cut in _cuts(node):
+                yield operator, node, cut
+        case ast.Name(id=name) | ast.Attribute(attr=name) if isinstance(node.ctx, ast.Load):
+            field = "id" if isinstance(node, ast.Name) else "attr"
+            for other in MIXED_UP.get(name, []):
+                yield "mixed up", node, _with(node, **{field: other})
+            if name.endswith("_") and not name.endswith("__"):
+                yield "not in place", node, _with(node, **{field: name[:-1]})
+
+
+def _of_call(node: ast.AST) -> Iterator[Edit]:
+    if not isinstance(node, ast.Call):
+        return
+    is_method = isinstance(node.func, ast.Attribute)
+    if is_method:
+        yield f"no {node.func.attr}", node, node.func.value
+    elif node.args:
+        yield "no call", node, node.args[0]
+    for each in node.keywords:
+        yield "an argument less", node.keywords, _without(node.keywords, each)
+    for each in node.args if is_method or len(node.args) + len(node.keywords) > 1 else ():
+        yield "an argument less", node.args, _without(node.args, each)
+
+
+def _of_block(node: ast.AST) -> Iterator[Edit]:
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(node, field, None)
+        for number, each in enumerate(block if isinstance(block, list) else []):
+            for operator, new in _of_statement(each):
+                yield operator, block, [*block[:number], *new, *block[number + 1 :]] or [ast.Pass()]
+
+
+def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
+    match node:
+        case ast.FunctionDef(args=ast.arguments(args=[ast.arg(arg="self"), *_])):
+            yield "a method less", []
+        case ast.Expr() | ast.Assign() | ast.AugAssign() | ast.Delete() | ast.Raise() | ast.Assert():
+            yield "a statement less", []
+        case ast.Return(value=value) if value is not None:
+            yield "no return", [ast.Expr(value)]
+        case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
+            yield "no try", [*body, *orelse, *final]
+            if final and handlers:
+                yield "no finally", [_with(node, finalbody=[])]
+            elif final:
+                yield "no finally", body
+            for each in handlers:
+                if final or len(handlers) > 1:
+                    yield "no except", [_with(node, handlers=_without(handlers, each))]
+                yield "swallow", [_with(node, handlers=[_with(each, body=[ast.Pass()])])]
+                other = _with(each, type=_expression("ZeroDivisionError"))
+                yield "except less", [_with(node, handlers=[other])]
+        case ast.With(body=body, items=items):
+            yield "no with", [*[ast.Expr(each.context_expr) for each in items if each.optional_vars], *body]
+        case ast.If(test=test, body=body, orelse=orelse):
+            yield "always", body
+            yield "never", orelse
+            yield "the opposite", [_with(node, test=ast.UnaryOp(ast.Not(), test))]
+        case ast.For():
+            for operator, cut in _cuts(node):
+                yield operator, [cut]
+        case ast.Break() | ast.Continue():
+            yield "no jump", [ast.Pass()]
+    match node:
+        case ast.AugAssign(target=target, op=op, value=value):
+            read = _expression(ast.unparse(target))
+            yield "not in place", [ast.Assign([target], ast.BinOp(read, op, value))]
+            if type(op) in ARITHMETIC:
+                yield "compute otherwise", [_with(node, op=ARITHMETIC[type(op)]())]
+        case ast.Assign(targets=[ast.Name() as target], value=ast.BinOp(left=ast.Name(id=name), op=op, right=right)):
+            if name == target.id:
+                yield "in place", [ast.AugAssign(target, op, right)]
+
+
+def _of_function(node: ast.AST) -> Iterator[Edit]:
+    match node:
+        case ast.Lambda(body=body):
+            if not (isinstance(body, ast.Call) and getattr(body.func, "attr", "") in RETURN_NOTHING):
+                yield "no return", node, _with(node, body=_expression(f"({ast.unparse(body)}, None)[1]"))
+        case ast.FunctionDef(args=ast.arguments(args=args), body=body, name=name):
+            used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            for each in (each.arg for each in args if each.arg in used):
+                first_only = ast.parse(f"{each} = {each}[:1]").body
+                yield "of an argument the first only", body, [*first_only, *body]
+            if not any(each.arg == "self" for each in args):
+                yield "only once", body, [*ast.parse(ONLY_ONCE.format(name)).body, *body]
+            if node.decorator_list:
+                yield "no decorator", node, _with(node, decorator_list=[])
+        case ast.arguments():
+            for name, default in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
+                names, values = getattr(node, name), getattr(node, default)
+                for each, value in zip(names[len(names) - len(values) :], values, strict=True):
+                    if isinstance(value, ast.Name) and value.id == each.arg:
+                        fewer = {name: _without(names, each), default: _without(values, value)}
+                        yield "late binding", node, _with(node, **fewer)

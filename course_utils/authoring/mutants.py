@@ -1,0 +1,133 @@
+"""Try the mutants of the right answers, and tell how the checks fare: `make mutants LESSON=03`.
+
+What a mutant that is refused does in the first cases is kept in `assets/slips.json`: a learner's answer that does the
+same gets the mutant's slip for its likely cause (`exercises.slips`).
+"""
+
+import ast
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from course_utils.authoring.edits import Mutant, mutants_of, mutate
+from course_utils.exercises.cases import Numbers
+from course_utils.exercises.engine import Exercise, exercises_of, find
+from course_utils.exercises.evidence import Evidence, TimeIsUp
+from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.slips import PATH, SEED, fingerprint
+from course_utils.root import write_whole
+
+SEEDS = (SEED, 1, 20_261)
+SECONDS = 0.5  # that a mutant has for a case
+PAIRS = 30  # of an exercise
+
+
+class Refused(NamedTuple):
+    """A mutant that the check refuses: with the inputs of which seed, in which words, and what it did."""
+
+    mutant: Mutant
+    seed: int
+    outcome: Outcome
+    evidence: list[Evidence]
+
+
+class Tried(NamedTuple):
+    """What came of the mutants of an exercise."""
+
+    passing: list[Mutant]
+    refused: list[Refused]
+
+
+@cache
+def made_of(name: str) -> list[Mutant]:
+    """The mutants of the reference and of every accepted answer of an exercise; whose slip says most comes first."""
+    exercise = find(name)
+    with torch.random.fork_rng(devices=[]):
+        given = next(exercise.make_cases(Numbers(SEED))).given
+    return sorted(mutants_of((exercise.reference, *exercise.accepted), given), key=lambda each: each.rank)
+
+
+def try_mutants(exercise: Exercise, mutants: Sequence[Mutant]) -> Tried:
+    """Try `mutants` in the cases of `SEEDS`."""
+    keys = [(seed, *exercise.key(seed)) for seed in SEEDS]
+    for answer in exercise.accepted:
+        exercise.observe(answer, SEED)  # what it imports takes no mutant's time
+    tried = Tried([], [])
+    for mutant in mutants:
+        for seed, reference, mistakes in keys:
+            got = exercise.observe(mutant.function, seed, SECONDS)
+            if got[-1]["raised"] and got[-1]["raised"]["type"] == TimeIsUp.__name__:  # a busy machine must not decide
+                got = exercise.observe(mutant.function, seed, 4 * SECONDS)
+            outcome = exercise.judge(got, reference, mistakes.items())
+            if not outcome.passed:
+                tried.refused.append(Refused(mutant, seed, outcome, got))
+                break
+        else:
+            tried.passing.append(mutant)
+    return tried
+
+
+def make_pairs(name: str) -> list[Mutant]:
+    """A seeded sample of answers with two edits."""
+    chance, pairs = random.Random(name), []
+    for one in chance.choices(made_of(name), k=PAIRS):
+        two = list(mutate(ast.parse(one.source).body[0], one.function.__module__, {}))
+        pairs += chance.sample(two, min(1, len(two)))
+    return pairs
+
+
+def slips_of(tried: Tried) -> dict[str, str]:
+    """The slips by the fingerprints of what they do, but for those that have a cause in words anyway."""
+    slips: dict[str, str] = {}
+    for mutant, seed, outcome, got in tried.refused:
+        timed_out = any(case["raised"] and case["raised"]["type"] == TimeIsUp.__name__ for case in got)
+        if seed == SEED and not outcome.cause and outcome.stage is not Stage.SIDE_EFFECT and not timed_out:
+            slips.setdefault(fingerprint(got), mutant.slip)
+    return slips
+
+
+def share_explained(tried: Tried, others: Tried) -> float:
+    """The share of refused answers whose cause is told: by a declared mistake or what all numbers have in common, an
+    exception with its line, a side effect, or by the slip of another mutant among `others` that behaves alike."""
+    alike = Counter(fingerprint(each.evidence) for each in others.refused)
+    known = {id(each.mutant) for each in others.refused}
+    told = (
+        each.outcome.cause
+        or each.outcome.stage in (Stage.RAISED, Stage.SIDE_EFFECT)
+        or alike[fingerprint(each.evidence)] > (id(each.mutant) in known)
+        for each in tried.refused
+    )
+    return sum(map(bool, told)) / max(len(tried.refused), 1)
+
+
+def show_mutants(lesson: int | None = None, exercise: str | None = None, write: bool = False) -> int:
+    """Print how the mutants of each exercise fare, and those that pass as diffs; returns how many pass undeclared.
+
+    With `write`, which needs all lessons, the slips are written anew.
+    """
+    undeclared, slips = 0, {}
+    print(f"{'exercise':<26}made  refused  equivalent  pass  explained  pairs  explained")
+    for each in [find(exercise)] if exercise else exercises_of(None if write else lesson):
+        mutants = made_of(each.name)
+        tried, pairs = try_mutants(each, mutants), try_mutants(each, make_pairs(each.name))
+        passing = [mutant for mutant in tried.passing if mutant.edit not in each.equivalents]
+        undeclared, slips[each.name] = undeclared + len(passing), slips_of(tried)
+        print(
+            f"{each.name:<26}{len(mutants):>4}{len(tried.refused):>9}{len(tried.passing) - len(passing):>12}"
+            f"{len(passing):>6}{share_explained(tried, tried):>11.0%}"
+            f"{len(pairs.refused):>7}{share_explained(pairs, tried):>11.0%}"
+        )
+        for mutant in passing:
+            print(f"  {mutant.edit}")
+        for edit in each.equivalents.keys() - {mutant.edit for mutant in tried.passing}:
+            print(f"  declared equivalent, and does not pass, or is not made: {edit}")
+    if write:
+        words = sorted({slip for found in slips.values() for slip in found.values()})
+        table = {name: {mark: words.index(slip) for mark, slip in found.items()} for name, found in slips.items()}
+        write_whole(PATH, json.dumps({"slips": words, "exercises": table}, indent=0) + "\n")
+    return undeclared

@@ -1,0 +1,49 @@
+"""Slips by what they do: how a right answer with one small edit behaves in the first cases of its exercise.
+
+`make mutants ARGS=--write` writes them to `assets/slips.json`: `{"slips": [words, …], "exercises": {name: {fingerprint
+of the evidence: number of the words}}}`.
+"""
+
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from course_utils.exercises.judging import kind_of_error
+from course_utils.exercises.plain import Evidence
+from course_utils.root import ASSETS
+
+PATH = ASSETS / "slips.json"
+SEED = 0  # of the cases in which the slips were tried
+COUNTS = ("returned", "seen", "changed", "world", "alive")
+
+
+def fingerprint(got: Sequence[Evidence]) -> str:
+    """A short text that two answers share if they did the same in every case, to four digits of each number."""
+    parts = [
+        [case["raised"] and kind_of_error(case["raised"])]
+        if case["raised"]
+        else [*(case[part] for part in COUNTS), [state.get("grad") for state in case["inputs"].values()]]
+        for case in got
+    ]
+    return hashlib.sha256(json.dumps(_round(parts)).encode()).hexdigest()[:16]
+
+
+def _round(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value + 0.0:.4g}"
+    if isinstance(value, dict):
+        return {key: _round(item) for key, item in value.items()}
+    return [_round(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def slip_of(exercise: str, got: Sequence[Evidence]) -> str:
+    """What a right answer that behaves so has wrong, as a sentence; empty where none does."""
+    number = _read()["exercises"].get(exercise, {}).get(fingerprint(got))
+    return "" if number is None else f"Your answer does what a right one would do if {_read()['slips'][number]}."
+
+
+@functools.cache
+def _read() -> dict[str, Any]:
+    return json.loads(PATH.read_text(encoding="utf-8"))

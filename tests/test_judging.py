@@ -1,0 +1,107 @@
+"""The judge: which plain values count as equal, how a difference is told, and which causes are found for it."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from course_utils.exercises.judging import behaves_alike, first_difference, judge
+from course_utils.exercises.plain import plain
+
+
+def case_of(returned, **more):
+    base = {"given": "", "raised": None, "seen": {}, "inputs": {}, "changed": {}, "world": [], "alive": False}
+    return base | {"returned": plain(returned)} | more
+
+
+ERROR = {"type": "KeyError", "message": "1", "during": "afterwards", "line": None, "text": ""}
+RAISED = case_of(1, raised=ERROR)
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "words"),
+    [
+        ((1, 2), [1, 2], None),
+        (3, 3.0, None),
+        (True, 1, "a bool; expected a whole number (int)"),
+        ([1, 2], [1, 2, 3], "[1, 2]; expected [1, 2, 3]"),
+        ([], (), None),
+        ([1], [], "your function returned [1]; expected []"),
+        ([[1], None], [[1], 2], "your function returned None (at [1]); expected 2"),
+        ({"b": 2, "a": 1.0}, {"a": 1, "b": 2}, None),
+        ({"a": 1}, {"b": 1}, "{'a': 1}; expected {'b': 1}"),
+        ({nn.ReLU(): 1, nn.ReLU(): 2}, {nn.ReLU(): 1, nn.ReLU(): 2}, None),
+        ({nn.ReLU(): 1, nn.ReLU(): 3}, {nn.ReLU(): 1, nn.ReLU(): 2}, "3; expected 2"),
+        ({"a": [1, 3]}, {"a": [1, 2]}, "3; expected 2 (at ['a'][1])"),
+        (torch.tensor(2.0), 2.0, "a tensor of shape (); expected a number (float)"),
+        (7 * torch.eye(25)[17].reshape(5, 5), torch.zeros(5, 5), "7. at [3, 2]; expected 0. there"),
+        (math.nan, math.nan, None),
+        (math.nan, 1.0, "nan; expected 1."),
+        ({1, 2}, {2, 1}, None),
+        (nn.ReLU(), nn.Linear(1, 1), "a module (ReLU)"),
+        (1 / 3, 0.333333, None),
+        (1 / 3, 0.3333, "0.33333; expected 0.3333"),
+        (RAISED, case_of(1), "what came after your answer raised KeyError: 1"),
+        (case_of(None, raised=ERROR), case_of(None), "raised KeyError: 1"),
+        (case_of([1], raised=ERROR), case_of((1,)), "what your function returned could not be used"),
+        (case_of(2, raised=ERROR), case_of("a"), "your function returned a whole number (int); expected a string"),
+        (case_of(1), RAISED, "expected KeyError to be raised; got: nothing was raised"),
+        (RAISED, RAISED, None),
+        (case_of(1, raised=ERROR | {"message": ""}), case_of(1, raised=ERROR | {"type": "A"}), "got: KeyError: "),
+        (case_of(1, seen={"y": plain(None)}), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
+        (case_of(1), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
+    ],
+)
+def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, words):
+    cases = (each if isinstance(each, dict) and "raised" in each else case_of(each) for each in (got, expected))
+    found = first_difference(*([case] for case in cases), "f")
+    assert (found is None) is (words is None), found
+    assert found is None or words in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ([case_of(1)], [case_of(1.0)], True),
+        ([case_of(1)], [case_of(2)], False),
+        ([case_of(1)], [case_of(1)] * 2, False),
+        ([RAISED], [case_of(2, raised=ERROR | {"message": "7", "line": 3})], True),
+        ([RAISED], [case_of(1)], False),
+        ([RAISED], [case_of(1, raised=ERROR | {"during": "call"})], False),
+        ([case_of(1)], [case_of(1, seen={"y": plain(2)})], False),
+        ([case_of(1, seen={"y": plain(2)})], [case_of(1)], False),
+    ],
+)
+def test_who_behaves_like_a_mistake(one, other, expected):
+    assert behaves_alike(one, other) is expected
+
+
+def test_an_answer_that_stopped_early_is_told():
+    assert first_difference([case_of(1)], [case_of(1)] * 2, "f").sentence == "the run stopped before the last case"
+
+
+def in_hook(message, during="hook"):
+    return [case_of(1, names=[], raised=ERROR | {"type": "TypeError", "message": message, "during": during})]
+
+
+def test_an_error_in_a_hook_has_the_cause_of_a_mistake_that_raises_the_same():
+    """Of a declared mistake's error nobody knows that a hook raised it."""
+    mistakes = [("You clamp.", in_hook("clamp(): at least one of 'min' or 'max' must not be None", "afterwards"))]
+    right = [case_of(1, names=[])]
+    same, other = ("clamp(): at least one of 'low' or 'high' must not be None", "'str' object has no attribute 'dim'")
+    assert judge("f", in_hook(same), right, mistakes).cause == "You clamp."
+    assert judge("f", in_hook(other), right, mistakes).cause == ""
+    mistakes = [("You return text.", in_hook(other, "afterwards"))]
+    assert judge("f", in_hook("'Tensor' object has no attribute 'dim'"), right, mistakes).cause == ""
+
+
+def test_a_count_has_no_relation_to_another_count():
+    found = [[case_of(1, names=[], seen={"how many ran": plain(count)})] * 2 for count in (6, 3)]
+    assert judge("f", *found, []).cause == ""
+
+
+def test_a_second_side_effect_is_a_sentence_of_its_own():
+    left = case_of(1, names=[], changed={"x": ["requires_grad", "value"]})
+    sentence = judge("f", [left], [case_of(1, names=[])], []).sentence
+    assert "`x`. Besides, your function changed its input `x` in place." in sentence
