@@ -178,6 +178,8 @@ def test_legacy_hooks_and_toggling_between_legacy_and_full():
         for place in ("fc1", "global"):
             assert fired_in(life_of_a_call(model, ONES, [(kind, place)]))
     assert model.fc1._is_full_backward_hook is None
+    with model.fc1.register_full_backward_hook(lambda *seen: None), pytest.raises(RuntimeError, match="both"):
+        life_of_a_call(model, ONES, [("legacy backward hook", "fc1")])  # while yours is there, torch refuses the other
     assert "legacy backward hooks" in parts_of(life_of_a_call(model, ONES, [("legacy backward hook", "relu")]), "relu")
 
 

@@ -63,8 +63,7 @@ def list_hooks(owner: nn.Module | Tensor) -> list[FoundHook]:
         raise TypeError(f"hooks are listed for an nn.Module or a Tensor, got {type(owner).__name__}")
     places = [("", "global", torch_module, _GLOBAL_TABLES)]
     places += [(name, "local", module, _TABLES) for name, module in owner.named_modules()]
-    tensors = (*owner.named_parameters(), *owner.named_buffers())
-    places += [(name, "local", tensor, _TENSOR_TABLES) for name, tensor in tensors]
+    places += [(name, "local", t, _TENSOR_TABLES) for name, t in (*owner.named_parameters(), *owner.named_buffers())]
     return [hook for place in places for hook in _hooks_in(*place)]
 
 

@@ -160,6 +160,5 @@ def go_backward(output: Any) -> bool:
     while new:
         nodes |= new
         new = {parent for node in new for parent, _ in node.next_functions} - nodes
-    leaves = [node.variable for node in nodes if hasattr(node, "variable")]
-    torch.autograd.grad(sums, leaves, allow_unused=True)
+    torch.autograd.grad(sums, [node.variable for node in nodes if hasattr(node, "variable")], allow_unused=True)
     return True
