@@ -9,17 +9,6 @@ LONGEST = ("browser/", "test_notebooks", "test_grading_class", "test_release", "
            "test_editions", "test_lesson_07", "test_grading_batch", "test_saliency_parity")  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def browser():
-    """Chromium; Playwright allows one in a process."""
-    from tests.browser import lab_page
-
-    if missing := lab_page.say_what_is_missing():
-        pytest.skip(missing)
-    with lab_page.start_browser() as browser:
-        yield browser
-
-
 def pytest_configure():
     """Let tests interrupt what they start, also where this was started in the background, which ignores Ctrl-C."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

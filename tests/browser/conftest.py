@@ -26,6 +26,12 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def browser(lab):
+    with lab_page.start_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
 def window(browser, lab):
     return lab_page.LabPage(browser, lab)
 
