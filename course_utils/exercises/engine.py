@@ -132,13 +132,17 @@ class Exercise(Declaration):
 
 @dataclass(frozen=True)
 class Prediction:
-    """A question to answer before the surprising cell. `options` maps each option to what to say to who chose it."""
+    """A question to answer before the surprising cell. `options` maps each option to what to say to who chose it.
+
+    `why` is what the cells showed and the reason for it, in Markdown; it stays sealed until the learner has committed.
+    """
 
     name: str
     lesson: int
     question: str
     options: Mapping[str, str]
     answer: str
+    why: str = ""
 
 
 Declared = TypeVar("Declared", Exercise, Prediction)
@@ -164,15 +168,20 @@ def exercise(*, lesson: int, points: int = 1, hints: Sequence[str]) -> Callable[
     return declare
 
 
-def prediction(name: str, *, lesson: int, question: str, options: Mapping[Any, str], answer: Any) -> Prediction:
-    """Declare a prediction. Options and answer are kept as text; each option has the sentence that answers it."""
+def prediction(
+    name: str, *, lesson: int, question: str, options: Mapping[Any, str], answer: Any, why: str = ""
+) -> Prediction:
+    """Declare a prediction. Options and answer are kept as text; each option has the sentence that answers it.
+
+    `why` is the explanation that opens after the commit: Markdown, dedented.
+    """
     known = _predictions.get(name)
     if known and (known.lesson, known.question) != (lesson, question):
         raise CourseError(f"two predictions are called {name}: in lesson {known.lesson} and in lesson {lesson}")
     texts = {str(option): reply for option, reply in options.items()}
     if str(answer) not in texts:
         raise CourseError(f"the answer {str(answer)!r} of prediction {name} is not one of its options")
-    _predictions[name] = Prediction(name, lesson, question, texts, str(answer))
+    _predictions[name] = Prediction(name, lesson, question, texts, str(answer), textwrap.dedent(why).strip())
     return _predictions[name]
 
 
