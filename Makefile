@@ -1,17 +1,21 @@
 # The environment, the tests and the benchmark are made here; every other target is a command of `python -m course_utils`.
 PYTHON ?= python3
 VENV ?= .venv
-ifneq ($(wildcard $(VENV)/.done-cpu),)
-TORCH ?= cpu
+# PyTorch's kind: `cpu`, which is enough for every lesson, or `cuda`, which is large. What is installed stays; else it
+# is `cuda` where an NVIDIA driver is seen.
+KIND = $(patsubst .done-%,%,$(notdir $(firstword $(wildcard $(VENV)/.done-*))))
+TORCH ?= $(or $(KIND),$(if $(shell nvidia-smi -L 2>/dev/null),cuda,cpu))
+ifneq ($(filter-out cpu cuda,$(TORCH)),)
+$(error TORCH=$(TORCH) is not known: use TORCH=cpu or TORCH=cuda, or leave TORCH out)
 endif
-ifneq ($(filter-out cpu,$(TORCH)),)
-$(error TORCH=$(TORCH) is not known: use TORCH=cpu, or leave TORCH out)
-endif
-DONE = $(VENV)/.done$(addprefix -,$(TORCH))
+DONE = $(VENV)/.done-$(TORCH)
 IN = $(VENV)/bin/python -m
 PIP = $(IN) pip install --disable-pip-version-check
-# PyTorch's own index of wheels without CUDA. torchvision must come from there too: PyPI's is built for CUDA.
+# PyTorch's own index of wheels without CUDA. pip prefers them (2.15.0+cpu is newer than 2.15.0), and goes on after
+# seconds where it cannot be reached.
 CPU_WHEELS = https://download.pytorch.org/whl/cpu
+BESIDE = --extra-index-url $(CPU_WHEELS) --retries 1 --timeout 5
+TORCHES = $(shell grep -oE '"torch(vision)?>=[^"]*"' pyproject.toml)
 
 # $(call option,PORT,--port) is --port='8889' when PORT is 8889, and nothing when PORT is empty.
 option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
@@ -57,9 +61,13 @@ ifneq ($(shell test -x $(VENV)/bin/python && cat $(DONE) 2>/dev/null),$(CURDIR))
 .PHONY: $(DONE)
 endif
 $(DONE): pyproject.toml | $(VENV)/bin/python
-	@echo "Setting the course up in $(VENV), this once: some minutes, up to 3 GB to download, or 1 GB with TORCH=cpu."
-	@$(if $(TORCH),$(PIP) --upgrade --index-url $(CPU_WHEELS) torch torchvision)
+	@echo "Setting the course up in $(VENV), this once: some minutes, and a download of $(if $(filter cpu,$(TORCH)),0.5,3) GB."
+	@$(if $(filter-out $(TORCH),$(KIND)),$(IN) pip uninstall --quiet --yes torch torchvision)
+	@rm -f $(VENV)/.done*
+	@$(PIP) $(if $(filter cpu,$(TORCH)),$(BESIDE)) $(TORCHES)
 	@$(PIP) -e ".[dev]"
+	@$(VENV)/bin/python -c "import torch, torchvision; torchvision.ops.nms(torch.ones(1, 4), torch.ones(1), 0.5)" || { \
+	echo "torch and torchvision do not fit together: delete the folder $(VENV), and run this again." >&2; exit 1; }
 	@echo "$(CURDIR)" >$@
 $(VENV)/bin/python:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10))" || { echo \
