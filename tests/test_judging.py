@@ -81,6 +81,11 @@ def test_an_answer_that_stopped_early_is_told():
     assert first_difference([case_of(1)], [case_of(1)] * 2, "f").sentence == "the run stopped before the last case"
 
 
+def test_a_mistake_that_ran_out_of_time_is_no_cause_for_a_later_case():
+    got, key = [case_of(1, names=[]), case_of(3)], [case_of(1, names=[]), case_of(2)]
+    assert judge("f", got, key, [("Stopped early.", got[:1]), ("Three.", got)]).cause == "Three."
+
+
 def in_hook(message, during="hook"):
     return [case_of(1, names=[], raised=ERROR | {"type": "TypeError", "message": message, "during": during})]
 

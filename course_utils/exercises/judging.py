@@ -290,6 +290,8 @@ def _find_causes(
     others, names = [], got[0]["names"] if got else []
     first = min((number for number, _ in _differences(got, key)), default=None)
     for message, evidence in mistakes:
+        if isinstance(evidence, list) and first is not None and len(evidence) <= first:
+            continue  # it ran out of time before
         if first is not None and not _share(got[first], evidence[first], key[first]):
             continue  # so it is not run in all cases
         evidence = list(evidence)
