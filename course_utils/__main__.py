@@ -52,6 +52,12 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option = command("lab", "lab.jupyter:open_lab", rest="arguments")
     commands.choices["lab"].epilog = "All other options are JupyterLab's own, such as --no-browser."
     option("--port", type=int, default=8888, help="where it listens on this machine (default: 8888)")
+    option(
+        "--prepare",
+        dest="only_prepare",
+        action="store_true",
+        help="only copy the lessons and write JupyterLab's settings",
+    )
     option = command("check", "grading.grade:check_work")
     option("--lesson", help="this lesson only, like 01")
     option("--folder", type=Path, default=ROOT / "work", help="where your lessons are (default: work)")

@@ -24,8 +24,12 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
 @pytest.mark.parametrize(
     ("line", "function", "values"),
     [
-        ("lab", "lab.jupyter:open_lab", {"port": 8888, "arguments": []}),
-        ("lab --port 9 --no-browser x", "lab.jupyter:open_lab", {"port": 9, "arguments": ["--no-browser", "x"]}),
+        ("lab", "lab.jupyter:open_lab", {"port": 8888, "only_prepare": False, "arguments": []}),
+        (
+            "lab --port 9 --no-browser x",
+            "lab.jupyter:open_lab",
+            {"port": 9, "only_prepare": False, "arguments": ["--no-browser", "x"]},
+        ),
         ("check --lesson 01", "grading.grade:check_work", {"lesson": "01", "folder": ROOT / "work"}),
         ("submit --name=Ann", "grading.submit:submit", {"name": "Ann", "check": False}),
         ("doctor", "lab.doctor:main", {}),

@@ -5,6 +5,8 @@ import os
 import re
 import socket
 import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import nbformat
@@ -12,9 +14,10 @@ import pytest
 import urllib3
 from nbformat.sign import NotebookNotary
 
+from course_utils import __main__ as cli
 from course_utils.exercises.saved_progress import MARKER
 from course_utils.lab import jupyter
-from course_utils.root import CourseError
+from course_utils.root import ROOT, CourseError
 
 
 def add_cell(path, text: str) -> None:
@@ -112,3 +115,13 @@ def test_jupyterlab_opens_on_the_first_lesson_without_a_question(course, tmp_pat
     assert "@jupyterlab/apputils-extension:announcements" in told["disabledExtensions"]
     assert (told["buildCheck"], told["buildAvailable"]) == (False, False)
     assert not list((tmp_path / "me").glob("**/*")), "something was written to the learner's own home"
+
+
+def test_a_hosted_copy_is_made_by_the_same_code_and_opens_nothing(monkeypatch, capsys):
+    """As `.binder/postBuild` does; what it installs is what `.devcontainer/Dockerfile` does."""
+    assert "course_utils lab --prepare" in (ROOT / ".binder" / "postBuild").read_text()
+    asked = []
+    monkeypatch.setattr(jupyter, "prepare", lambda home: asked.append(home) or ["Copied."])
+    monkeypatch.setattr(jupyter.os, "execve", lambda *_: pytest.fail("opened"))
+    assert cli.main(["lab", "--prepare"]) == 0
+    assert (capsys.readouterr().out, asked) == ("Copied.\n", [Path(sys.prefix) / "jupyter-home"])

@@ -31,16 +31,20 @@ SHORTCUTS = "@jupyterlab/shortcuts-extension:shortcuts"
 SCHEMA = Path(sys.prefix, "share", "jupyter", "lab", "schemas", "@jupyterlab", "notebook-extension", "tracker.json")
 
 
-def open_lab(port: int, arguments: Iterable[str] = ()) -> int:
+def open_lab(port: int, arguments: Iterable[str] = (), only_prepare: bool = False) -> int:
     """Bring the copies of the lessons up to date and open JupyterLab on the first, at `port` of this machine only.
 
-    `arguments` are JupyterLab's own, passed on as they are. Raises `CourseError` where the port is in use.
+    `arguments` are JupyterLab's own, passed on as they are; with `only_prepare`, JupyterLab is left to whoever hosts it.
+    Raises `CourseError` where the port is in use.
     """
+    home = Path(sys.prefix) / "jupyter-home"
+    if only_prepare:
+        print(*prepare(home), sep="\n")
+        return 0
     with socket.socket() as client:
         if client.connect_ex(("127.0.0.1", port)) == 0:
             perhaps = f"Port {port} is in use, perhaps by a JupyterLab that is still open."
             raise CourseError(f"{perhaps} Use another one:  make lab PORT={port + 1}")
-    home = Path(sys.prefix) / "jupyter-home"
     opening = f"Opening JupyterLab on port {port}. Leave this window open while you work; Ctrl-C here ends it."
     print(*prepare(home), opening, sep="\n", flush=True)
     command, environment = lab_command(port, arguments, WORK), isolate_jupyter(os.environ, home)
