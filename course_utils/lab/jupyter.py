@@ -34,7 +34,7 @@ SCHEMA = Path(sys.prefix, "share", "jupyter", "lab", "schemas", "@jupyterlab", "
 def open_lab(port: int, arguments: Iterable[str] = (), only_prepare: bool = False) -> int:
     """Bring the copies of the lessons up to date and open JupyterLab on the first, at `port` of this machine only.
 
-    `arguments` are JupyterLab's own, passed on as they are; with `only_prepare`, JupyterLab is left to whoever hosts it.
+    `arguments` are JupyterLab's own, passed on as they are; with `only_prepare`, JupyterLab is left to its host.
     Raises `CourseError` where the port is in use.
     """
     home = Path(sys.prefix) / "jupyter-home"
