@@ -18,7 +18,7 @@ from typing import Any
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, Engine, Limits, Task, environment
+from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Task, environment
 from course_utils.root import CourseError
 
 
