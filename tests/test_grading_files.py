@@ -16,7 +16,8 @@ from grading_samples import LESSONS, START, put
 
 from course_utils.authoring import source
 from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER, add_roster, read_roster
-from course_utils.grading.sandbox.own_folder import PREFIX, OwnFolder
+from course_utils.grading.sandbox import own_folder
+from course_utils.grading.sandbox.own_folder import PREFIX, OwnFolder, lock
 from course_utils.grading.submissions import MAX_BYTES, Submission, find_submissions, read_submission
 from course_utils.root import CourseError
 
@@ -255,7 +256,16 @@ def test_a_killed_process_leaves_its_folder_to_the_next_and_a_living_one_keeps_i
         with OwnFolder() as first, OwnFolder() as second:
             assert {*tmp_path.iterdir()} == {first.path, second.path, tmp_path / "kept", tmp_path / f"{PREFIX}link"}
     assert [*tmp_path.rglob("file")] == [tmp_path / "kept" / "file"]
-    make = MagicMock(side_effect=[str(tmp_path / "gone"), str(tmp_path / "kept")])
+    make = MagicMock(side_effect=[str(tmp_path / name) for name in ("gone", "going", "kept")])
     monkeypatch.setattr(tempfile, "mkdtemp", make)
+    (tmp_path / "going").mkdir()
+
+    def lock_late(path):
+        found = lock(path)
+        if path.parent.name == "going":  # another process has removed it between the opening and the locking
+            shutil.rmtree(path.parent)
+        return found
+
+    monkeypatch.setattr(own_folder, "lock", lock_late)
     with OwnFolder() as own:
         assert own.path == tmp_path / "kept", "what another process took for a leftover is not used"

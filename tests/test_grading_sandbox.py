@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +23,9 @@ from course_utils.exercises.engine import exercises_of
 from course_utils.grading.sandbox import cgroup, linux, walls
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
 from course_utils.grading.sandbox.process import ProcessEngine
-from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits, Task
+from course_utils.grading.sandbox.tasks import BLAMED, MEBIBYTE, NOT_BEGUN, Limits, Task
 from course_utils.grading.sandbox.walls import Isolation
+from course_utils.root import CourseError
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")
 pytestmark = [pytest.mark.slow, linux_only]
@@ -183,9 +185,54 @@ def test_nothing_outlives_its_answer_and_a_host_that_dies_is_started_again(engin
     os.kill(before, signal.SIGKILL)
     psutil.wait_procs(below, timeout=30)
     (ran,) = engine.run([Task("largest", "", "def largest(t): return 1", 1)], LIMITS)
-    assert "ended" in ran.ended
+    assert ran.record.startswith("{"), "it was run again, for the answer is not to blame"
     assert engine.host.pid != before
     assert run_inside(engine, "return 1") == 1
+
+
+DYING = "from course_utils.grading.sandbox import host\ndef die(*_):\n    {}\n{} = die\nsys.exit(host.main())"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("os.kill(os.getpid(), 9)", "ended with the status -9"),
+        (DYING.format("raise RuntimeError('of the first process')", "host.close_root"), "of the first process"),
+        (DYING.format("raise RuntimeError('of a lane')", "host.Host.serve"), "of a lane"),
+        (DYING.format("os.kill(os.getpid(), 9)", "host.Host.serve"), "signal 9 ended a process of it"),
+    ],
+)
+def test_a_host_that_dies_says_why(code, words, monkeypatch):
+    monkeypatch.setattr(HostProcess, "command", (sys.executable, "-c", f"import os, sys\n{code}"))
+    with ForkEngine() as engine, pytest.raises(CourseError, match=f"^no answer can be run here: .*{words}"):
+        engine.wait_until_ready()
+
+
+def test_a_host_that_dies_at_its_start_is_started_again_and_none_hangs_on_the_thread_that_started_it(monkeypatch):
+    monkeypatch.setattr(HostProcess, "command", COMMANDS[WHOLE])
+    with ThreadPoolExecutor(1) as pool:
+        engine = pool.submit(ForkEngine, lanes=2).result()
+    right = Task("largest", "", "def largest(tensor):\n    return tensor.max().item()\n", SEED)
+    with engine:
+        os.kill(first := engine.host.pid, signal.SIGKILL)
+        with ThreadPoolExecutor(2) as pool:
+            found = [ran for each in [pool.submit(engine.run, [right]) for _ in range(2)] for ran in each.result()]
+    assert engine.host.pid != first
+    assert [(ran.ended, json.loads(ran.record)["raised"]) for ran in found] == [("", None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (DYING.format("os.kill(os.getpid(), 9)", "host.Host.run"), "signal 9 ended a process of it"),
+        (DYING.format("raise OSError('No space left on device')", "host.confine"), NOT_BEGUN),
+    ],
+)
+def test_whose_sandbox_ends_or_cannot_be_closed_is_not_blamed(code, words, monkeypatch):
+    monkeypatch.setattr(HostProcess, "command", (sys.executable, "-c", f"import os, sys\n{code}"))
+    with ForkEngine() as engine:
+        (ran,) = engine.run([Task("largest", "", "def largest(tensor): return 1", SEED)])
+    assert (ran.ended in BLAMED, words in ran.ended) == (False, True), ran.ended
 
 
 def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engine):
@@ -220,6 +267,38 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+
+
+VANISHING = """
+import os, sys
+from course_utils.grading.sandbox import linux, walls
+shown, hidden = sys.argv[1:]
+walls.readable = lambda shown=[*walls.readable(), shown]: shown
+mount = linux.mount
+def mount_late(source, target, *rest, **more):
+    if target.endswith(hidden):
+        os.rmdir(hidden)
+    mount(source, target, *rest, **more)
+linux.mount = mount_late
+isolation = walls.enter_namespaces()
+if os.fork() == 0:
+    isolation.root and walls.close_root(isolation, [hidden])
+    print(isolation.root, isolation.lacking, flush=True)
+    os._exit(0)
+os.wait()
+linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+linux.restrict({"/": linux.READ, hidden: linux.READ}, linux.landlock_version())
+"""
+
+
+def test_files_that_vanish_meanwhile_cost_no_wall():
+    with tempfile.TemporaryDirectory(dir="/tmp") as shown:
+        hidden = Path(shown, "hidden")
+        hidden.mkdir()
+        command = [sys.executable, "-c", VANISHING, shown, str(hidden)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, hidden.exists()) == (0, False), ran.stderr
+    assert ran.stdout == "True []\n"
 
 
 def test_a_course_in_the_folder_for_temporary_files_is_seen_from_inside():

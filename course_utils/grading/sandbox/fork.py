@@ -18,7 +18,7 @@ from typing import Any
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, Engine, Limits, Task, environment
+from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Task, environment
 from course_utils.root import CourseError
 
 
@@ -59,13 +59,13 @@ class HostProcess:
             marshal.dump((*setup, bare_lessons()), pipe)
 
     def last_words(self) -> str:
-        """What it said on its standard error, if it has ended."""
-        try:
+        """Why it, or one of its lanes, has ended: its status, and what was said last on the standard error."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            return "it closed its lane"
-        said = self._process.stderr.read().decode(errors="replace").strip().splitlines()
-        return said[-1] if said else "it ended without a word"
+        os.set_blocking(self._process.stderr.fileno(), False)
+        said = (self._process.stderr.read() or b"").decode(errors="replace").strip().splitlines()
+        status = self._process.returncode
+        return ": ".join(["it closed a lane" if status is None else f"it ended with the status {status}", *said[-1:]])
 
     def close(self) -> None:
         """End it, and with it every process that it has started."""
@@ -81,16 +81,17 @@ class HostProcess:
 class ForkEngine(Engine):
     """Runs answers in children of a host; as many threads as it has `lanes` may call `run` at once.
 
-    `hidden` are files and folders that no answer may read; with `key`, the socket `key` is the host's.
+    `hidden` are files and folders that no answer may read; with `key`, the socket `key` is the host's. A lane that ends
+    costs no answer its points: the answer runs once more, in a new host.
     """
 
     def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> None:
         self._hidden = hidden
         self._closed = False
         self.host = HostProcess(hidden, lanes, key=key)
-        self._hosts = [self.host]
+        self._hosts = [self.host]  # all that have been started
         self.key = self.host.key
-        self._lanes = list(self.host.lanes)
+        self._lanes = [(self.host, lane) for lane in self.host.lanes]
         self._words = [""] * lanes
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in range(lanes):
@@ -108,22 +109,20 @@ class ForkEngine(Engine):
 
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
         """Run one answer in a free lane."""
-        files = os.memfd_create("task"), os.memfd_create("record")
-        with open(files[0], "wb") as given, open(files[1], "rb"), self._take_lane() as number:
-            given.write(json.dumps(asdict(task)).encode())
-            given.seek(0)
-            start = time.monotonic()  # to start is no student's time
-            try:
-                ended, seconds = self._ask(number, limits, files)
-            except CourseError:  # where the platform protects no process from another, an answer can do that
-                if self._closed:
-                    raise
-                self._lanes[number].close()
-                self.host = HostProcess(self._hidden)
-                self._hosts.append(self.host)
-                self._lanes[number], self._words[number] = self.host.lanes[0], ""
-                return b"", KILLED, round(time.monotonic() - start, 4)
-            return os.pread(files[1], limits.disk, 0), ended, seconds
+        with self._take_lane() as number:
+            for _ in range(2):
+                files = os.memfd_create("task"), os.memfd_create("record")
+                with open(files[0], "wb") as given, open(files[1], "rb"):
+                    given.write(json.dumps(asdict(task)).encode())
+                    given.seek(0)
+                    start = time.monotonic()  # to start is no student's time
+                    try:
+                        ended, seconds = self._ask(number, limits, files)
+                        return os.pread(files[1], limits.disk, 0), ended, seconds
+                    except CourseError as error:
+                        ended, seconds = str(error).rstrip("."), round(time.monotonic() - start, 4)
+                        self._renew(number)
+            return b"", ended, seconds
 
     def close(self) -> None:
         """End every process that it has started."""
@@ -135,20 +134,35 @@ class ForkEngine(Engine):
     def _take_lane(self) -> Iterator[int]:
         number = self._free.get()
         try:
-            self._words[number] = self._words[number] or self._ask(number)
+            if not self._words[number]:
+                try:
+                    self._words[number] = self._ask(number)
+                except CourseError:
+                    self._renew(number)
             yield number
         finally:
             self._free.put(number)
 
+    def _renew(self, number: int) -> None:
+        # In place of a lane that has ended, that of another host; if this cannot start either, nothing can be run.
+        if self._closed:
+            raise
+        self._words[number] = ""
+        self._lanes[number][1].close()
+        self.host = host = HostProcess(self._hidden)
+        self._hosts.append(host)
+        self._lanes[number] = host, host.lanes[0]
+        self._words[number] = self._ask(number)
+
     def _ask(self, number: int, limits: Limits | None = None, files: Sequence[int] = ()) -> Any:
-        lane = self._lanes[number]
+        host, lane = self._lanes[number]
         try:
             lane.settimeout(START_SECONDS + (limits.exercise if limits else 0))
             if limits:
                 socket.send_fds(lane, [json.dumps(asdict(limits)).encode()], files)
             if answer := lane.recv(4096):
                 return json.loads(answer)
-            why = "it was closed" if self._closed else self.host.last_words()
+            why = "it was closed" if self._closed else host.last_words()
         except OSError as error:  # closed under our feet, or too late
-            why = str(error)
+            why = str(error) if self._closed else f"{error}; {host.last_words()}"
         raise CourseError(f"no answer can be run here: {why}.")

@@ -20,13 +20,14 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from course_utils.grading.sandbox import linux
 from course_utils.grading.sandbox.cgroup import Group
-from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, TOO_MUCH, Limits
+from course_utils.grading.sandbox.tasks import BEGUN, KILLED, TOO_LONG, TOO_MUCH, Limits
 from course_utils.grading.sandbox.walls import Isolation, close_root, confine, enter_namespaces, make_scratch
 
 _leave = os._exit  # before an answer could change it
@@ -47,10 +48,9 @@ def main() -> int:
     hidden, lanes, keys, lessons = marshal.load(sys.stdin.buffer)
     for fd in lanes + keys:
         os.set_inheritable(fd, False)  # no program that is started may hold them open
-    nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there, and no child has the standard input
-    for fd in (0, 1, 2):
+    nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there; the standard error is for last words
+    for fd in (0, 1):
         os.dup2(nowhere, fd)
-    os.close(nowhere)
     for fd in keys:
         _fork(lanes, key.serve, fd)
     isolation = enter_namespaces()
@@ -62,8 +62,13 @@ def main() -> int:
     first = _fork(keys, _become_first_process, isolation, [Path(path) for path in hidden], groups, lanes, lessons)
     for fd in lanes + keys:
         os.close(fd)
-    os.waitpid(first, 0)
+    _note_end(os.waitpid(first, 0)[1])
     return 0
+
+
+def _note_end(status: int) -> None:
+    if os.WIFSIGNALED(status):  # else it has said itself why
+        print(f"signal {os.WTERMSIG(status)} ended a process of it", file=sys.stderr)
 
 
 def _fork(close: Sequence[int], work: Callable[..., object], *arguments: object) -> int:
@@ -77,6 +82,8 @@ def _fork(close: Sequence[int], work: Callable[..., object], *arguments: object)
             os.close(fd)
         work(*arguments)
         code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         _leave(code)
 
@@ -106,7 +113,7 @@ def _become_first_process(
         os.close(lane)
     with contextlib.suppress(ChildProcessError):
         while True:
-            os.wait()
+            _note_end(os.wait()[1])
 
 
 class Host:
@@ -168,12 +175,14 @@ class Host:
             self._group.join()
         with open(task, "rb", closefd=False) as file:
             given = json.load(file)
+        os.dup2(1, 2)  # last words are not for answers
         os.dup2(record, 3)
         os.closerange(4, 4096)
         os.environ.update(HOME=scratch, TMPDIR=scratch)
         with open(3, "wb") as told:
             confine(self.isolation, limits, scratch, self._hidden)
             forget(given["exercise"])
+            os.write(3, BEGUN)
             told.write(write_record(observe_answer(*given.values())).encode())
 
     def _watch(self, pid: int, limits: Limits, start: float, scratch: str) -> str:

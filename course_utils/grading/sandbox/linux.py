@@ -122,7 +122,10 @@ def restrict(rules: dict[str, int], version: int) -> None:
     packed = struct.pack(f"{len(attributes)}Q", *attributes)
     ruleset = _call("syscall", ctypes.c_long(_CREATE_RULESET), packed, ctypes.c_size_t(len(packed)), ctypes.c_uint32(0))
     for path, allowed in rules.items():
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:  # somebody has removed it since
+            continue
         mask = handled if os.path.isdir(path) else handled & _FILE_ONLY
         rule = struct.pack("=Qi", allowed & mask, fd)
         _call("syscall", ctypes.c_long(_ADD_RULE), ctypes.c_int(ruleset), ctypes.c_int(1), rule, ctypes.c_uint32(0))

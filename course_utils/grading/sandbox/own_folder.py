@@ -43,7 +43,8 @@ class OwnFolder(Closing):
                     with held:  # so that nobody takes it for their own before it is gone
                         remove(old)
         held = None
-        while held is None:  # another process may take the folder for a leftover before it is locked
+        while held is None or not (self.path / LOCK).exists():
+            # Before it is locked, another process may take the folder for a leftover; then there has to be another.
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
             with contextlib.suppress(FileNotFoundError):
                 held = lock(self.path / LOCK)
@@ -60,5 +61,6 @@ def remove(folder: str | Path) -> None:
     for path, names, _ in os.walk(folder):
         for name in names:
             if not os.path.islink(inside := os.path.join(path, name)):
-                os.chmod(inside, 0o700)
+                with contextlib.suppress(FileNotFoundError):
+                    os.chmod(inside, 0o700)
     shutil.rmtree(folder, ignore_errors=True)

@@ -16,11 +16,10 @@ from dataclasses import asdict
 
 from course_utils.exercises.bare import bare_lessons, forget, load_bare_lessons
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, environment
+from course_utils.grading.sandbox.tasks import BEGUN, KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, environment
 from course_utils.grading.sandbox.walls import confine, process_isolation
 
 COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.process")
-BEGUN = b"\n"  # before the record, which is JSON
 
 
 class ProcessEngine(Engine):
@@ -64,11 +63,7 @@ class ProcessEngine(Engine):
             seconds = round(time.monotonic() - start, 4)
             with path.open("rb") as record:
                 text = record.read(limits.disk)
-        if not text:
-            ended = "the process for it did not start"
-        elif not ended and process.returncode:
-            ended = KILLED
-        return text.removeprefix(BEGUN), ended, seconds
+        return text, ended or KILLED * bool(process.returncode), seconds
 
     def close(self) -> None:
         """Nothing is open between two runs."""
@@ -89,8 +84,8 @@ def main() -> None:
 
     leave = os._exit  # before the answer could change it
     forget(task["exercise"])
-    os.write(told, BEGUN)
     confine(process_isolation(), Limits(**limits), os.getcwd())
+    os.write(told, BEGUN)
     record = write_record(observe_answer(*task.values()))
     with open(told, "wb") as file:
         file.write(record.encode())

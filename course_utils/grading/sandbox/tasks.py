@@ -22,7 +22,9 @@ ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
 }
 
+BEGUN = b"\n"  # before a record, which is JSON: from here on it is the answer that ends the process
 KILLED = "the Python process ended while your answer ran, so nothing of what it did is known"
+NOT_BEGUN = "the process for it did not start"
 TOO_LONG = "your answer did not come to an end in time and was stopped"
 TOO_MUCH = "your answer used more memory or disk than an answer may, and was stopped"
 LATE = "the time for the whole notebook was used up by the exercises before this one"
@@ -88,8 +90,10 @@ class Engine(Closing):
                 ended = TOO_MUCH
             elif ended == TOO_LONG and given != limits:
                 ended = LATE
-            elif not record:
+            elif not record and ended in {"", *BLAMED}:
+                ended = NOT_BEGUN
+            elif record in (b"", BEGUN):
                 ended = ended or KILLED
-            found.append(Ran("" if ended else record.decode(errors="replace"), ended, seconds))
+            found.append(Ran("" if ended else record.removeprefix(BEGUN).decode(errors="replace"), ended, seconds))
             left -= seconds
         return found

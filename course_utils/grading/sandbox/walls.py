@@ -154,10 +154,11 @@ def build_root(folder: str, hidden: Sequence[Path]) -> None:
             linux.bind_read_only(path, target)
     for path in hidden:
         target = folder + os.path.realpath(path)
-        if os.path.isdir(target):
-            linux.mount("tmpfs", target, "tmpfs", linux.MS_RDONLY, "size=4k,mode=755")
-        elif os.path.exists(target):
-            linux.mount("/dev/null", target, flags=linux.MS_BIND)
+        with contextlib.suppress(FileNotFoundError):  # somebody may remove it now
+            if os.path.isdir(target):
+                linux.mount("tmpfs", target, "tmpfs", linux.MS_RDONLY, "size=4k,mode=755")
+            elif os.path.exists(target):
+                linux.mount("/dev/null", target, flags=linux.MS_BIND)
     for path in ("/proc", SCRATCH):
         os.mkdir(folder + path, 0o755)
     if not os.path.exists(folder + "/tmp"):  # a course or a Python may be in it
