@@ -7,7 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from course_utils.authoring.source import answer_cells, called_with, defined_name, read_source, sources, tags_of
+from course_utils.authoring.pace import LONGEST, minutes
+from course_utils.authoring.source import (
+    answer_cells,
+    called_with,
+    defined_name,
+    learner,
+    read_source,
+    sources,
+    tags_of,
+)
 from course_utils.exercises.engine import exercises_of, predictions_of
 
 LESSONS = sources()
@@ -101,6 +110,25 @@ def outline(text):
 def test_a_lesson_keeps_the_rules(lesson):
     exercises = {each.name: each.source for each in exercises_of(int(lesson.stem[:2]))}
     assert find_problems(lesson, exercises, [each.name for each in predictions_of(int(lesson.stem[:2]))]) == []
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_takes_the_minutes_that_it_says_and_not_more_than_anybody_has(lesson):
+    parts, said = minutes(lesson), int(re.search(r"\*\*Time:\*\* about (\d+) min", learner(lesson).cells[0].source)[1])
+    takes = sum(parts.values())
+    assert abs(said - takes) <= 4, f"{lesson.stem} says {said} minutes and takes {takes:.0f}: {parts}"
+    assert takes <= LONGEST, f"{lesson.stem} takes {takes:.0f} minutes: {parts}"
+
+
+def test_minutes_are_of_words_code_predictions_explorers_and_exercises(tmp_path):
+    cells = ["[markdown]\n# " + "word " * 149 + "word", "[markdown]\n# ```\n# code\n# ```", "\n" + "f(1)\n\n" * 12]
+    cells += ['tags=["explore"]\nf(1)', 'tags=["setup"]\nf(2)', 'tags=["predict"]\npredict("p")']
+    path = tmp_path / "00_start.py"
+    path.write_text("".join(f"# %% {cell}\n\n" for cell in cells), encoding="utf-8")
+    asked = sum(len(f"{each.question} {each.options[each.answer]} {each.why}".split()) for each in predictions_of(0))
+    parts = minutes(path)
+    assert parts.pop("words") == pytest.approx(1 + asked / 150, abs=0.1)
+    assert parts == {"code": 15 / 15 + 1 / 5, "predictions": 1, "explorers": 3, "exercises": 3}
 
 
 # A lesson that keeps the rules.

@@ -135,7 +135,7 @@ def _lasting_id(cell: NotebookNode, where: str) -> str:
         return _slug(title)
     if "answer" in tags:
         return _slug(f"answer-{defined_name(cell.source, where)}")
-    for tag in {"check", "predict"} & set(tags):
+    for tag in {"check", "predict", "why"} & set(tags):
         name = called_with(cell.source, tag, where)
         if name is None:
             raise CourseError(f"{where}: a cell tagged `{tag}` must call {tag}(…) with a name; this one does not.")
