@@ -1,15 +1,13 @@
-"""What lesson 03 shows, found by a second method, and that it covers the whole interface."""
-
-import ast
+"""What lesson 03 shows, found by a second method."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from lesson_pages import LessonPage, small_net
-from torch import nn
 
 from course_utils.authoring import source
-from course_utils.exercises.engine import predictions_of
+from course_utils.exercises.engine import find_prediction, predictions_of
+from course_utils.lessons.patient import admit, loss_of, make_task, standardise
 
 PAGE = LessonPage("03_module_hooks")
 printed_by = PAGE.printed_by
@@ -46,40 +44,43 @@ def test_values_and_gradients_of_the_small_network():
         printed_by("print_output(name)) for name, child")
         == f"fc1: {x} -> {fc1}\nrelu: {fc1} -> {relu}\nfc2: {relu} -> {fc2}\n"
     )
-    assert printed_by("register_full_backward_hook(print_gradients(name))") == (
+    assert printed_by("child.register_full_backward_hook(print_gradients(name))") == (
         f"fc2: grad_output ({of_fc2},) -> grad_input ({of_relu},)\n"
         f"relu: grad_output ({of_relu},) -> grad_input ({of_fc1},)\n"
         f"fc1: grad_output ({of_fc1},) -> grad_input ({of_x},)\n"
     )
     assert printed_by('print_gradients("the model")') == f"the model: grad_output ({of_fc2},) -> grad_input ({of_x},)\n"
-    bias, of_input, weight = of_fc2[0], of_relu, [[value] for value in relu[0]]  # the entries that legacy hooks show
-    assert printed_by("output.grad_fn.register_hook") == f"the node: AddmmBackward0\n{bias}\n{of_input}\n{weight}\n"
-    assert printed_by('backward_with_legacy_hooks({"the model"').startswith(
-        f"the model:\n    {bias}\n    {of_input}\n    {weight}\nFutureWarning"
-    )
     tenfold, plain, scaled = (
         [[ten * value for value in row]] for ten, row in ((10, of_x[0]), (1, relu[0]), (10, relu[0]))
     )
-    assert printed_by("register_full_backward_pre_hook(ten_times_output)") == (
+    assert printed_by("fc2.register_full_backward_pre_hook") == (
         f"hook:     x.grad = {tenfold}  fc2.weight.grad = {plain}\n"
         f"pre-hook: x.grad = {tenfold}  fc2.weight.grad = {scaled}\n"
     )
 
 
-CALLS = [node for cell in PAGE.code for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
-CALLED = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in CALLS}
-MODULE_METHODS = {name for name in dir(nn.Module) if name.startswith("register_") and name.endswith("hook")}
+def test_with_plain_data_the_models_hook_has_nothing_to_wait_for():
+    first, *middle, last, _ = printed_by("len(caught)").splitlines()
+    assert first == "the model: grad_output ([[1.0]],) -> grad_input (None,)"
+    assert [line.partition(":")[0] for line in (*middle, last)] == ["fc2", "relu", "fc1"]
+    assert last.endswith("grad_input (None,)")
 
 
-def test_the_whole_interface_is_run_or_named():
-    run = {f"register_{kind}hook" for kind in ("forward_pre_", "forward_", "full_backward_pre_", "full_backward_")}
-    run |= {"register_backward_hook", "register_module_forward_hook", "register_step_pre_hook"}
-    run |= {"register_load_state_dict_pre_hook", "deepcopy", "no_grad", "compile"}
-    assert run <= CALLED
-    assert {"with_kwargs", "always_call", "prepend"} <= {word.arg for call in CALLS for word in call.keywords}
-    named = {"register_post_accumulate_grad_hook", "register_multi_grad_hook", "register_step_post_hook"}
-    named |= {"nn.DataParallel", "DistributedDataParallel"} | MODULE_METHODS - CALLED
-    assert {name for name in named if f"`{name}`" not in PAGE.prose} == set()
+@pytest.mark.parametrize(("case", "layer"), [("A", "second"), ("B", "third")])
+def test_each_patient_has_the_illness_that_the_lesson_finds(case, layer):
+    """Layer by layer without a hook; the first whose numbers are all below 0, or above 1000, is the one."""
+    assert find_prediction(f"layer_of_patient_{case.lower()}").answer == layer
+    patient, (h, _) = admit(case), make_task()
+    outputs = {}
+    for name in ("first", "second", "third"):
+        outputs[name] = h = F.linear(h, patient.get_submodule(name).weight, patient.get_submodule(name).bias)
+        h = standardise(h.relu()) if name == "second" else h.relu()
+    ill = [name for name, output in outputs.items() if output.max() < 0 or output.max() > 1000]
+    assert ill[0] == layer
+    gradients = torch.autograd.grad(loss_of(patient), [patient.get_submodule(n).weight for n in (*outputs, "last")])
+    alive = [name for name, gradient in zip((*outputs, "last"), gradients, strict=True) if gradient.any()]
+    assert alive == (["last"] if case == "A" else [*outputs, "last"])
+    assert "after: 0.7 at the start, 0.0 at the end" in str(PAGE.printed).split(f"Patient {case} learns")[1]
 
 
 @pytest.mark.parametrize("name", [prediction.name for prediction in predictions_of(3)])

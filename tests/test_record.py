@@ -249,12 +249,14 @@ def test_a_model_compiled_before_the_block_says_so_and_one_compiled_inside_is_re
     pytest.importorskip("torch._dynamo").reset()
     model = nn.Sequential(torch.compile(SmallNet(), backend="eager"), nn.Linear(1, 1))
     model(ONES)
-    warns = pytest.warns(UserWarning, match=r"nothing was recorded for 0._orig_mod.fc1: the model ran compiled")
+    warns = pytest.warns(
+        UserWarning, match=r"nothing was recorded for 0._orig_mod.fc1: it never ran, or it ran in code comp"
+    )
     with warns as warned, record(model, "0._orig_mod.fc1", "1") as seen:
         model(ONES)
     assert warned[0].filename == __file__, "the warning points at the block"
     assert len(seen["1"].calls) == 1
-    with pytest.raises(CourseError, match="code compiled before the block does not see hooks added later"):
+    with pytest.raises(CourseError, match="code compiled before the block, which does not see hooks added later"):
         _ = seen["0._orig_mod.fc1"].output
     torch.compiler.reset()
     model = torch.compile(SmallNet(), backend="eager")
@@ -266,6 +268,30 @@ def test_a_model_compiled_before_the_block_says_so_and_one_compiled_inside_is_re
     assert seen[model] is seen[""]
     model(ONES)
     assert len(seen["fc1"].calls) == 1, "compiled code went on recording after the block"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["a wrapper", "in place"])
+def test_recording_the_model_inside_a_compiled_one_warns_if_hooks_were_skipped(way):
+    pytest.importorskip("torch._dynamo").reset()
+    net = SmallNet()
+    compiled = torch.compile(net, backend="eager") if way == "a wrapper" else net
+    net.compile(backend="eager") if way == "in place" else None
+    compiled(ONES)
+    warns = pytest.warns(UserWarning, match=r"nothing was recorded for fc1, fc2: it never ran, or it ran in")
+    with warns, record(net, nn.Linear) as seen:
+        compiled(ONES)
+    assert seen.calls == []
+    other = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.Linear(1, 1)))
+    with warnings.catch_warnings(record=True) as warned, record(other, nn.Linear):
+        other[0](torch.ones(1))
+    assert warned == [], "this model is not compiled"
+    torch.compiler.reset()
+    with warnings.catch_warnings(record=True) as warned, record(net, nn.Linear) as seen:
+        compiled(ONES)
+    assert warned == []
+    assert list(seen) == [call.layer for call in seen.calls] == ["fc1", "fc2"]
+    torch.compiler.reset()
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ eval mode) is that of the tensor, all its uses together.
 import copy
 import dataclasses
 import functools
+import gc
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
@@ -32,8 +33,8 @@ _NEVER_RAN = (
     "parent uses its weights without calling it (nn.MultiheadAttention and its out_proj), or in code compiled before"
 )
 _SKIPPED = (
-    "the model ran compiled, and code compiled before the block does not see hooks added later; "
-    "record the model inside (compiled._orig_mod), or call torch.compiler.reset() first"
+    "it never ran, or it ran in code compiled before the block, which does not see hooks added later; "
+    "call the model itself and not the compiled one, or call torch.compiler.reset() first"
 )
 
 
@@ -274,7 +275,7 @@ def record(model: nn.Module, *layers: Layer, gradients: bool = False, detach: bo
     layer then hands a clone on: an in-place operation on it no longer reaches tensors that shared its memory.
 
     A backward pass must run inside the block. Raises `CourseError` for an unknown layer (see `find_layers`) and without
-    layers. Warns at the end when a layer never ran because the model had been compiled before the block.
+    layers. Warns at the end when a layer of a model that was compiled, in whichever way, never ran.
     """
     if not layers:
         raise CourseError("record(model, ...) needs a layer: a dotted name, a module or a type such as nn.Conv2d")
@@ -285,12 +286,24 @@ def record(model: nn.Module, *layers: Layer, gradients: bool = False, detach: bo
         for name, module in modules.items():
             stack.enter_context(module.register_forward_hook(_recording_hook(seen, name, stack, gradients, detach)))
         yield seen
-    parts = tuple(name for name, module in model.named_modules() if uncompiled(module) is not module)
-    skipped = [name for name, layer in seen.items() if not layer.calls and name.startswith(parts)]
+    silent = [name for name, layer in seen.items() if not layer.calls]
+    parts = _compiled_parts(model) if silent else []
+    skipped = [name for name in silent if any(part in ("", name) or name.startswith(f"{part}.") for part in parts)]
     for name in skipped:
         seen[name]._obstacle = _SKIPPED
     if skipped:
         warnings.warn(f"nothing was recorded for {join_names(skipped)}: {_SKIPPED}", stacklevel=3)
+
+
+def _compiled_parts(model: nn.Module) -> list[str]:
+    """Return the names of the modules of `model` that are compiled: in place, or with a wrapper in or around it."""
+    if not (dynamo := sys.modules.get("torch._dynamo")):
+        return []
+    # A module does not know its wrapper, so look for wrappers among all objects.
+    wrappers = [each for each in gc.get_objects() if issubclass(type(each), dynamo.OptimizedModule)]
+    compiled = {id(each) for wrapper in wrappers for each in (wrapper, wrapper._orig_mod)}
+    named = model.named_modules()
+    return [name for name, module in named if id(module) in compiled or module._compiled_call_impl]
 
 
 def _recording_hook(seen: Recording, name: str, stack: ExitStack, gradients: bool, detach: bool) -> Callable:

@@ -23,40 +23,68 @@ prediction(
         "an error": "A forward hook may return a new output; None keeps the old one.",
     },
     answer=1,
+    why="""
+        What a forward hook returns takes the place of the output, and the network goes on with it. Here `fc2` receives
+        four zeros and adds its bias, 1. If the hook returns None, or has no `return` at all, the output stays as it is.
+    """,
 )
 prediction(
     "order_of_module_hooks",
     lesson=3,
-    question="hooks on fc1, relu and fc2, forward and backward. Whose full backward hook runs first?",
+    question="fc1, relu and fc2 have a full backward hook each. Whose runs first in the backward pass?",
     options={
         "fc1": "fc1 runs first in forward, and its gradients are the last to be known.",
         "relu": "Before the gradient reaches relu, it has to pass fc2.",
         "fc2": "Backward starts at the output, so the last layer of the forward pass comes first.",
     },
     answer="fc2",
+    why="""
+        Read the lines from the top. `fc2` receives 1 and passes on its weights, [1, 2, 3, 4]. `relu` lets the gradient
+        through where its input was positive: [1, 0, 3, 0]. `fc1` passes on its first row once and its third row three
+        times: 1 + 21, 2 + 24, 3 + 27. What one layer passes on is what the layer before it receives.
+
+        The second task of the explorer has several answers. A full backward hook that returns zeros changes only
+        gradients, so the output stays as it is. Wherever it sits on the way, nothing arrives at the input.
+    """,
 )
 prediction(
-    "legacy_entries",
+    "first_with_plain_data",
     lesson=3,
-    question="the legacy backward hook on fc2, a Linear layer with one input: how many entries has its grad_input?",
+    question="the input requires no gradient. The model and its layers have full backward hooks. Whose runs first?",
     options={
-        1: "So it should be, and so it is with full backward hooks: one entry an input of forward.",
-        2: "The layer has two parameters, but the legacy hook does not count those either.",
-        3: "It shows the inputs of the last *operation* (addmm): bias, input and transposed weight.",
+        "that of fc2": "fc2's hook waits for the gradient of fc2's input. The model's hook has nothing to wait for.",
+        "that of fc1": "fc1's hook has nothing to wait for either, but the gradient reaches fc1's output last of all.",
+        "that of the model": "Nobody asks for the gradient of its input, so it runs as soon as grad_output is there.",
     },
-    answer=3,
+    answer="that of the model",
+    why="""
+        A full backward hook waits for the gradients of its module's inputs. Nothing is computed for an input that
+        does not require a gradient, so there is nothing to wait for: the hook runs as soon as `grad_output` has
+        arrived, with `(None,)` as `grad_input`. For the model that is the very beginning. `fc1` has the same input,
+        but its own `grad_output` comes last. PyTorch warns about both.
+
+        With an input that requires a gradient, the model's hook would be the last of the four.
+    """,
 )
 prediction(
     "inplace_relu",
     lesson=3,
     question="a Linear layer with a full backward hook is followed by `nn.ReLU(inplace=True)`. What happens?",
     options={
-        "nothing unusual": "In-place changes and full backward hooks do not go together: PyTorch refuses.",
+        "nothing unusual": "The ReLU writes into a tensor that the hook depends on, and PyTorch refuses.",
         "a wrong gradient": "PyTorch notices and raises, so that you do not get a wrong gradient.",
         "an error in forward": "The hook turned the output into a view that must not be changed in place.",
         "an error in backward": "PyTorch notices earlier, when the ReLU writes into the output.",
     },
     answer="an error in forward",
+    why="""
+        The error comes from the call of the network, before any backward pass. To get its gradients, a full backward
+        hook sends the inputs and outputs of its module through a helper, `BackwardHookFunction`, and what comes out are
+        *views*. If the ReLU wrote into such a view, the gradient would no longer pass the helper, and your hook would
+        not see it. PyTorch refuses to do this, so you never get a wrong number.
+
+        On the ReLU itself it is the view of the *input* that must not be written to.
+    """,
 )
 prediction(
     "reused_relu",
@@ -68,17 +96,63 @@ prediction(
         9: "Pooling and flatten are functions: they have no hooks, so nothing is stored for them.",
     },
     answer=6,
+    why="""
+        The list has all seven calls, at every depth, in the order of the calls. The dict has lost one of them: the
+        second call of `relu` overwrote the first, whose shape was (1, 10, 4, 4). So store a list for each module, or
+        one list for all of them.
+    """,
 )
 prediction(
-    "hooks_and_deepcopy",
+    "layer_of_patient_a",
     lesson=3,
-    question="`copy.deepcopy(layer)`, where layer has a forward hook. Does the copy have it too?",
+    question="you have looked at the output of every layer of patient A. Which linear layer is ill?",
     options={
-        "yes": "The hooks are copied with the module, and both copies call the same function.",
-        "no": "The tables of hooks are attributes of the module, and deepcopy copies all attributes.",
-        "it raises": "Functions can be deep-copied: the copy refers to the same function.",
+        "first": "About half of its numbers are above 0, and none is large: first is well.",
+        "second": "None of its numbers is above 0, for none of the 512 rows, so relu2 gives nothing but zeros.",
+        "third": "It gives the same numbers for every row, but only because it gets the same zeros for every row.",
+        "last": "It answers the same for every row, because everything before it has become the same.",
     },
-    answer="yes",
+    answer="second",
+    why="""
+        `second` gives only negative numbers, whatever it gets, and `relu2` makes 0 of all of them. From there on all
+        rows look alike, so the network can only guess. Such a ReLU is called **dead**. The weights of `second` are all
+        negative, and its inputs come out of a ReLU, so they are never negative.
+    """,
+)
+prediction(
+    "gradients_of_patient_a",
+    lesson=3,
+    question="which of the four linear layers get a gradient of their weight that is not 0?",
+    options={
+        "all four": "A ReLU whose input is negative lets no gradient through. relu2 stops everything on its way back.",
+        "third and last": "third receives a gradient for its output, but its inputs are 0, and so is its weight's.",
+        "only last": "Before the dead ReLU no gradient arrives, and third has only zeros as its input.",
+        "none": "last has inputs other than 0, the biases of third, so its weight gets a gradient.",
+    },
+    answer="only last",
+    why="""
+        A ReLU lets the gradient through only where its input was above 0. `relu2` has no such place, so nothing
+        reaches `second` and `first`, and they can never recover by training. The gradient of a weight is the product
+        of what the layer receives in backward and of its input in forward. `third` receives something, but its input
+        is 0.
+    """,
+)
+prediction(
+    "layer_of_patient_b",
+    lesson=3,
+    question="you have looked at the output of every layer of patient B. Which linear layer is ill?",
+    options={
+        "first": "Its numbers are as large as those of a healthy network.",
+        "second": "Its numbers are small: the trouble begins after it.",
+        "third": "It gets numbers of ordinary size and makes numbers of more than 10,000 out of them.",
+        "last": "Its numbers are large because it is given large ones.",
+    },
+    answer="third",
+    why="""
+        Up to `relu2` all numbers have an ordinary size. `third` makes numbers above 10,000 out of them: it
+        **explodes**. `last` does nothing unusual, it only passes the size on. The gradients are just as large, so one
+        training step later the other layers are out of order too. This is why we looked before the first step.
+    """,
 )
 
 # --- small networks for the cases -------------------------------------------------------------------------------------
@@ -103,34 +177,11 @@ class Residual(nn.Module):
         return x + self.layer(x)
 
 
-class Scaled(nn.Module):
-    """Two inputs by position, of which the second may be left out, and two by keyword."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(size, size)
-
-    def forward(self, x, y=1.0, *, scale=1.0, shift=0.5):
-        return self.linear(x) * scale + y + shift
-
-
 class Times(nn.Module):
     """Two inputs by position: two tensors, or a tensor and a number."""
 
     def forward(self, x, factor):
         return x * factor
-
-
-class GiveBack(nn.Module):
-    """Takes whatever it is given, and gives it back; counts how often its forward ran."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runs = 0
-
-    def forward(self, *args, **kwargs):
-        self.runs += 1
-        return args, kwargs
 
 
 class OutOfOrder(nn.Module):
@@ -686,240 +737,6 @@ def _(layer, channel):
         for parameter in layer.parameters():
             parameter[channel] = 0
     return layer.register_forward_hook(lambda module, args, output: None)
-
-
-@exercise(
-    lesson=3,
-    points=2,
-    hints=[
-        "A forward pre-hook sees what goes in. Where does a keyword argument show up?",
-        "`register_forward_pre_hook(hook, with_kwargs=True)` calls `hook(module, args, kwargs)`.",
-        "Such a hook returns both, `(args, kwargs)`: `return args, {**kwargs, name: value}`",
-    ],
-)
-def fix_argument(module, name, value):
-    """Make every call of `module` use `value` for its keyword argument `name`, and
-    return the hook's handle.
-
-    It does not matter whether the caller gives that argument. The positional
-    arguments and the other keyword arguments go on unchanged.
-    """
-
-    def hook(module, args, kwargs):
-        return args, {**kwargs, name: value}
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.cases
-def _(rng):
-    scale = float(rng.integer(2, 4))
-    for name, value, given in (
-        ("scale", scale, {}),
-        ("scale", scale / 4, {"scale": 5.0, "shift": 3.0}),
-        ("shift", 0.0, {"scale": 5.0, "shift": 3.0}),
-    ):
-        module = whole_weights(Scaled(2), rng).train(name == "scale")
-        x, y = rng.leaf(1, 2), rng.leaf(1, 2)
-
-        def fixed_then_not(handle, module=module, x=x, y=y, given=given):
-            with contextlib.ExitStack() as stack:
-                stack.callback(handle.remove)
-                found = {"the output": module(x, y, **given), "the output of module(x * 2)": module(x * 2)}
-                if not module.training:
-                    found["the output of module(x=x * 3)"] = module(x=x * 3)
-                found["the output"].sum().backward()
-                found |= {"x.grad": x.grad, "y.grad": y.grad}
-            return found | {"the output after handle.remove()": module(x, y, **given)}
-
-        call = ", ".join(["x", "y", *(f"{key}={number:g}" for key, number in given.items())])
-        yield Case(
-            {"module": module, "name": name, "value": value},
-            fixed_then_not,
-            shown=f"{name} = {value:g} and module({call})" + ", in eval mode" * (name != "scale"),
-        )
-    give_back, number = GiveBack(), rng.integer(2, 9)
-
-    def arguments(handle):
-        with contextlib.ExitStack() as stack:
-            stack.callback(handle.remove)
-            found = {
-                "what module(number, None, mask=1, flag=True) got": give_back(number, None, mask=1, flag=True),
-                "the number of times that its forward ran": give_back.runs,
-                "what module() got": give_back(),
-            }
-        return found | {"what module(mask=1) got after handle.remove()": give_back(mask=1)}
-
-    yield Case(
-        {"module": give_back, "name": "mask", "value": None},
-        arguments,
-        shown=f"a module that gives back what it gets, name = 'mask', value = None and number = {number}",
-    )
-
-
-@fix_argument.accept
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        kwargs = dict(kwargs)
-        kwargs[name] = value
-        return args, kwargs
-
-    return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
-
-
-fix_argument.equivalent(
-    "Each call packs its keywords into a dict of its own, so changing that one reaches no caller.",
-    "a statement less: - kwargs = dict(kwargs)",
-    "no call: - kwargs = dict(kwargs) + kwargs = kwargs",
-)
-fix_argument.equivalent(
-    "The order among pre-hooks matters only where another one sets the same argument, and the task has no such hook.",
-    "an argument less: - return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True) + return "
-    "module.register_forward_pre_hook(hook, with_kwargs=True)",
-    "other constant: - return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True) + return "
-    "module.register_forward_pre_hook(hook, prepend=False, with_kwargs=True)",
-)
-
-
-@fix_argument.mistake(
-    "Compare what your hook takes and returns: without `with_kwargs=True` a pre-hook gets `(module, args)`; with it "
-    "`(module, args, kwargs)`, and it returns the pair `(args, kwargs)`, a tuple and a dict."
-)
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        return args, {**kwargs, name: value}
-
-    return module.register_forward_pre_hook(hook)
-
-
-@fix_argument.mistake(
-    "A pre-hook with `with_kwargs=True` must return a pair, `(args, kwargs)`: two things, neither fewer nor more."
-)
-def _(module, name, value):
-    return module.register_forward_pre_hook(lambda module, args, kwargs: {**kwargs, name: value}, with_kwargs=True)
-
-
-@fix_argument.mistake(
-    "The call goes on with the caller's keywords. What replaces them is what a forward pre-hook returns before the "
-    "call: `(args, {**kwargs, name: value})`."
-)
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        kwargs = {**kwargs, name: value}
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake("Your hook throws the other keywords of the call away: `{**kwargs, name: value}` keeps them.")
-def _(module, name, value):
-    return module.register_forward_pre_hook(lambda module, args, kwargs: (args, {name: value}), with_kwargs=True)
-
-
-@fix_argument.mistake(
-    "If the caller gives the argument, the caller's value is used. The task is to overrule the caller: "
-    "`{**kwargs, name: value}`."
-)
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        kwargs.setdefault(name, value)
-        return args, kwargs
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake(
-    "Only a call that gives the argument is changed. If the caller leaves it out, `value` has to be used as well."
-)
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        if name in kwargs:
-            kwargs[name] = value
-        return args, kwargs
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake("A value such as 0 or None changes nothing in your answer. Use `value` whatever it is.")
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        if value:
-            kwargs[name] = value
-        return args, kwargs
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake("`dict.update` changes the dict and returns None, so the hook returns `(args, None)`.")
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        return args, kwargs.update({name: value})
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake(
-    "The two are in the wrong order. The hook returns `(args, kwargs)`: the tuple first, then the dict."
-)
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        return {**kwargs, name: value}, args
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake(
-    "You set an argument that is called 'name'. The name is what the variable `name` holds: `{**kwargs, name: value}`."
-)
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        return args, dict(kwargs, name=value)
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake("The value goes in by position. It is a keyword argument: `{**kwargs, name: value}`.")
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        return (*args, value), kwargs
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake("Your hook hands on the first positional argument only: return `args`, the whole tuple.")
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        return (args[0],), {**kwargs, name: value}
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake(
-    "Your hook returns a single argument where the tuple of all belongs; of a tensor, each row then goes in as an "
-    "argument. Return `args` as they came."
-)
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        return args[0], {**kwargs, name: value}
-
-    return module.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake(
-    "`forward` runs with the caller's argument first, and then again: a forward hook comes too late. Use a pre-hook."
-)
-def _(module, name, value):
-    def hook(module, args, kwargs, output):
-        return module.forward(*args, **{**kwargs, name: value})
-
-    return module.register_forward_hook(hook, with_kwargs=True)
-
-
-@fix_argument.mistake("Your function hands nothing back. Return what `register_forward_pre_hook` gives: the handle.")
-def _(module, name, value):
-    def hook(module, args, kwargs):
-        return args, {**kwargs, name: value}
-
-    module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
 @exercise(

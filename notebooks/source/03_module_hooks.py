@@ -13,37 +13,37 @@
 # %% [markdown]
 # # Module hooks
 #
-# A tensor hook needs the tensor at hand, and most tensors of a network live inside its `forward`. A module hook sits on a
-# layer instead. PyTorch calls it in each call of that layer, whoever wrote the network and without a change to its code.
+# A tensor hook needs the tensor itself, and most tensors of a network exist only while its `forward` runs. A module hook is
+# put on a layer instead. PyTorch then calls your function each time that layer is called. You do not change the network's
+# code, and it does not matter who wrote it.
 #
 # ## What you will be able to do
 #
-# - **Look** at what goes into any layer, what comes out, and which gradients pass, with the four kinds of module hooks.
-# - **Replace** each of these, and **predict** what the rest of the network then does.
-# - **Hook** all layers of a network, and **name** what such a hook does not see.
-# - **Leave no hook behind**: use handles and context managers, and find the hooks that somebody forgot.
-# - **Recognise** the traps: in-place ReLUs, inputs without a gradient, reused layers, copies, compiled models.
+# - **Watch** what goes into a layer, what comes out of it, and which gradients pass through it.
+# - **Change** each of these with a hook, and **predict** what the rest of the network then does.
+# - **Hook** all layers of a network at once, and **name** what such hooks cannot see.
+# - **Remove** every hook again, and **find** the hooks that somebody forgot.
+# - **Find** the layer that keeps a network from learning.
 #
-# **Time:** about 75 minutes: 45 to read, predict and run, 30 for the exercises. "All layers of a model" is a good place for
-# a pause.
+# **Time:** about 88 minutes: 55 to read, predict and run, 33 for the exercises. Before "All layers of a model" is a good
+# place for a pause.
 
 # %% [markdown] tags=["instructor"]
 # **Plan**
 #
 # | Minutes | Sections | How |
 # |---|---|---|
-# | 9 | A hook that looks at the output · A network for a pencil | 9, 18 and 89 on the board first |
-# | 9 | The way back | name the two arrows before the first hook runs |
-# | 4 | The trap: in-place ReLU | predict, then read the error in full |
+# | 3 | Two networks that do not learn | show the curves, collect guesses, give no answer |
+# | 4 | A hook that looks at the output | write 9 and 18 on the board first |
+# | 6 | A network for a pencil | let somebody compute 89 with chalk before any cell runs |
+# | 14 | The way back | explorer in pairs first; then name the two gradients before the first hook runs |
+# | 5 | A ReLU that writes over its input | predict, then read the error in full |
 # | 4 | Hooks that nobody removed | run the cell twice yourself, on the projector; a good place for a pause follows |
-# | 5 | All layers of a model | seven calls, six entries in the dict: let them find the missing one |
+# | 6 | All layers of a model | let them count calls and entries |
 # | 3 | What you would use every day | run and read |
-# | 4 | The rest of the interface | with less time: at home |
-# | 3 | Hooks and the company they keep | the two predictions that cost people days: copies, compile |
-# | 2 | History: `register_backward_hook` | for those who maintain old code |
-# | 1 | Explore | the residual block, in pairs |
-# | 30 | Exercises | 1, 2, 4, 5 in the room; 3 and 6 at home if time is short |
-# | 1 | What old tutorials say · Summary · Go further | |
+# | 8 | Back to the two patients | in pairs: first investigate, then commit, then run |
+# | 33 | the exercises at the end of each part | 1, 2, 4 and 5 in the room; 3 at home if time is short |
+# | 2 | What old tutorials say · Summary · Go further | one sentence each from three people |
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -59,7 +59,6 @@ except ModuleNotFoundError:
 
 # %% tags=["setup"]
 import contextlib
-import copy
 import warnings
 
 import torch
@@ -70,20 +69,37 @@ from course_utils.exercises import check, hint, predict, solution, why
 from course_utils.hooks.inventory import HooksLeftError, count_hooks, list_hooks, no_hooks_left
 from course_utils.hooks.record import record
 from course_utils.hooks.trace import trace
-from course_utils.lessons.lesson_03 import (
-    SaveOutput,
-    fix_argument,
-    hooked,
-    output_shapes,
-    reverse_gradient,
-    silence_channel,
+from course_utils.lessons.lesson_03 import SaveOutput, hooked, output_shapes, reverse_gradient, silence_channel
+from course_utils.lessons.patient import admit, draw_curves, loss_of, make_task, train
+
+# %% [markdown]
+# ## Two networks that do not learn
+#
+# Meet two patients. Both are small networks: four linear layers, with a ReLU after each of the first three. They get eight
+# numbers and shall say whether the first two have the same sign. A healthy network of this kind learns it within 100 steps.
+# We train both patients for 300 steps, and this is their loss:
+
+# %%
+before = {case: train(admit(case)) for case in ("A", "B")}
+draw_curves(
+    {"patient A": before["A"], "patient B": before["B"]},
+    title="Neither patient learns",
+    alt="The loss of two networks over 300 steps, on a logarithmic axis. Patient A stays at 0.7, the loss of guessing. "
+    "Patient B starts near 500, jumps above 100,000 and ends above 1,000.",
+    log=True,
 )
+
+# %% [markdown]
+# Patient A stays as bad as guessing. The loss of patient B starts in the hundreds and gets worse. In each of them a single
+# layer is ill. The curve tells you that something is wrong, but it does not tell you where. For that you have to look
+# inside, and at the end of this lesson you will find both layers with a few lines of hooks.
 
 # %% [markdown]
 # ## A hook that looks at the output
 #
-# A 3x3 convolution makes two channels of one, and its weights are all 1 for the first channel and all 2 for the second.
-# Then comes a 2x2 max-pooling. An image of ones is enough for a pencil: 9 · 1 = 9 and 9 · 2 = 18 everywhere.
+# Let us start with a network that is small enough for a pencil. Its 3x3 convolution makes two channels out of one. The
+# weights of the first channel are all 1, and those of the second are all 2. A 2x2 max-pooling follows. If the image
+# consists of ones, the convolution gives 9 · 1 = 9 in the first channel and 9 · 2 = 18 in the second.
 
 
 # %% tags=["setup"]
@@ -104,8 +120,9 @@ class TinyConvNet(nn.Module):
 
 
 # %% [markdown]
-# The network returns two numbers. What the convolution made, its **feature map**, is gone by then. A **forward hook** is a
-# function of three arguments: the module, its inputs, its output. `register_forward_hook` returns a handle, as with tensors.
+# The network returns two numbers. The output of the convolution, its **feature map**, is gone by then. A **forward hook**
+# can still see it. It is a function with three arguments: the module, its inputs and its output. You register it with
+# `register_forward_hook`, which returns a handle, just as you know it from tensors.
 
 # %%
 tiny, image = TinyConvNet(), torch.ones(1, 1, 4, 4)
@@ -127,11 +144,12 @@ print("and made a feature map of shape", tuple(feature_map.shape))
 print(feature_map)
 
 # %% [markdown]
-# There are the 9s and the 18s that the pooling reduced to one number each. The inputs come as a **tuple**, even a single
-# one, because `forward` might take several. The output comes as `forward` returned it: here a tensor.
+# These are the 9s and the 18s. The inputs arrive as a **tuple**, even if there is only one, because `forward` may take
+# several. The output arrives as `forward` returned it: here it is a tensor.
 #
-# A **forward pre-hook** runs before `forward`, so there is no output yet: it gets the module and the tuple of inputs.
-# And a handle is also a context manager: `with` removes the hook when the block ends, even if something in it raises.
+# A **forward pre-hook** runs before `forward`. There is no output yet, so it gets only the module and the tuple of inputs.
+# The next cell also shows that a handle is a context manager: `with` removes the hook at the end of the block, even if
+# something in the block raises an error.
 
 # %%
 with tiny.conv1.register_forward_pre_hook(lambda module, args: print("about to go in:", args)):
@@ -141,8 +159,8 @@ output = tiny(image)  # the block has ended: nothing is printed
 # %% [markdown]
 # ## A network for a pencil
 #
-# Most of this lesson uses one small network: `fc1` from 3 numbers to 4, `relu`, `fc2` from 4 numbers to 1, with whole
-# numbers as weights.
+# Most of this lesson uses a second small network. Its layer `fc1` makes 4 numbers out of 3, then comes `relu`, and `fc2`
+# makes 1 number out of 4. All weights are whole numbers.
 
 
 # %% tags=["setup"]
@@ -164,8 +182,8 @@ class SmallNet(nn.Module):
 
 
 # %% [markdown]
-# With x = [1, 1, 1], `fc1` gives the sums of its rows plus the bias: 7, -13, 27, -29. `relu` makes the negative ones 0, and
-# `fc2` gives 1 · 7 + 3 · 27 + 1 = 89. Let a hook on each child confirm it.
+# For x = [1, 1, 1], `fc1` adds up each row of its weight and then adds the bias: 7, -13, 27, -29. `relu` turns the negative
+# numbers into 0, and `fc2` computes 1 · 7 + 3 · 27 + 1 = 89. A hook on each child should confirm this.
 
 
 # %% tags=["setup"]
@@ -186,8 +204,9 @@ for handle in handles:
     handle.remove()
 
 # %% [markdown]
-# Hooks run with the call, so the lines come in the order of the calls. Many old tutorials say that a forward hook can only
-# look. Here one **returns** something:
+# Each hook runs together with its layer, so the lines appear in the order of the calls.
+#
+# Many old tutorials say that a forward hook can only look. Here is one that **returns** something:
 
 # %% tags=["predict"]
 predict("zeroed_relu")
@@ -197,11 +216,12 @@ with net.relu.register_forward_hook(lambda module, args, output: output * 0):
     print("with the hook:   ", net(x).item())
 print("without the hook:", net(x).item())
 
+# %% tags=["why"]
+why("zeroed_relu")
+
 # %% [markdown]
-# What a forward hook returns takes the place of the output, and the network goes on with it: `fc2` receives four zeros and
-# adds its bias, 1. `None`, or no `return`, keeps the output.
-#
-# A pre-hook can replace the input in the same way. It returns the new inputs as a tuple; a single tensor is wrapped for you.
+# A pre-hook may return something too: new inputs, as a tuple. If you return a single tensor, PyTorch puts the tuple around
+# it for you.
 
 # %%
 with net.fc1.register_forward_pre_hook(lambda module, args: (2 * args[0],)):
@@ -209,11 +229,11 @@ with net.fc1.register_forward_pre_hook(lambda module, args: (2 * args[0],)):
 print("fc1 with [2, 2, 2]:", net.fc1(2 * x).tolist())
 
 # %% [markdown]
-# 1 · 13 + 3 · 51 + 1 = 167. (`fc1` adds its bias only once, so this is not twice 89.)
+# 1 · 13 + 3 · 51 + 1 = 167. This is less than twice 89, because `fc1` and `fc2` add each bias only once.
 #
 # ### Several inputs, several outputs
 #
-# If `forward` returns a tuple, the hook gets that tuple. Whoever replaces it returns a tuple of the same length.
+# If `forward` returns a tuple, the hook gets this tuple. If your hook replaces it, return a tuple of the same length.
 
 
 # %%
@@ -230,11 +250,32 @@ changing = split.register_forward_hook(lambda module, args, output: (output[0], 
 with counting, changing:
     print([part.tolist() for part in split(torch.tensor([3.0, -1.0]), torch.tensor([1.0, -1.0]))])
 
+# %% [markdown]
+# ### Exercise 1 · Silence a channel
+#
+# Replace the `...` in the answer cell, run it, and then run the `check` below it. If you are stuck, run
+# `hint(silence_channel)` in a new cell. `solution(silence_channel)` opens after three attempts.
+
+
+# %% tags=["answer"]
+def silence_channel(layer, channel):
+    """Make channel number `channel` of the output of `layer` zero in every call,
+    and return the hook's handle.
+
+    The output is a float32 tensor (N, C, ...); channels are its dimension 1. Gradients
+    flow as before through the others.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(silence_channel)
+
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "The hook is called once, when I register it." **Ask:** "How often will it run if I call the network
-# three times?" **Answer:** three times, until you remove it.
+# three times?" **Answer:** three times, and so on until you remove it.
 #
-# **Misconception:** "A forward hook can only look." **Ask:** "With the hook the network said 1. Where does the 1 come
+# **Misconception:** "A forward hook can only look." **Ask:** "With the hook the network gave 1. Where does the 1 come
 # from?" **Answer:** fc2 got four zeros and added its bias.
 #
 # **For discussion:** `output.zero_()` inside the hook would give 1 as well. Why is it a bad idea? (It writes into a tensor
@@ -243,9 +284,27 @@ with counting, changing:
 # %% [markdown]
 # ## The way back
 #
-# A **full backward hook** gets three arguments too: the module, `grad_input` and `grad_output`. The names are those of the
-# forward pass: `grad_output` belongs to the layer's output and arrives first, `grad_input` belongs to its inputs and is what
-# the layer passes on. Both are tuples.
+# In backward the gradient passes the layers in the other direction, and hooks can watch it there too. A **full backward
+# hook** gets the module, `grad_input` and `grad_output`. Both gradients are tuples, and their names belong to the forward
+# pass: `grad_output` is the gradient of the layer's output, and `grad_input` is the gradient of its inputs. So
+# `grad_output` arrives first, and `grad_input` is what the layer passes on.
+#
+# Try it before you read on. The explorer has the network for a pencil, and its input requires a gradient. You choose where
+# a hook sits, which kind it is, and whether it only looks or replaces what it sees by zero.
+#
+# 1. Register a full backward hook that looks on `fc1`, then one on `relu`, then one on `fc2`. In which order do they fire?
+# 2. Find a hook that makes the gradient of the input zero and leaves the output as it is.
+
+# %% tags=["explore"]
+from course_utils.explorers import ModelHooks
+
+ModelHooks("small net", hooks=[("relu", "full backward hook", "look")])
+
+# %% [markdown]
+# Now the same in code. (`contextlib.ExitStack` is a `with` for any number of handles. All hooks go when its block ends.)
+
+# %% tags=["predict"]
+predict("order_of_module_hooks")
 
 
 # %% tags=["setup"]
@@ -263,13 +322,6 @@ def print_gradients(name):
     return hook
 
 
-# %% [markdown]
-# We put one on each child of the small network, `fc1` first. The input requires a gradient, so that `fc1` has something to
-# pass on. (`contextlib.ExitStack` is a `with` for any number of handles: all hooks go when its block ends.)
-
-# %% tags=["predict"]
-predict("order_of_module_hooks")
-
 # %%
 net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
 with contextlib.ExitStack() as stack:
@@ -277,12 +329,11 @@ with contextlib.ExitStack() as stack:
         stack.enter_context(child.register_full_backward_hook(print_gradients(name)))
     net(x).backward()
 
+# %% tags=["why"]
+why("order_of_module_hooks")
+
 # %% [markdown]
-# Read it from the top. `fc2` receives 1 and passes on its weights, [1, 2, 3, 4]. `relu` lets through what was positive in
-# forward: [1, 0, 3, 0]. `fc1` passes on one times its first row plus three times its third: 1 + 21, 2 + 24, 3 + 27.
-# What one layer passes on is what the layer before it receives.
-#
-# A hook on the **whole model** gives the two ends of that chain:
+# A full backward hook on the **whole model** gets the two ends of this chain:
 
 # %%
 net = SmallNet()
@@ -292,8 +343,9 @@ with net.register_full_backward_hook(print_gradients("the model")):
 # %% [markdown]
 # ### Through a convolution
 #
-# Back to the tiny network, with the mean absolute error (`l1_loss`) against zeros. The loss is (9 + 18) / 2, so each of the
-# two outputs has the gradient 0.5. The pooling sends it to the place where it found its maximum: the first of four equal ones.
+# Back to the tiny network. Our loss is the mean absolute error (`l1_loss`) against zeros, that is (9 + 18) / 2, so each of
+# the two outputs has the gradient 0.5. The pooling sends it to the place where it found its maximum. Here four places are
+# equally large, and PyTorch takes the first of them.
 
 
 # %%
@@ -307,11 +359,11 @@ with tiny.conv1.register_full_backward_hook(print_channels):
     F.l1_loss(tiny(image.clone().requires_grad_()), torch.zeros(1, 2, 1, 1)).backward()
 
 # %% [markdown]
-# 0.5 at one place of each channel, 0 elsewhere. That place looked at a 3x3 part of the image, with weights 1 and 2: each of
-# its nine pixels gets 0.5 · 1 + 0.5 · 2 = 1.5.
+# Each channel has 0.5 at one place and 0 elsewhere. This place looked at a 3x3 part of the image, once with the weights 1
+# and once with the weights 2. So each of the nine pixels gets 0.5 · 1 + 0.5 · 2 = 1.5.
 #
-# Most networks have more in them than layers. In this one the ReLU is a function, not a module; batch-norm follows a 1x1
-# convolution. The loss is the mean of four numbers.
+# Most networks consist of more than layers. In the next one, batch-norm follows a 1x1 convolution, and the ReLU is a
+# function and not a module. The loss is the mean of four numbers.
 
 
 # %%
@@ -325,9 +377,9 @@ class ConvBatchNorm(nn.Module):
         return torch.relu(self.bn(self.conv(images)))
 
 
-# %%
+# %% tags=["setup"]
 def print_shapes(name):
-    """A forward hook and a full backward hook that print shapes, and what arrives from behind."""
+    """A forward hook and a full backward hook that print shapes, and the gradient of the output."""
 
     def forward_hook(module, args, output):
         print(f"{name} forward:  {tuple(args[0].shape)} -> {tuple(output.shape)}")
@@ -350,64 +402,77 @@ with contextlib.ExitStack() as stack:
     block(images).mean().backward()
 
 # %% [markdown]
-# Forward: `conv`, `bn`; backward: `bn`, `conv`. The mean gives each number 1/4, and the ReLU, which no hook announces, has
-# let two of them through to `bn`. Batch-norm subtracts the mean of the batch, so the four gradients that reach `conv` add
-# up to 0 (here up to rounding).
+# The forward hooks ran in the order `conv`, `bn`, and the backward hooks in the order `bn`, `conv`. No hook tells you about
+# the ReLU, but you can see its work: two of the four gradients of 1/4 are 0 when they arrive at `bn`. Batch-norm subtracts
+# the mean of the batch, so the four gradients that arrive at `conv` add up to 0, except for rounding.
 
 # %% [markdown]
 # ### Replacing a gradient: before or after the layer?
 #
-# What a full backward hook returns replaces `grad_input`: what the layer passes on. There is a fourth kind, the **full
-# backward pre-hook**: it runs when `grad_output` has arrived and may replace that. Both of these multiply by 10. Without
-# them `x.grad` is [22, 26, 30], and the gradient of `fc2`'s weight is its input, [7, 0, 27, 0].
-
-
-# %%
-def ten_times_input(module, grad_input, grad_output):
-    return (10 * grad_input[0],)
-
-
-def ten_times_output(module, grad_output):
-    return (10 * grad_output[0],)
+# What a full backward hook returns takes the place of `grad_input`, the gradient that the layer passes on. There is a
+# fourth kind of hook, the **full backward pre-hook**. It runs as soon as `grad_output` has arrived, and it may replace that
+# one. Below, each of the two multiplies by 10. Without a hook, `x.grad` is [22, 26, 30], and the gradient of `fc2.weight`
+# is the layer's input, [7, 0, 27, 0].
 
 
 # %%
 net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
-with net.fc2.register_full_backward_hook(ten_times_input):
+with net.fc2.register_full_backward_hook(lambda module, grad_input, grad_output: (10 * grad_input[0],)):
     net(x).backward()
 print("hook:     x.grad =", x.grad.tolist(), " fc2.weight.grad =", net.fc2.weight.grad.tolist())
 
 net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
-with net.fc2.register_full_backward_pre_hook(ten_times_output):
+with net.fc2.register_full_backward_pre_hook(lambda module, grad_output: (10 * grad_output[0],)):
     net(x).backward()
 print("pre-hook: x.grad =", x.grad.tolist(), " fc2.weight.grad =", net.fc2.weight.grad.tolist())
 
 # %% [markdown]
-# `x.grad` is the same in both. But the pre-hook changes what the layer *receives*, so the gradients of its own parameters change as well. The hook changes
-# only what comes after them. Exercise 4 turns on this difference.
+# `x.grad` is the same in both cases. But the pre-hook changes what the layer *receives*, so the gradients of its own
+# parameters change too. The full backward hook changes only what the layers before it receive.
+#
+# ### Exercise 2 · Turn the gradient round
+
+
+# %% tags=["answer"]
+def reverse_gradient(layer):
+    """Turn round the sign of the gradient that `layer` passes on to its inputs, and
+    return the hook's handle.
+
+    The forward pass and the gradients of the layer's own parameters stay as they
+    are. (This is the gradient reversal of Ganin & Lempitsky, 2015, as a hook.)
+    """
+    ...
+
+
+# %% tags=["check"]
+check(reverse_gradient)
 
 # %% [markdown]
 # ### When no input requires a gradient
 #
-# So far the input had `requires_grad`. An image of a data set has not, and the first layer of a network gets just that.
-# The cell keeps the warning, to show its first sentence.
+# So far our input had `requires_grad=True`. The images of a data set have not, and a network usually gets just those. Now
+# the model and its three layers have a full backward hook each, and the input is plain data.
+
+# %% tags=["predict"]
+predict("first_with_plain_data")
 
 # %%
 net = SmallNet()
-with warnings.catch_warnings(record=True) as caught, net.fc1.register_full_backward_hook(print_gradients("fc1")):
+with warnings.catch_warnings(record=True) as caught, contextlib.ExitStack() as stack:
     warnings.simplefilter("always")
+    for name, module in (("the model", net), *net.named_children()):
+        stack.enter_context(module.register_full_backward_hook(print_gradients(name)))
     net(torch.ones(1, 3)).backward()
-print(f"{caught[0].category.__name__}: {str(caught[0].message).split('. ')[0]}.")
+print(f"{len(caught)} warnings: {str(caught[0].message).split('. ')[0]}.")
+
+# %% tags=["why"]
+why("first_with_plain_data")
 
 # %% [markdown]
-# `grad_input` is `(None,)`: nothing is computed for an input that does not ask for it. The hook runs all the same, as soon
-# as `grad_output` is there, and the warning tells you so. If you want the gradient of the input, call `x.requires_grad_()`
-# first.
+# If you want the gradient of the input, call `x.requires_grad_()` before you call the network. And expect None in your own
+# hooks. In `grad_output` it stands for an output of a tuple that nobody used.
 #
-# Expect None in your own hooks. `grad_output` can hold it too, for an output of a tuple that nobody used. And a module that
-# returns a dict has no full backward hooks at all: PyTorch warns and does not call them.
-#
-# Here are the four kinds together. Each returns None to keep things as they are.
+# Here are the four kinds together. A hook that returns None changes nothing.
 #
 # | register with | the hook gets | what it returns replaces |
 # |---|---|---|
@@ -417,22 +482,25 @@ print(f"{caught[0].category.__name__}: {str(caught[0].message).split('. ')[0]}."
 # | `register_full_backward_hook` | `(module, grad_input, grad_output)` | the gradient of the inputs |
 
 # %% [markdown] tags=["instructor"]
+# **Answer to the explorer's second task:** for example a full backward hook on `fc1` that replaces by zero. One on `relu` or
+# `fc2` does it too, and so does a full backward pre-hook.
+#
 # **Misconception:** "`grad_input` is what comes into the layer in backward." **Ask:** "Point at the arrow." **Expect:** the
 # wrong one. **Then show:** the names belong to forward: input is on the left, output on the right, in both passes;
 # `grad_output` arrives, `grad_input` goes on.
 #
-# **Misconception:** "Hook or pre-hook, it is the same for x.grad." **Ask:** "In which row of the table can a hook change the
-# gradients of the layer's own weights?" **Answer:** wherever it changes what the layer receives: the three first. The last
-# one acts behind the layer.
+# **Misconception:** "Hook or pre-hook, it is the same for x.grad." **Ask:** "In which line of the table can a hook change the
+# gradients of the layer's own weights?" **Answer:** in the first three, because each changes what the layer works with. The
+# last one acts after the layer has computed them.
 #
 # **For discussion:** why does the first layer's hook get `(None,)`? (Nobody asked for the gradient of a picture, so none is
 # computed. `x.requires_grad_()` asks.)
 
 # %% [markdown]
-# ## The trap: in-place ReLU
+# ## A ReLU that writes over its input
 #
-# Many networks use `nn.ReLU(inplace=True)`, which writes its result over its input to save memory. Register a full backward
-# hook on the layer before it:
+# Many networks use `nn.ReLU(inplace=True)`. It writes its result over its input, which saves memory. We register a full
+# backward hook, once on the layer before such a ReLU and once on the ReLU itself.
 
 # %% tags=["predict"]
 predict("inplace_relu")
@@ -449,20 +517,53 @@ def inplace_net():
 
 
 # %%
-for index, place in enumerate(("the Linear layer before it", "the ReLU itself")):
+for index, place in enumerate(("the Linear layer", "the ReLU itself")):
     net = inplace_net()
     with net[index].register_full_backward_hook(print_gradients(place)):
         try:
-            net(torch.ones(1, 2))
+            net(torch.ones(1, 2)).sum().backward()
         except RuntimeError as error:
             print(f"hook on {place}: {str(error).split('. ')[0]}.")
 
+# %% tags=["why"]
+why("inplace_relu")
+
 # %% [markdown]
-# No backward was called: the error comes in **forward**. To get its gradients, a full backward hook passes the inputs and
-# outputs of its module through a helper function, `BackwardHookFunction`, and that makes them *views*. Writing into such a
-# view would pass by the helper, and with it your hook, so PyTorch refuses, and you never get a wrong number. There are two cures.
+# How far does this reach? Here are four more cases, each with an in-place ReLU:
+
+
+# %% tags=["setup"]
+class InPlaceInside(nn.Module):
+    """The in-place ReLU works inside the module, on a tensor that the module has made itself."""
+
+    def forward(self, x):
+        return (2 * x).relu_()
+
+
+def outcome(net, register):
+    """What happens to a call and its backward pass with such a hook on the first module of `net`."""
+    with getattr(net[0], register)(lambda *_: None):
+        try:
+            net(torch.ones(1, 2, requires_grad=True)).sum().backward()
+        except RuntimeError as error:
+            return type(error).__name__
+    return "works"
+
+
+# %%
+print("full backward pre-hook alone: ", outcome(inplace_net(), "register_full_backward_pre_hook"))
+print("forward hook alone:           ", outcome(inplace_net(), "register_forward_hook"))
+print("full hook, in-place inside:   ", outcome(nn.Sequential(InPlaceInside()), "register_full_backward_hook"))
+net = inplace_net()
+with net[0].register_full_backward_hook(print_gradients("Linear")), torch.no_grad():
+    print("full hook, under no_grad:      gives", net(torch.ones(1, 2)).tolist())
+
+# %% [markdown]
+# A full backward *pre-hook* makes a view as well, so it raises too. What a module does in place between its own input and
+# output harms nobody. And under `no_grad` there is no graph, so PyTorch puts no view in.
 #
-# **First:** let the ReLUs write elsewhere. It costs memory, and it does not change any result.
+# If you do need a full backward hook next to an in-place ReLU, there are two cures. **First:** let the ReLU write its result
+# elsewhere. This costs some memory and does not change any number.
 
 # %%
 net = inplace_net()
@@ -473,8 +574,9 @@ with net[0].register_full_backward_hook(print_gradients("Linear")):
     net(torch.ones(1, 2, requires_grad=True)).sum().backward()
 
 # %% [markdown]
-# **Second:** leave the network as it is, and watch the output with a tensor hook, which makes no view. A forward hook
-# registers it on the fresh output, before the ReLU writes. As lesson 01 showed, it belongs to the value of that moment.
+# **Second:** leave the network as it is, and watch the output with a tensor hook, which makes no view. A forward hook can
+# register it on the fresh output, before the ReLU writes. As in lesson 01, the tensor hook then belongs to the value of
+# that moment.
 
 # %%
 net = inplace_net()
@@ -488,8 +590,8 @@ with net[0].register_forward_hook(watch_output):
     net(torch.ones(1, 2)).sum().backward()
 
 # %% [markdown]
-# The same [1, 0] as above. The forward hook goes with its `with` block, the tensor hook goes with the tensor. `record`,
-# which you will meet below, works like this, so it can be used on any network.
+# This is the same [1, 0] as before. The forward hook goes at the end of its `with` block, and the tensor hook goes together
+# with its tensor. `record`, which you will meet below, works in this way, so you can use it next to in-place ReLUs.
 
 # %% [markdown]
 # ## Hooks that nobody removed
@@ -510,8 +612,9 @@ for run in (1, 2):  # as if you ran the same cell twice
     net(x)
 
 # %% [markdown]
-# Each run adds one more: lines are printed twice, outputs are stored twice, gradients are doubled twice. Nothing warns you.
-# `count_hooks(model)` and `list_hooks(model)` of this course find what is there, and can take it away:
+# Each run adds one more hook. Then lines are printed twice, outputs are stored twice, and a gradient that should be doubled
+# is doubled twice. PyTorch does not warn you. `count_hooks(model)` and `list_hooks(model)` of this course find the hooks
+# that are there, and you can take them away:
 
 # %%
 for hook in list_hooks(net):
@@ -520,17 +623,16 @@ for hook in list_hooks(net):
 print("left:", count_hooks(net).total())
 
 # %% [markdown]
-# Better not to get there. With `with`, a cell can run as often as you like:
+# It is better not to leave any. If you use `with`, you can run a cell as often as you like:
 
 # %%
-for run in (1, 2):
+for _ in (1, 2):
     with net.relu.register_forward_hook(announce):
-        print(f"run {run}: {count_hooks(net)['forward hook']} hook inside the block")
         net(x)
 print("after the blocks:", count_hooks(net).total())
 
 # %% [markdown]
-# And `no_hooks_left(model)` is a guard for a test or a long notebook: it fails if a block leaves hooks behind.
+# `no_hooks_left(model)` guards a test or a long notebook: it raises an error if its block leaves a hook behind.
 
 # %%
 try:
@@ -540,13 +642,35 @@ except HooksLeftError as error:
     print("HooksLeftError:", error)
 handle.remove()
 
+# %% [markdown]
+# ### Exercise 3 · Hooks for the length of a block
+
+
+# %% tags=["answer"]
+def hooked(modules, hook):
+    """A context manager: while its block runs, `hook` is a forward hook on each of
+    `modules`.
+
+    `with` gives a list of the handles, in the order of `modules`. Before the block, and
+    after it has ended in whatever way, these hooks are not there. Other hooks of the
+    modules stay, and the list `modules` is left as it is.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(hooked)
+
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "A hook goes when the function that registered it has ended." **Ask:** "Who holds a reference to the
-# hook? Who holds one to the module?" **Answer:** the module holds the hook in a table; only the handle, or the end of the
-# module, takes it out.
-#
 # **Misconception (in-place ReLU):** "The error is about my backward hook, so it comes in backward." **Ask:** "Which line
 # raised?" **Answer:** the call of the network: the view is made, and written to, in forward.
+#
+# **The residual block of the explorer** shows the same: a full backward hook on `fc2` works, because its output is added to x
+# before the ReLU writes; one on `fc1` raises, because the ReLU writes into what `fc1` returned.
+#
+# **Misconception:** "A hook goes when the function that registered it has ended." **Ask:** "Who holds a reference to the
+# hook? Who holds one to the module?" **Answer:** the module holds the hook in a table. The hook goes when the handle takes
+# it out, or when the module itself goes.
 #
 # **For discussion:** which of the two cures would you take on a network that is not yours? (The tensor hook: nothing of the
 # network changes.) A good moment for the pause.
@@ -554,8 +678,9 @@ handle.remove()
 # %% [markdown]
 # ## All layers of a model
 #
-# You want the output of every layer. A common recipe walks down the model, steps into each `nn.Sequential`, and hooks
-# everything else. This network has what recipes stumble over: one ReLU is used twice, the pooling is a function.
+# Suppose that you want the output of every layer. A common recipe walks through the model, steps into each `nn.Sequential`,
+# and hooks everything else. We try it on a network that makes trouble for such recipes: one of its ReLUs is used twice, and
+# its pooling is a function.
 
 
 # %% tags=["setup"]
@@ -587,8 +712,8 @@ def hook_layers(module, hook):
 
 
 # %% [markdown]
-# The hook stores each output in a dict, with the module as its key. Six modules are hooked: `conv`, `relu`, `fc1` and the
-# three inside `head`.
+# The hook stores the shape of each output in a dict, with the module as its key, and also in a list. Six modules are
+# hooked: `conv`, `relu`, `fc1` and the three inside `head`.
 
 # %% tags=["predict"]
 predict("reused_relu")
@@ -614,19 +739,41 @@ print(len(in_order), "in the list:")
 for name, shape in in_order:
     print(f"  {name:7} {shape}")
 
+# %% tags=["why"]
+why("reused_relu")
+
 # %% [markdown]
-# The list has all calls of all leaf modules, at every depth, in the order of the calls. The dict has lost one: the second
-# call of `relu` overwrote the first, whose shape was (1, 10, 4, 4). Three things to keep in mind:
+# Two more things to keep in mind:
 #
-# - **A module may run more than once.** Store a list for each module, or one list for all.
-# - **A function is no module.** `F.max_pool2d` and `flatten` left no trace; from (1, 10, 4, 4) the list jumps to (1, 5).
-# - **A Sequential is not the only container.** This recipe hooks any other block as a whole and never looks inside.
-#   `model.named_modules()` visits everything; a *leaf* is a module without children (exercise 1).
+# - **A function is no module.** `F.max_pool2d` and `flatten` left no line: the list goes from (1, 10, 4, 4) to (1, 5).
+# - **A Sequential is not the only container.** This recipe hooks any other block as a whole and never looks inside it.
+#   `model.named_modules()` visits all modules at all depths. A *leaf* is a module without children.
 #
-# ### The 36 convolutions of ResNet-34
+# ### Exercise 4 · All leaves
+
+
+# %% tags=["answer"]
+def output_shapes(model, x):
+    """Call `model(x)` once and return a dict: the dotted name of each leaf module
+    to the shape of its output, a tuple.
+
+    A leaf module has no children; a model that is itself a leaf has the name "". The
+    dict is in the order in which the leaves were called. A leaf that was not called is
+    not in it; if one was called twice, its last output counts. No hook is left behind,
+    even if the call raises.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(output_shapes)
+
+# %% [markdown]
+# ### The convolutions of ResNet-34
 #
-# `model.modules()` walks through all depths, and `isinstance` picks a type. A hook need not be a function: an object with
-# `__call__` can be one too, and it keeps what it collects. (The weights are random here: only the shapes matter.)
+# `model.modules()` visits all depths too, and `isinstance` picks a type. A hook need not be a function: an object with a
+# `__call__` method can be a hook as well, and it can keep what it collects. (The weights are random here. We only look at
+# the shapes.)
 
 
 # %%
@@ -654,428 +801,15 @@ print(len(keeper.outputs), "outputs, from", tuple(first.shape), "to", tuple(last
 print("they hold the graph:", last.requires_grad, "  hooks left:", count_hooks(resnet).total())
 
 # %% [markdown]
-# 36, although the name says 34: the 34 counts 33 convolutions and the last linear layer, and three more convolutions sit in
-# shortcuts. The recipe above would have found one convolution and sixteen blocks.
+# There are 36 outputs, although the name says 34. The 34 counts 33 convolutions and the last linear layer. Three more
+# convolutions sit in shortcuts. The recipe above would have found one convolution and sixteen blocks.
 #
-# These outputs are the real ones: they keep the whole graph in memory, and an in-place operation that follows would change
-# them. So store `output.detach().clone()` (exercise 5).
-
-# %% [markdown]
-# ## What you would use every day
+# The object keeps the outputs themselves. They hold the whole graph in memory, and an in-place operation that follows can
+# change them. It is safer to store `output.detach().clone()`.
 #
-# All of this is in the package of this course, in one folder that you can read: `course_utils/hooks/`. `record`
-# keeps outputs and gradients of the layers you name: by dotted name, by module, or by type. They are detached copies, one
-# for each call, and the hooks are gone after the block.
-
-# %%
-with no_hooks_left(mixed), record(mixed, "relu", nn.Linear, gradients=True) as seen:
-    mixed(images).sum().backward()
-print(seen)
-print("the gradient of head.0's output has the shape", tuple(seen["head.0"].gradient.shape))
-
-# %% [markdown]
-# A wrong name is answered by the nearest ones:
-
-# %%
-try:
-    with record(mixed, "head.1.2"):
-        pass
-except ValueError as error:
-    print(error)
-
-# %% [markdown]
-# `trace` makes one call and tells what happened, in order: every module, and every hook of yours.
-
-# %%
-net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
-
-
-def note(module, *seen):
-    """A hook of any kind that changes nothing."""
-
-
-with net.relu.register_forward_hook(note), net.fc1.register_full_backward_hook(note):
-    print(trace(net, x))
-
-# %% [markdown]
-# "backward" means that the gradient of this module's output has arrived. The last column has shapes: a forward hook sees
-# inputs and output, a full backward hook `grad_input` and `grad_output`. `fc1` is the first layer, so its hook is the last
-# to fire.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "One dict entry a module is one entry a call." **Ask:** "Six modules were hooked, the list has seven
-# lines, the dict six. Who is missing?" **Answer:** the first call of relu; the second overwrote it.
-#
-# **Misconception:** "I hooked everything, so I see everything." **Ask:** "From (1, 10, 4, 4) to (1, 5): what happened in
-# between?" **Answer:** pooling and flatten, which are functions; no hook sits on a function.
-#
-# **Ask about the timeline:** "Which lines would be missing if relu were `F.relu`? Why is the hook on fc1 the last line?"
-# (All of relu; fc1 is the first layer, so its input's gradient is the last to be known.)
-
-# %% [markdown]
-# ## The rest of the interface
-#
-# Hooks on tensors came in lesson 01 (`register_post_accumulate_grad_hook` and `register_multi_grad_hook` among them), hooks
-# on saved tensors in lesson 02, and a hook on a node of the graph follows below, under "History". Here is what modules have.
-#
-# ### Keyword arguments
-#
-# A hook sees the positional arguments only, unless it asks for more: with `with_kwargs=True` it also gets the keyword
-# arguments, between the inputs and the output. A pre-hook that replaces them returns a pair `(args, kwargs)`.
-
-
-# %%
-class Scaled(nn.Module):
-    def forward(self, x, *, scale=1.0):
-        return x * scale
-
-
-scaled = Scaled()
-plain = scaled.register_forward_hook(lambda module, args, output: print("sees", args))
-both = scaled.register_forward_hook(lambda module, args, kwargs, output: print("sees", args, kwargs), with_kwargs=True)
-with plain, both:
-    scaled(torch.tensor([2.0]), scale=3.0)
-
-# %% [markdown]
-# ### The order, and exceptions
-#
-# Hooks of one kind run in the order of registration; `prepend=True` puts a hook in front. If `forward` raises, there is no
-# output and the forward hooks are left out, except those with `always_call=True`: good for a timer that has to stop.
-
-
-# %%
-class Picky(nn.Module):
-    def forward(self, x):
-        if (x < 0).any():
-            raise ValueError("a negative number")
-        return x
-
-
-picky = Picky()
-handles = [
-    picky.register_forward_hook(lambda *_: print("  first registered")),
-    picky.register_forward_hook(lambda *_: print("  prepended"), prepend=True),
-    picky.register_forward_hook(lambda module, args, output: print("  always, output:", output), always_call=True),
-]
-
-# %%
-for number in (1.0, -1.0):
-    print(f"the input is {number:g}")
-    try:
-        picky(torch.tensor(number))
-    except ValueError as error:
-        print("  ValueError:", error)
-for handle in handles:
-    handle.remove()
-
-# %% [markdown]
-# ### One hook for all modules
-#
-# Every kind has a **global** form in `torch.nn.modules.module`, which runs for each module of every model, before the
-# module's own hooks. It suits debugging; use it in a `with` block only, because it stays on all models of the session.
-
-# %%
-from torch.nn.modules.module import register_module_forward_hook
-
-local = net.relu.register_forward_hook(lambda *_: print("local: relu"))
-with local, register_module_forward_hook(lambda module, *_: print("global:", type(module).__name__)):
-    net(x)
-
-# %% [markdown]
-# The network itself comes last: its call ends after those of its children.
-#
-# ### Hooks on optimizers
-#
-# An optimizer has hooks around its step: `register_step_pre_hook` and `register_step_post_hook`, called with the optimizer
-# and the arguments of `step`. They do not care who wrote the training loop: good for clipping or logging gradients.
-
-
-# %%
-def print_norm(optimizer, args, kwargs):
-    gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
-    print("norm of all gradients:", round(nn.utils.get_total_norm(gradients).item(), 2))
-
-
-net = SmallNet()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
-net(x).backward()
-with optimizer.register_step_pre_hook(print_norm):
-    optimizer.step()
-print("the output after one step:", round(net(x).item(), 2))
-
-# %% [markdown]
-# ### Hooks on saving and loading
-#
-# `register_state_dict_pre_hook` and `register_state_dict_post_hook` run around `state_dict()`,
-# `register_load_state_dict_pre_hook` and `register_load_state_dict_post_hook` around `load_state_dict()`. The best known use
-# is to load an old file: here the weight was once called `kernel`.
-
-
-# %%
-def rename_kernel(module, state, prefix, *rest):
-    state[prefix + "weight"] = state.pop(prefix + "kernel")
-
-
-layer = nn.Linear(2, 1)
-with layer.register_load_state_dict_pre_hook(rename_kernel):
-    print(layer.load_state_dict({"kernel": torch.tensor([[3.0, 4.0]]), "bias": torch.zeros(1)}))
-print(layer.weight.tolist())
-
-# %% [markdown]
-# ## Hooks and the company they keep
-#
-# ### Copies
-#
-# `copy.deepcopy` is the usual way to keep the best model of a training.
-
-# %% tags=["predict"]
-predict("hooks_and_deepcopy")
-
-# %%
-layer, callers = nn.Linear(1, 1), []
-handle = layer.register_forward_hook(lambda module, args, output: callers.append(module))
-twin = copy.deepcopy(layer)
-handle.remove()
-layer(torch.ones(1))
-twin(torch.ones(1))
-print("hooks on the layer and on its copy:", count_hooks(layer).total(), count_hooks(twin).total())
-print("the hook was called by the copy only:", callers == [twin])
-
-# %% [markdown]
-# The copy has the hook, both call the *same* function, and the handle knows the original only. Remove hooks before you copy.
-#
-# ### Without gradients
-#
-# Under `torch.no_grad()` forward hooks run as ever. There is no graph, hence no backward and no backward hook.
-
-# %%
-forward_hook = net.fc1.register_forward_hook(lambda *_: print("forward hook"))
-backward_hook = net.fc1.register_full_backward_hook(lambda *_: print("never printed"))
-with forward_hook, backward_hook, torch.no_grad():
-    print("requires_grad:", net(x).requires_grad)
-
-# %% [markdown]
-# ### Compiled models
-#
-# `torch.compile` translates a model when it is first called, with the hooks of that moment. What about a hook that comes
-# later? (`backend="eager"` needs no C compiler, and treats hooks like any other backend.)
-
-
-# %%
-def count_late_calls():
-    """How often a hook runs that was registered after the first compiled call: at once, and after a reset."""
-    model, calls = SmallNet(), []
-    compiled = torch.compile(model, backend="eager")
-    compiled(x)
-    with model.relu.register_forward_hook(lambda *_: calls.append("relu")):
-        compiled(x)
-        at_once = len(calls)
-        torch.compiler.reset()  # throws all compiled code away, so that the next call compiles again
-        compiled(x)
-    torch.compiler.reset()
-    return at_once, len(calls)
-
-
-# %%
-try:
-    at_once, after_reset = count_late_calls()
-    print("calls of the late hook:", at_once)
-    print("after torch.compiler.reset():", after_reset)
-except RuntimeError as error:  # torch.compile does not exist for every Python and system
-    print("torch.compile does not work here:", str(error).split(".")[0])
-
-# %% [markdown]
-# The late hook is **silently ignored**. So register hooks before the first compiled call, or reset, or use the model inside
-# without compiling: `compiled._orig_mod`. (`record` notices that nothing was recorded, and warns.)
-#
-# ### Several devices
-#
-# `nn.DataParallel` copies the model to every device in every call, hooks included. So your hook runs once a device, in
-# several threads, and its `module` is a short-lived copy: attributes that you set on it are lost, and a dict keyed by module
-# grows with each call. PyTorch recommends `DistributedDataParallel`: one process a device, each with a model and hooks of
-# its own.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "Removing the hook from my model also removes it from the copy that I checkpointed." **Ask:** "Whose
-# table does the handle know?" **Answer:** the original's. Remove hooks before you copy.
-#
-# **Misconception:** "A compiled model calls my hooks." **Ask:** "When was it compiled, and which hooks were there then?"
-# **Expect:** "It would warn." **Then show:** 0 calls, no warning; after a reset, 1.
-#
-# **For discussion:** which of these surprises would a test with `no_hooks_left` have found? (Forgotten handles. Not the
-# copy, which is another model, and not the compiled one, which has no hook too many but a call too few.)
-
-# %% [markdown]
-# ## History: `register_backward_hook`
-#
-# Before PyTorch 1.8 there was one backward hook for modules, `register_backward_hook`. Most tutorials still use it. It exists
-# today, and warns. We put it on the small network that you know; full hooks gave `fc2` a `grad_input` of ([1, 2, 3, 4]).
-
-# %% tags=["predict"]
-predict("legacy_entries")
-
-
-# %% tags=["setup"]
-def backward_with_legacy_hooks(owners, output_of):
-    """Run backward with a printing legacy hook on each of `owners` (name to module); return the warnings' first words."""
-
-    def print_entries(name):
-        return lambda module, grad_input, grad_output: print(f"{name}:", *show(grad_input), sep="\n    ")
-
-    with warnings.catch_warnings(record=True) as caught, contextlib.ExitStack() as stack:
-        warnings.simplefilter("always")
-        for name, module in owners.items():
-            stack.enter_context(module.register_backward_hook(print_entries(name)))
-        output_of().sum().backward()
-    return sorted({f"{warning.category.__name__}: {str(warning.message).split('. ')[0]}." for warning in caught})
-
-
-# %%
-net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
-print(*backward_with_legacy_hooks(dict(net.named_children()), lambda: net(x)), sep="\n")
-
-# %% [markdown]
-# Three entries for `fc2`: the gradients of its bias, of its input, and of its weight, turned on its side to (4, 1). Such a
-# hook does not know about modules. It sits on the **node** of the autograd graph that made the output, and sees the inputs
-# of that operation, `addmm(bias, input, weightᵀ)`. You can hook a node yourself, and get the same:
-
-# %%
-output = net.fc2(torch.tensor([[7.0, 0.0, 27.0, 0.0]], requires_grad=True))
-print("the node:", output.grad_fn.name())
-with output.grad_fn.register_hook(lambda grad_inputs, grad_outputs: print(*show(grad_inputs), sep="\n")):
-    output.backward()
-
-# %% [markdown]
-# Hence the advice to hook single layers only: on a **whole model** the legacy hook sees nothing but the last operation.
-
-# %%
-net = SmallNet()
-print(*backward_with_legacy_hooks({"the model": net}, lambda: net(x)), sep="\n")
-
-# %% [markdown]
-# These are the entries of `fc2` again; the gradient of the model's input, [22, 26, 30], is not among them. And since
-# operations differ, so do layers. A batch of five goes through a Linear layer and through a convolution:
-
-
-# %%
-def print_entry_shapes(module, grad_input, grad_output):
-    shapes = [tuple(grad.shape) for grad in grad_input]
-    print(f"{type(module).__name__}: weight {tuple(module.weight.shape)}, entries {shapes}")
-
-
-for layer, batch in ((nn.Linear(2, 3), torch.ones(5, 2)), (nn.Conv2d(2, 3, 2), torch.ones(5, 2, 4, 4))):
-    with warnings.catch_warnings(), layer.register_backward_hook(print_entry_shapes):
-        warnings.simplefilter("ignore")  # the same warning as above
-        layer(batch.requires_grad_()).sum().backward()
-
-# %% [markdown]
-# Linear: bias, input, weight, and the weight's gradient is transposed. Convolution: input, weight, bias. (Older releases
-# differed even in the shape of the bias entry.) Code that says `grad_input[0]` means another thing for each layer. Full
-# backward hooks ended this: `grad_input` has one entry for each input of `forward`, and nothing else.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "`grad_input[0]` is the gradient of the input" in old code. **Ask:** "For Linear, what was entry 0 of the
-# legacy hook?" **Answer:** the bias. For a convolution it was the input: the same line of code means another thing.
-#
-# **Answers to the explorer's tasks:** in the residual block the in-place ReLU writes straight into what fc1 returned, a view,
-# and that raises. What fc2 returned is added to x first; the ReLU writes into the sum, and the hook works. In the small net,
-# a full backward hook on fc1 that replaces by zero makes the gradient of the input zero and leaves the output as it is.
-
-# %% [markdown]
-# ## Explore
-#
-# Register hooks on a small model, look or replace by zero, and see what they see, in which order they fire, and what they
-# change. Take the residual block: put a full backward hook on `fc2`, then one on `fc1`. Why does only one of them work?
-# Then find a hook that makes the gradient of the input zero and leaves the output as it is.
-
-# %% tags=["explore"]
-from course_utils.explorers import ModelHooks
-
-ModelHooks("small net", hooks=[("relu", "forward hook", "replace by zero"), ("fc2", "full backward hook", "look")])
-
-# %% [markdown]
-# ## Exercises
-#
-# Replace the `...` in an answer cell, run it, then run the `check` below it. Stuck? Run `hint(output_shapes)` in a new cell;
-# `solution(output_shapes)` opens after three attempts.
-#
-# ### Exercise 1 · All leaves
-
-
-# %% tags=["answer"]
-def output_shapes(model, x):
-    """Call `model(x)` once and return a dict: the dotted name of each leaf module
-    to the shape of its output, a tuple.
-
-    A leaf module has no children; a model that is itself a leaf has the name "". The
-    dict is in the order in which the leaves were called. A leaf that was not called is
-    not in it; if one was called twice, its last output counts. No hook is left behind,
-    even if the call raises.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(output_shapes)
-
-# %% [markdown]
-# ### Exercise 2 · Silence a channel
-
-
-# %% tags=["answer"]
-def silence_channel(layer, channel):
-    """Make channel number `channel` of the output of `layer` zero in every call,
-    and return the hook's handle.
-
-    The output is a float32 tensor (N, C, ...); channels are its dimension 1. Gradients
-    flow as before through the others.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(silence_channel)
-
-# %% [markdown]
-# ### Exercise 3 · Overrule the caller
-
-
-# %% tags=["answer"]
-def fix_argument(module, name, value):
-    """Make every call of `module` use `value` for its keyword argument `name`, and
-    return the hook's handle.
-
-    It does not matter whether the caller gives that argument. The positional
-    arguments and the other keyword arguments go on unchanged.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(fix_argument)
-
-# %% [markdown]
-# ### Exercise 4 · Turn the gradient round
-
-
-# %% tags=["answer"]
-def reverse_gradient(layer):
-    """Turn round the sign of the gradient that `layer` passes on to its inputs, and
-    return the hook's handle.
-
-    The forward pass and the gradients of the layer's own parameters stay as they
-    are. (This is the gradient reversal of Ganin & Lempitsky, 2015, as a hook.)
-    """
-    ...
-
-
-# %% tags=["check"]
-check(reverse_gradient)
-
-# %% [markdown]
 # ### Exercise 5 · An object that remembers
 #
-# `KeepOutputs` above kept the outputs themselves. Make a better one, with a method for each `...`.
+# Make a better `KeepOutputs`. Write a method for each `...`.
 
 
 # %% tags=["answer"]
@@ -1098,59 +832,189 @@ class SaveOutput:
 check(SaveOutput)
 
 # %% [markdown]
-# ### Exercise 6 · Hooks for the length of a block
+# ## What you would use every day
+#
+# All of this is in this course's package, in one folder that you can read: `course_utils/hooks/`. `record` keeps the outputs
+# and gradients of the layers that you choose by dotted name, by module or by type. It keeps a detached copy for each call,
+# and its hooks are gone after the block.
+
+# %%
+with no_hooks_left(mixed), record(mixed, "relu", nn.Linear, gradients=True) as seen:
+    mixed(images).sum().backward()
+print(seen)
+print("the gradient of head.0's output has the shape", tuple(seen["head.0"].gradient.shape))
+
+# %% [markdown]
+# `trace` makes one call and lists what happened, in order: the call of every module, and every hook of yours.
+
+# %%
+net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
 
 
-# %% tags=["answer"]
-def hooked(modules, hook):
-    """A context manager: while its block runs, `hook` is a forward hook on each of
-    `modules`.
-
-    `with` gives a list of the handles, in the order of `modules`. Before the block, and
-    after it has ended in whatever way, these hooks are not there. Other hooks of the
-    modules stay, and the list `modules` is left as it is.
-    """
-    ...
+def note(module, *seen):
+    """A hook of any kind that changes nothing."""
 
 
-# %% tags=["check"]
-check(hooked)
+with net.relu.register_forward_hook(note), net.fc1.register_full_backward_hook(note):
+    print(trace(net, x))
+
+# %% [markdown]
+# "backward" means that the gradient of this module's output has arrived. The last column has the shapes that a hook gets: a
+# forward hook gets inputs and output, a full backward hook `grad_input` and `grad_output`. The hook on `fc1` fires last,
+# because it waits for the gradient of `x`.
 
 # %% [markdown] tags=["instructor"]
-# **Misconceptions, by exercise:** a loop variable that was not bound (1); `output[:, channel] = 0` without a clone (2); a
-# pre-hook that returns the arguments without the keywords (3); a hook on `grad_output`, which changes the weights' gradients
-# as well, or forgetting that an entry of `grad_input` may be None (4); storing the output itself (5); no `finally` (6).
+# **Misconception:** "One dict entry a module is one entry a call." **Ask:** "Six modules were hooked, the list has seven
+# lines, the dict six. Which one is missing?" **Answer:** the first call of relu; the second overwrote it.
+#
+# **Misconception:** "I hooked everything, so I see everything." **Ask:** "From (1, 10, 4, 4) to (1, 5): what happened in
+# between?" **Answer:** pooling and flatten, which are functions; no hook sits on a function.
+#
+# **Ask about the timeline:** "Which lines would be missing if relu were `F.relu`? Where would the line of fc1's hook stand if
+# x required no gradient?" (All lines of relu. It would come as soon as the gradient of fc1's output has arrived.)
+
+# %% [markdown]
+# ## Back to the two patients
+#
+# Now you have what you need to examine the two networks from the beginning. Their layers are called `first`, `relu1`,
+# `second`, `relu2`, `third`, `relu3` and `last`. This cell is a beginning for **patient A**. Add lines of your own, with
+# `record` or with a hook, until you know where the trouble is. Then commit.
+
+# %%
+numbers, answers = make_task()
+patient = admit("A")
+with record(patient, nn.Linear, nn.ReLU) as seen:
+    patient(numbers)
+# What did the layers give? One example: seen["first"].output.max()
+
+# %% tags=["predict"]
+predict("layer_of_patient_a")
+
+
+# %%
+def examine(case):
+    """Print for each layer how many of its numbers are above 0, and how large they get."""
+
+    def look(module, args, output):
+        print(f"{names[module]:8}{(output > 0).double().mean():5.0%} above 0, largest size {output.abs().max():8.1f}")
+
+    patient = admit(case)
+    names = {module: name for name, module in patient.named_children()}
+    with contextlib.ExitStack() as stack:
+        for module in names:
+            stack.enter_context(module.register_forward_hook(look))
+        patient(numbers)
+
+
+examine("A")
+
+# %% tags=["why"]
+why("layer_of_patient_a")
+
+# %% [markdown]
+# The hook that found it has a single line. Before we treat patient A, let us look at its way back. In backward every weight
+# gets a gradient. Where is it other than 0?
+
+# %% tags=["predict"]
+predict("gradients_of_patient_a")
+
+# %%
+patient = admit("A")
+with record(patient, nn.Linear, gradients=True) as seen:
+    loss_of(patient).backward()
+for name, layer in seen.items():
+    of_output, of_weight = layer.gradient, patient.get_submodule(name).weight.grad
+    words = ["something other than 0" if gradient.any() else "only 0" for gradient in (of_output, of_weight)]
+    print(f"{name:7} output: {words[0]:23} weight: {words[1]}")
+
+# %% tags=["why"]
+why("gradients_of_patient_a")
+
+# %% [markdown]
+# Now **patient B**. Take the cell above with `admit("B")`, look at every layer, and commit.
+
+# %% tags=["predict"]
+predict("layer_of_patient_b")
+
+# %%
+examine("B")
+
+# %% tags=["why"]
+why("layer_of_patient_b")
+
+# %% [markdown]
+# A hook can also make the diagnosis for you. This one looks for the first linear layer that gives no number above 0, or one
+# above 1000. The treatment is to give this one layer fresh weights, and to train again.
+
+
+# %%
+def treat(case):
+    """Give fresh weights to the first linear layer that looks ill, and train; return the layer's name and the losses."""
+    patient = admit(case)
+    with record(patient, nn.Linear) as seen:
+        patient(numbers)
+    ill = [name for name, layer in seen.items() if layer.output.max() <= 0 or layer.output.max() > 1000]
+    torch.manual_seed(0)
+    patient.get_submodule(ill[0]).reset_parameters()
+    return train(patient)
+
+
+# %%
+draw_curves(
+    {"before": before["A"], "after": treat("A")},
+    title="Patient A learns once one layer has fresh weights",
+    alt="The loss of patient A over 300 steps: before, it stays at 0.7; after the treatment it falls to nearly 0.",
+)
+
+# %%
+draw_curves(
+    {"before": before["B"], "after": treat("B")},
+    title="Patient B learns once one layer has fresh weights",
+    alt="The loss of patient B on a logarithmic axis: before, it stays above 1,000; after the treatment it starts at 0.7 "
+    "and falls far below.",
+    log=True,
+)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A layer whose weights get no gradient is the one that is ill." **Ask:** "Patient A: `first` gets no
+# gradient either. Is it ill?" **Answer:** no. What lies before a dead layer starves, although it is healthy.
+#
+# **Misconceptions, by exercise:** `output[:, channel] = 0` without a clone (1); a hook on `grad_output`, which changes the
+# weights' gradients as well, or forgetting that an entry of `grad_input` may be None (2); no `finally` (3); a loop variable
+# that was not bound (4); storing the output itself (5).
 #
 # **Ask, whatever the exercise:** "Does your answer still work if the layer is used twice in one call?"
 #
-# **For discussion (4):** why is it so important that the layer's own gradients stay? (In domain adaptation the layer behind
-# shall learn to tell the domains apart, and only what lies before it shall learn the opposite.)
+# **For discussion (2):** why is it so important that the layer's own gradients stay? (In domain adaptation the layers after
+# it shall learn to tell the domains apart, and only those before it shall learn the opposite.)
 
 # %% [markdown]
 # ## What old tutorials say
 #
 # | They say | What is true today |
 # |---|---|
-# | A forward hook returns nothing and cannot change the output. | Since PyTorch 1.2 what it returns replaces the output; a pre-hook replaces the inputs. |
-# | Use `register_backward_hook`. | Deprecated since 1.8: it shows the last operation's inputs. Use `register_full_backward_hook`. |
-# | `grad_input` of a Linear layer is (bias, input, weight). | Of its last operation. With full hooks: one entry for each input of `forward`. |
-# | A backward hook on a whole model sees only the last layer. | The legacy one. The full one has the gradients of the model's inputs and outputs. |
-# | Hook everything that is not a Sequential. | Containers come in many types: hook the leaves, or the type you want. Functions have no hooks. |
+# | A forward hook returns nothing and cannot change the output. | Since PyTorch 1.2 what it returns replaces the output. A pre-hook can replace the inputs. |
+# | Use `register_backward_hook`. | It is deprecated since 1.8. Use `register_full_backward_hook`. Lesson 09 shows the old one. |
+# | A backward hook on a whole model sees only the last layer. | This was true of the old one. The full one has the gradients of the model's inputs and outputs. |
+# | Hook everything that is not a Sequential. | There are many types of containers. Hook the leaves, or the type that you want. Functions have no hooks. |
 # | Keep the outputs in a dict, with the module as its key. | A module that runs twice overwrites its own entry. |
 #
 # ## Summary
 #
 # - A forward pre-hook gets `(module, args)`, a forward hook `(module, args, output)`; `args` is a tuple.
 # - A full backward pre-hook gets `(module, grad_output)`, a full backward hook `(module, grad_input, grad_output)`.
-# - None keeps what is there; anything else replaces it. Only the first three kinds change what the layer's parameters get.
-# - Full backward hooks and in-place operations exclude each other. An input without a gradient gives `(None,)`.
-# - Every hook has an owner, you: use `with`, or keep the handle. Hooks survive cells, copies and forgotten handles.
-# - Code that was compiled before does not see a hook; functions never call one.
+# - A hook that returns None keeps what is there. Anything else replaces it. Only the full backward hook leaves the gradients
+#   of the layer's own parameters as they are.
+# - A full backward hook waits for the gradient of its module's inputs. If none of them requires one, the hook runs as soon as
+#   the gradient of the output is there, with None in `grad_input`.
+# - A full backward hook or pre-hook makes views of its module's inputs and outputs, and nothing may write into these in place.
+# - You have to remove your hooks yourself. Use `with`, or keep the handle.
+# - Hooks belong to modules. A function has none, and a module that runs twice calls its hook twice.
 # - `record`, `trace` and `no_hooks_left` do the daily work.
 #
 # ## Go further
 #
 # - Lesson 04: what happens inside a call, line by line, and why full backward hooks make views.
 # - Lesson 05: feature maps, the best known use of a forward hook.
+# - Lesson 09: the rest of the interface, from keyword arguments and global hooks to copies and compiled models.
 # - [`torch.nn.Module`](https://pytorch.org/docs/stable/generated/torch.nn.Module.html), with every `register_…` method.
-# - [The discussion of the legacy hook's inconsistencies](https://github.com/pytorch/pytorch/issues/12331), from 2018.
