@@ -1,12 +1,11 @@
-"""Networks to look into: the course's own small one, its misled twin, and torchvision's classifiers by name."""
+"""Networks to look into: the course's own small one, its misled twin, a real one, and torchvision's, all by name."""
 
 from __future__ import annotations
 
 import math
 import socket
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,6 +15,8 @@ from torch import Tensor, nn
 
 from course_utils.root import ASSETS, CourseError, nearest
 from course_utils.scenes.scene import KINDS, SIZE, SceneBatch
+from course_utils.vision.real import REAL, load_parts
+from course_utils.vision.scores import seeded
 
 MISLED_KIND, MISLED_CUE = "fish", "buoy"
 STALL_SECONDS = 15  # for a server's first answer, and for the next bytes of a download
@@ -96,14 +97,6 @@ def picture_net_file(misled: bool, folder: Path = ASSETS) -> Path:
     return Path(folder, f"{PICTURE_NETS[misled]}.pt")
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Torch's random state starts from `seed` in the block and is as before after it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
 def compute_logits(model: nn.Module, images: Tensor, batch_size: int = 100) -> Tensor:
     """Return the logits (N, classes) of many pictures, in eval mode and without a graph.
 
@@ -172,12 +165,25 @@ class Classifier:
         top = shares.topk(min(count, len(self.classes)))
         return [(self.classes[k], share) for k, share in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
 
+    @torch.no_grad()
+    def likeliest(self, picture: Tensor, count: int = 5) -> list[tuple[str, float]]:
+        """The names and probabilities of the `count` likeliest classes of a picture that `transform` takes."""
+        return self.best(self.model(self.transform(picture)[None])[0], count)
+
+    def number_of(self, name: str) -> int:
+        """The number of the class with this name. Raises `CourseError` for a name that there is not, with near ones."""
+        if name not in self.classes:
+            near = nearest(name, self.classes)
+            hint = f"did you mean {' or '.join(near)}?" if near else "its `classes` lists them"
+            raise CourseError(f"{self.name} has no class {name!r} among its {len(self.classes)}; {hint}")
+        return self.classes.index(name)
+
 
 def list_classifiers() -> list[str]:
-    """The names that `load_classifier` takes: the course's two networks, then torchvision's in alphabetical order."""
+    """The names that `load_classifier` takes: the course's two, the real one, then torchvision's by the alphabet."""
     from torchvision import models
 
-    return [*PICTURE_NETS, *sorted(models.list_models(module=models))]
+    return [*PICTURE_NETS, REAL, *sorted(models.list_models(module=models))]
 
 
 def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, seed: int = 0) -> Classifier:
@@ -185,7 +191,8 @@ def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, s
 
     pretrained: True takes weights trained on ImageNet from torch's cache, or downloads them into it; "if cached" takes
         them from the cache, else random ones; False takes random ones. `note` says which it was.
-        The course's own "picture_net" and "picture_net_misled" are always trained.
+        The course's own "picture_net" and "picture_net_misled" and the real "efficientnet_lite0" (see `real`) are
+        always trained, and never downloaded.
     seed: of random weights, which are the same each time.
     Raises `CourseError` for an unknown name (the nearest are suggested); `WeightsError` where the weights are neither
     cached nor to be had, or the cached file is damaged.
@@ -195,6 +202,11 @@ def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, s
         near = nearest(str(name).strip().lower(), known)
         hint = f"did you mean {' or '.join(near)}?" if near else "networks.list_classifiers() lists all of them"
         raise CourseError(f"there is no network {name!r}; {hint}")
+    if name == REAL:
+        with seeded(seed):
+            model, transform, classes = load_parts()
+        note = f"{name} has weights trained on ImageNet."
+        return Classifier(name, model, transform, classes, True, several=False, note=note)
     return _describe_picture_net(name) if name in PICTURE_NETS else _load_torchvision(name, pretrained, seed)
 
 

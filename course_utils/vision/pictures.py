@@ -30,8 +30,6 @@ from course_utils.vision.scores import grow, point
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from course_utils.vision.networks import Classifier
-
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 MOST_PIXELS = 50_000_000  # of a file to read: more than any phone's camera takes, decoded in 200 MB
 PAPER, INK = (246, 246, 244), (24, 24, 28)  # of titles and labels: their own ground reads in light and dark themes
@@ -145,8 +143,8 @@ def colour_channel(one: Tensor) -> Tensor:
     return colourise(one / one.max().clamp(min=1e-12), "inferno")
 
 
-def undo_colours(network: Classifier, x: Tensor) -> Tensor:
-    """The picture that a network sees, before its colours were normalised (the course's own network does not)."""
+def undo_colours(network: Any, x: Tensor) -> Tensor:
+    """The picture that a `Classifier` sees, before its colours were normalised (the course's network does not)."""
     mean, std = getattr(network.transform, "mean", [0.0] * 3), getattr(network.transform, "std", [1.0] * 3)
     return (x * torch.tensor(std)[:, None, None] + torch.tensor(mean)[:, None, None]).clamp(0, 1)
 

@@ -7,6 +7,7 @@ The energy inside (Wang et al., 2020) is the share of all heat on the mask; an e
 
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -15,9 +16,16 @@ from torch import Tensor, nn
 
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SceneBatch
-from course_utils.vision.networks import seeded
 
 TOLERANCE = 4  # pixels: half a cell of a 14 x 14 map of a picture of 112 x 112
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's random state starts from `seed` in the block and is as before after it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 class Rate(NamedTuple):
