@@ -16,9 +16,8 @@ from hypothesis import HealthCheck, given, settings
 
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import find
-from course_utils.grading.answers import read_cells
+from course_utils.grading.answers import collect_answers, read_cells
 from course_utils.grading.batch import grade
-from course_utils.grading.collect import collect_answers
 from course_utils.grading.evidence import make_task, read_ran
 from course_utils.grading.report import Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory
@@ -127,7 +126,7 @@ def judge_with(engine, *answers, limits=None):
     """The verdicts on answers that an engine runs, as one submission."""
     rans = engine.run([make_task(answer, SEED) for answer in answers], limits)
     pairs = zip(answers, rans, strict=True)
-    return [judge_answer(read_ran(one, ran), key_of(one.exercise.name, SEED)) for one, ran in pairs]
+    return [judge_answer(one, key_of(one.exercise.name, SEED), *read_ran(one, ran)) for one, ran in pairs]
 
 
 BOMB = """
