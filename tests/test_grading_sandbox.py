@@ -1,5 +1,6 @@
 """Attempts to get out of the sandbox, made from inside it, and what the report says where it is not complete."""
 
+import ast
 import hashlib
 import json
 import marshal
@@ -212,6 +213,12 @@ def test_a_host_that_dies_says_why_and_no_answer_is_blamed(place, how, words, mo
         except CourseError as error:
             said = str(error)
     assert (words in said, said in BLAMED) == (True, False), said
+
+
+def test_lessons_that_cannot_be_read_are_said(monkeypatch):
+    monkeypatch.setattr("course_utils.grading.sandbox.fork.bare_lessons", lambda: ast.parse("half of a line ("))
+    with ForkEngine() as engine, pytest.raises(CourseError, match="the lessons cannot be read: SyntaxError"):
+        engine.wait_until_ready()
 
 
 def test_a_host_that_dies_at_its_start_is_started_again_and_none_hangs_on_the_thread_that_started_it(monkeypatch):
