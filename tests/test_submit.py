@@ -17,7 +17,7 @@ from course_utils.grading.submissions import find_submissions
 from course_utils.grading.submit import submit
 from course_utils.root import ROOT, CourseError
 
-LESSONS = read_lessons(exercises_of)
+LESSONS = read_lessons()
 ONE = "01_tensor_hooks"
 
 

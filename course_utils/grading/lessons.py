@@ -1,6 +1,5 @@
 """The lessons as the grader knows them: their exercises, and what their own cells define. Needs no torch."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +37,6 @@ class Lesson:
         return {name: cell.id for name, cell in answer_cells(learner(self.path), self.name).items()}
 
 
-def read_lessons(read: Callable[[int], Sequence[Declaration]] = read_declarations) -> dict[str, Lesson]:
+def read_lessons() -> dict[str, Lesson]:
     """The lessons that have a text source, by name. Raises `CourseError` if there is none."""
-    return {path.stem: Lesson(path, tuple(read(number_of(path)))) for path in sources()}
+    return {path.stem: Lesson(path, tuple(read_declarations(number_of(path)))) for path in sources()}
