@@ -8,15 +8,15 @@ import random
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
 from hypothesis import strategies as st
 
 from course_utils.authoring import source
-from course_utils.exercises.engine import find
-from course_utils.grading.answers import read_cells
-from course_utils.grading.collect import CollectedAnswer, collect_answers
+from course_utils.exercises.engine import exercises_of, find
+from course_utils.grading.answers import CollectedAnswer, collect_answers, read_cells
 from course_utils.grading.definitions import read_cell, read_names
 from course_utils.grading.evidence import Key, make_task, read_ran, seed_for
 from course_utils.grading.lessons import Lesson, read_lessons
@@ -25,7 +25,7 @@ from course_utils.grading.sandbox.tasks import Ran
 from course_utils.grading.verdict import Verdict, judge_answer
 from course_utils.root import write_whole
 
-LESSONS = read_lessons()
+LESSONS = {name: replace(each, exercises=(*exercises_of(each.number),)) for name, each in read_lessons().items()}
 START, TENSOR_HOOKS = LESSONS["00_start_here"], LESSONS["01_tensor_hooks"]
 EXERCISES = [exercise for lesson in LESSONS.values() for exercise in lesson.exercises]
 SEED = 20_261
@@ -65,7 +65,7 @@ def judged(*cells: str, answer: str) -> Verdict:
     data = raw_notebook(*cells, f"def largest(tensor):\n    return tensor.max().item() if {answer} else 0.0")
     found = only(collect_answers(read_cells(data), START), "largest")
     record = driver.observe_answer(*vars(make_task(found, SEED)).values())
-    return judge_answer(read_ran(found, Ran(json.dumps(record))), key_of("largest", SEED))
+    return judge_answer(found, key_of("largest", SEED), *read_ran(found, Ran(json.dumps(record))))
 
 
 def put(folder: Path, *places: str, text: str) -> None:

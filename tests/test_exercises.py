@@ -93,7 +93,7 @@ def test_predictions_come_out_as_their_cells_do():
     }
 
 
-@pytest.mark.parametrize("lesson", read_lessons(read=read_declarations).values(), ids=lambda lesson: lesson.name)
+@pytest.mark.parametrize("lesson", read_lessons().values(), ids=lambda lesson: lesson.name)
 def test_references_need_only_names_that_their_lesson_has(lesson):
     """`solution()` shows the reference; pasted into the answer cell, it has to run there."""
     for each in lesson.exercises:

@@ -16,9 +16,8 @@ from hypothesis import HealthCheck, given, settings
 
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import find
-from course_utils.grading.answers import read_cells
+from course_utils.grading.answers import collect_answers, read_cells
 from course_utils.grading.batch import grade
-from course_utils.grading.collect import collect_answers
 from course_utils.grading.evidence import make_task, read_ran
 from course_utils.grading.report import Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory
@@ -32,7 +31,7 @@ from course_utils.grading.verdict import judge_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")]
 GONE_SECONDS = 30  # in which what another grading on this machine runs has ended, and what sleeps for 60 s has not
-LIMITS = Limits(exercise=6, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
+LIMITS = Limits(exercise=10, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
 FULL = [Score("", LESSON.name, one.name, one.points, one.points, "passed", "", "", False) for one in LESSON.exercises]
 PASSED = {row.exercise: asdict(row) | {"seconds": 0} for row in FULL}
 
@@ -127,7 +126,7 @@ def judge_with(engine, *answers, limits=None):
     """The verdicts on answers that an engine runs, as one submission."""
     rans = engine.run([make_task(answer, SEED) for answer in answers], limits)
     pairs = zip(answers, rans, strict=True)
-    return [judge_answer(read_ran(one, ran), key_of(one.exercise.name, SEED)) for one, ran in pairs]
+    return [judge_answer(one, key_of(one.exercise.name, SEED), *read_ran(one, ran)) for one, ran in pairs]
 
 
 BOMB = """

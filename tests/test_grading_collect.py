@@ -9,8 +9,7 @@ import pytest
 from grading_samples import LESSONS, TENSOR_HOOKS, TWO, answer_in, judged, notebook_with, only, raw_notebook
 
 from course_utils.exercises.outcome import Stage
-from course_utils.grading.answers import read_cells
-from course_utils.grading.collect import collect_answers
+from course_utils.grading.answers import collect_answers, read_cells
 from course_utils.grading.definitions import Names, read_cell, read_names
 from course_utils.grading.old_imports import open_old_places
 from course_utils.root import CourseError
@@ -173,6 +172,7 @@ def test_lines_for_ipython_do_no_harm_and_keep_the_line_numbers():
         ("def note(): pass\n@note.register\ndef _(x): pass", "not note", "@note.register"),
         ("items = [0]\nitems.append(1)\nitems = []", "items", ""),
         ("largest.calls = 1", "hasattr(largest, 'calls')", "largest.calls = 1"),
+        ("def twice(x, x): return x\nother = 1", "'twice' in globals()", "def twice(x, x): return x"),
         ("items = 1 / 0", "items", "`items = 1 / 0` raised ZeroDivisionError"),
     ],
 )

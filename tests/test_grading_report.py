@@ -183,6 +183,12 @@ def test_pages_are_accessible_and_a_students_has_the_hint_and_nothing_of_others(
     assert [part for part in absent if part in text] == []
 
 
+def test_where_all_passed_no_exercise_is_the_worst(tmp_path):
+    write_pages([row for row in SCORES if row.stage == "passed"], tmp_path)
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert ("Every answer passed." in text, "least often" in text) == (True, False)
+
+
 def test_pages_say_who_passed_who_could_not_be_graded_and_whom_to_look_at(tmp_path, monkeypatch):
     write_pages([*SCORES, LATE], tmp_path)
     text = check_page(tmp_path / "index.html")

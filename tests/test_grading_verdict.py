@@ -10,7 +10,7 @@ from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
 from course_utils.exercises.outcome import Stage
 from course_utils.grading import evidence
-from course_utils.grading.evidence import Key, Observed, fits, make_task, read_ran, read_record, seed_for
+from course_utils.grading.evidence import Key, fits, make_task, read_ran, read_record, seed_for
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, Ran
 from course_utils.grading.verdict import canonical, judge_answer
@@ -135,9 +135,10 @@ def test_text_that_is_no_record_is_refused(monkeypatch):
     ],
 )
 def test_what_a_sandbox_gave_back_is_told_in_words(ran, stage, words):
-    observed = read_ran(answer_to(EXERCISE.name, ONE), ran if isinstance(ran, Ran) else Ran(json.dumps(ran)))
-    assert (observed.outcome.stage if observed.outcome else None) is stage
-    assert (observed.outcome.sentence if observed.outcome else observed.reason).startswith(words)
+    given = ran if isinstance(ran, Ran) else Ran(json.dumps(ran))
+    _, outcome, reason = read_ran(answer_to(EXERCISE.name, ONE), given)
+    assert (outcome.stage if outcome else None) is stage
+    assert (outcome.sentence if outcome else reason).startswith(words)
 
 
 def test_evidence_about_other_inputs_does_not_fit():
@@ -146,7 +147,7 @@ def test_evidence_about_other_inputs_does_not_fit():
     unfit = (spoil(GOOD, f"cases 0 inputs {path}", value)["cases"] for path, value in unfit)
     assert [fits(each, key) for each in (key, key[:1], *unfit)] == [True, True, False, False]
     other = spoil(GOOD, "cases 0 inputs", {})["cases"]
-    verdict = judge_answer(Observed(answer_to(EXERCISE.name, ONE), tuple(other)), Key(tuple(key)))
+    verdict = judge_answer(answer_to(EXERCISE.name, ONE), Key(tuple(key)), tuple(other))
     assert (verdict.outcome, verdict.by_hand, "other inputs" in verdict.reason) == (None, True, True)
 
 

@@ -2,9 +2,8 @@
 
     python -m course_utils grade SUBMISSIONS [--roster CSV] [--report DIR] [--for canvas] [--lesson NN] …
 
-1. `submissions`, `collect`: a submission is bytes. Only the *answers* are taken out of it, by the exercises' names
-   (`answers`), and with each the definitions that it needs (`definitions`). All else is ignored. The `roster` says who
-   is missing.
+1. `submissions`, `answers`: a submission is bytes. Only the *answers* are taken out of it, by the exercises' names,
+   and with each the definitions that it needs (`definitions`). All else is ignored. The `roster` says who is missing.
 2. `sandbox`: each answer runs by itself, on inputs from a secret seed, in a process that does not know the course's
    answers; beside it is the `driver`, which notes what it did. `evidence` reads those notes with suspicion.
 3. `evidence`, `verdict`: the reference answers, run with the same seeds, are the key. Where no student's

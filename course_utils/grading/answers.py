@@ -1,4 +1,4 @@
-"""Which cell of a notebook answers an exercise.
+"""Step 1: from a notebook's cells to answers. Nothing of a notebook runs here.
 
 Whatever is wrong with a notebook becomes a reason in words. The answer to an exercise is the function (or class) with
 the exercise's name in a code cell, at its top level or in an `if`, `try` or `with` there, looked for
@@ -7,17 +7,43 @@ the exercise's name in a code cell, at its top level or in an `if`, `try` or `wi
 2. in the cells tagged `answer`, the last first,
 3. in all code cells, the last first, as in a notebook run from top to bottom.
 
-The first that is more than the empty skeleton counts. Nothing of a notebook runs here.
+The first that is more than the empty skeleton counts. With it travel the definitions that it uses, one by one (see
+`definitions`), from the submission or the lesson.
 """
 
 import ast
 import json
 import re
+from collections.abc import Collection
+from dataclasses import dataclass
 
-from course_utils.grading.definitions import DEFINES, Cell, Statement, inner_definitions, read_cell
+from course_utils.exercises.declaration import Declaration
+from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.grading.definitions import DEFINES, Cell, Names, Statement, code_cells, inner_definitions
+from course_utils.grading.lessons import Lesson
 from course_utils.root import CourseError
 
 MAX_CODE = 500_000  # characters: Python needs a kilobyte and more to parse some of them
+BLANK = "the answer cell is as it came."
+MISSING = (
+    "there is no function called `{}` in the notebook.",
+    "`{}` is assigned in the notebook; write the answer with `def`, so that it has its name.",
+)
+
+
+@dataclass(frozen=True)
+class CollectedAnswer:
+    """The answer to one exercise: the text to run, or the outcome where there is nothing to run.
+
+    The lines of `source` have the numbers that they have in the student's cell. `support` are the definitions that it
+    uses, in the order in which they run; `left` are statements that stay behind though it may depend on them.
+    """
+
+    exercise: Declaration
+    source: str = ""
+    support: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    outcome: Outcome | None = None
 
 
 def read_cells(data: bytes) -> list[Cell]:
@@ -50,18 +76,6 @@ def read_cells(data: bytes) -> list[Cell]:
     return code_cells(code)
 
 
-def code_cells(cells: list[dict]) -> list[Cell]:
-    """A notebook's code `cells`, read; what is no text counts as empty."""
-    found = []
-    for cell in cells:
-        source, metadata = cell.get("source"), cell.get("metadata")
-        parts = source if isinstance(source, list) else [source]
-        text = "".join(part for part in parts if isinstance(part, str))
-        tags = metadata.get("tags") if isinstance(metadata, dict) else None
-        found.append(read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else []))
-    return found
-
-
 def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[int, Statement | None] | None:
     """The answer to the exercise `name` among the code `cells`; the lesson's own answer cell has `lasting_id`.
 
@@ -80,9 +94,15 @@ def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[i
             return number, mine[-1]
         if mine:
             blank = blank or (number, mine[-1])
-        elif cell.error and re.search(rf"^[ \t]*(async\s+def|def|class)\s+{name}\b", cell.source, re.MULTILINE):
+        elif _broken(cell, [name]):
             return number, None
     return blank
+
+
+def _broken(cell: Cell, names: Collection[str]) -> list[str]:
+    # The lines in which a cell that is not Python would define one of the names.
+    pattern = rf"^[ \t]*((?:async\s+def|def|class)\s+(?:{'|'.join(map(re.escape, names))})\b.*)"
+    return re.findall(pattern, cell.source, re.MULTILINE) if cell.error and names else []
 
 
 def is_blank_answer(name: str, statement: Statement) -> bool:
@@ -94,3 +114,39 @@ def _is_blank(node: DEFINES) -> bool:
     said = [one for one in node.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)]
     parts = [one for one in node.body if one not in said and not isinstance(one, ast.Pass)]
     return all(isinstance(node, ast.ClassDef) and isinstance(one, DEFINES) and _is_blank(one) for one in parts)
+
+
+def collect_answers(cells: list[Cell], lesson: Lesson) -> list[CollectedAnswer]:
+    """The answer to each exercise of the lesson."""
+    names = Names(cells, lesson.cells)
+    return [_collect(exercise, cells, names, lesson.answer_ids.get(exercise.name)) for exercise in lesson.exercises]
+
+
+def _collect(exercise: Declaration, cells: list[Cell], names: Names, lasting_id: str | None) -> CollectedAnswer:
+    name = exercise.name
+    found = find_answer(name, cells, lasting_id)
+    if found is None:
+        is_assigned = any(name in each.binds for cell in cells for each in cell.statements)
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted(MISSING[is_assigned].format(name)))
+    (number, answer), cell = found, cells[found[0]]
+    if answer is None:
+        lines, line = cell.source.split("\n"), cell.error.lineno or 0
+        text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+        where = f"your line {line}, `{text}`, is" if text else "your answer cell is"
+        return CollectedAnswer(exercise, outcome=blame(exercise, f"{where} not Python: {cell.error.msg}."))
+    if is_blank_answer(name, answer):
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted(BLANK))
+    source, own, used = "", set(), set()
+    for each in cell.statements[cell.statements.index(answer) :]:
+        if name in each.binds:  # the answer, and what is made of it
+            source += "\n" * (each.line - 1 - source.count("\n")) + each.source + "\n"
+            own |= each.binds
+            used |= each.uses
+    support, left, missing = names.needed(used, number, but=own)
+    left += tuple(line for each in cells for line in _broken(each, missing))
+    return CollectedAnswer(exercise, source, support, left)
+
+
+def blame(exercise: Declaration, sentence: str) -> Outcome:
+    """The outcome of an answer that could not be run to its end."""
+    return Outcome(exercise.name, Stage.RAISED, sentence, possible=exercise.points, hints=len(exercise.hints))

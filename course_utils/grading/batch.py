@@ -9,9 +9,8 @@ from typing import Any
 import nbformat
 
 from course_utils.exercises.outcome import Outcome
-from course_utils.grading.answers import read_cells
-from course_utils.grading.collect import CollectedAnswer, collect_answers
-from course_utils.grading.evidence import Key, Observed, make_keys, make_task, read_ran
+from course_utils.grading.answers import CollectedAnswer, collect_answers, read_cells
+from course_utils.grading.evidence import Key, make_keys, make_task, read_ran
 from course_utils.grading.report import NOT_GRADED, NOT_HANDED_IN, UNREADABLE, Score, score
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
@@ -126,8 +125,8 @@ def _run(running: Sequence[_Work], crew: LocalCrew | DaskCrew, memory: GradingMe
 def _judge(work: _Work, memory: GradingMemory, rans: Sequence[Ran], keys: Mapping[str, Key]) -> None:
     found, verdicts = iter(rans), []
     for answer in work.answers:
-        observed = Observed(answer, outcome=answer.outcome) if answer.outcome else read_ran(answer, next(found))
-        verdicts.append(judge_answer(observed, keys.get(answer.exercise.name, NO_KEY)))
+        key, ran = keys.get(answer.exercise.name, NO_KEY), Ran() if answer.outcome else next(found)
+        verdicts.append(judge_answer(answer, key, *read_ran(answer, ran), ran.seconds))
     work.verdicts = verdicts  # all of them or, if the user stops it here, none
     if all(one.outcome for one in verdicts):  # what has no score is run again
         memory.keep(work.kept_as, verdicts)

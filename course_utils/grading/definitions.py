@@ -72,6 +72,18 @@ def read_cell(source: str, cell_id: str = "", tags: Sequence[str] = ()) -> Cell:
         return Cell(cell_id, tags, source, error=error)
 
 
+def code_cells(cells: list[dict]) -> list[Cell]:
+    """A notebook's code `cells`, read; what is no text counts as empty."""
+    found = []
+    for cell in cells:
+        source, metadata = cell.get("source"), cell.get("metadata")
+        parts = source if isinstance(source, list) else [source]
+        text = "".join(part for part in parts if isinstance(part, str))
+        tags = metadata.get("tags") if isinstance(metadata, dict) else None
+        found.append(read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else []))
+    return found
+
+
 @contextlib.contextmanager
 def quiet_compiler() -> Iterator[None]:
     """Keep Python's warnings about a student's code off the grader's screen; what it cannot do is a `SyntaxError`."""

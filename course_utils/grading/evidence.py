@@ -11,7 +11,7 @@ import hmac
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import fastjsonschema
@@ -20,7 +20,7 @@ from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.plain import Evidence
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
-from course_utils.grading.collect import BLANK, CollectedAnswer, blame
+from course_utils.grading.answers import BLANK, CollectedAnswer, blame
 from course_utils.grading.sandbox.key import Wanted
 from course_utils.grading.sandbox.tasks import BLAMED, TOO_LONG, Ran, Task
 from course_utils.root import CourseError, has_answers
@@ -108,20 +108,6 @@ def fits(cases: Sequence[Evidence], key: Sequence[Evidence]) -> bool:
     return all(form(case) == form(reference) for case, reference in zip(cases, key, strict=False))
 
 
-@dataclass(frozen=True)
-class Observed:
-    """What is known of one answer after its run: its evidence or, where there is none to judge, the outcome.
-
-    With neither, `reason` says why there is no score, and a person has to look.
-    """
-
-    answer: CollectedAnswer
-    evidence: Sequence[Evidence] | None = None
-    outcome: Outcome | None = None
-    reason: str = ""
-    seconds: float = 0.0
-
-
 def seed_for(exercise: str, secret: int) -> int:
     """The seed of one exercise's inputs: whoever finds it out in one exercise knows nothing about another."""
     digest = hmac.digest(secret.to_bytes(32, "big"), exercise.encode(), hashlib.sha256)
@@ -139,27 +125,32 @@ def make_task(answer: CollectedAnswer, secret: int) -> Task:
     return Task(answer.exercise.name, "\n".join(answer.support), answer.source, _seed_of(answer.exercise, secret))
 
 
-def read_ran(answer: CollectedAnswer, ran: Ran) -> Observed:
-    """What is known of an answer from what its sandbox gave back."""
-    exercise, observed = answer.exercise, functools.partial(Observed, answer, seconds=ran.seconds)
-    if ran.ended in BLAMED:
-        return observed(outcome=blame(exercise, f"{ran.ended[0].upper()}{ran.ended[1:]}."))
-    if ran.ended:
-        return observed(reason=ran.ended)
+def read_ran(answer: CollectedAnswer, ran: Ran) -> tuple[Sequence[Evidence] | None, Outcome | None, str]:
+    """What is known of an answer from what its sandbox gave back: its evidence or, without any to judge, the outcome.
+
+    With neither, the text says why there is no score, and a person has to look.
+    """
+    exercise, ended = answer.exercise, ran.ended
+    if answer.outcome:
+        return None, answer.outcome, ""
     try:
-        record = read_record(ran.record, exercise.name)
+        record = None if ended else read_record(ran.record, exercise.name)
     except CourseError as error:
-        return observed(reason=f"the record of what the answer did is not in order: {error}")
+        return None, None, f"the record of what the answer did is not in order: {error}"
+    raised = record and record["raised"]
+    if raised and raised["type"] == "TimeIsUp":
+        ended = TOO_LONG
+    if ended:
+        blamed = blame(exercise, f"{ended[0].upper()}{ended[1:]}.") if ended in BLAMED else None
+        return None, blamed, "" if blamed else ended
     lost = "; ".join(f"a definition that the answer may use did not work: {text}" for text in record["lost"])
     if record["blank"]:
-        return observed(outcome=exercise.not_attempted(BLANK), reason=lost)
-    if raised := record["raised"]:
-        if raised["type"] == "TimeIsUp":
-            return read_ran(answer, replace(ran, ended=TOO_LONG))
+        return None, exercise.not_attempted(BLANK), lost
+    if raised:
         problem = f"{raised['type']}: {raised['message']}" if raised["message"] else raised["type"]
         line = f"your line {raised['line']}, `{raised['text']}`," if raised["line"] else "your answer cell"
-        return observed(outcome=blame(exercise, f"{line} raised {problem}"), reason=lost)
-    return observed(record["cases"], reason=lost)
+        return None, blame(exercise, f"{line} raised {problem}"), lost
+    return record["cases"], None, lost
 
 
 @dataclass(frozen=True)

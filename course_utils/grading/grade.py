@@ -102,10 +102,9 @@ def _end_as_ctrl_c():
 
 
 def _read_lessons(number):
-    from course_utils.exercises.declaration import read_declarations
     from course_utils.grading.lessons import read_lessons
 
-    lessons = read_lessons(read=read_declarations)
+    lessons = read_lessons()
     chosen = {name: each for name, each in lessons.items() if number in (None, name, name[:2], str(each.number))}
     if not chosen:
         raise CourseError(f"there is no lesson {number}; there is {', '.join(name[:2] for name in lessons)}.")

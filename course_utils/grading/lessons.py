@@ -1,14 +1,12 @@
 """The lessons as the grader knows them: their exercises, and what their own cells define. Needs no torch."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from course_utils.authoring.source import answer_cells, learner, number_of, sources
-from course_utils.exercises.declaration import Declaration
-from course_utils.grading.answers import code_cells
-from course_utils.grading.definitions import Cell
+from course_utils.exercises.declaration import Declaration, read_declarations
+from course_utils.grading.definitions import Cell, code_cells
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,6 @@ class Lesson:
         return {name: cell.id for name, cell in answer_cells(learner(self.path), self.name).items()}
 
 
-def read_lessons(read: Callable[[int], Sequence[Declaration]] | None = None) -> dict[str, Lesson]:
-    """The lessons that have a text source, by name. Raises `CourseError` if there is no such.
-
-    `read` gives a lesson's exercises: `read_declarations` or, without one, exercises that run, which imports torch.
-    """
-    if read is None:
-        from course_utils.exercises.engine import exercises_of as read
-    return {path.stem: Lesson(path, tuple(read(number_of(path)))) for path in sources()}
+def read_lessons() -> dict[str, Lesson]:
+    """The lessons that have a text source, by name. Raises `CourseError` if there is none."""
+    return {path.stem: Lesson(path, tuple(read_declarations(number_of(path)))) for path in sources()}

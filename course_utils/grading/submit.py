@@ -13,10 +13,8 @@ import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
-from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.outcome import Stage
-from course_utils.grading.answers import read_cells
-from course_utils.grading.collect import collect_answers
+from course_utils.grading.answers import collect_answers, read_cells
 from course_utils.grading.grade import check_work
 from course_utils.grading.lessons import Lesson, read_lessons
 from course_utils.grading.submissions import NBGRADER, Submission, printable, read_submission
@@ -42,7 +40,7 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
         raise CourseError(f"{target} is there already, and not from {name}. Move it, or write your name otherwise.")
     if check:
         check_work(work)
-    lessons, files, attempted = read_lessons(read=read_declarations), {}, {}
+    lessons, files, attempted = read_lessons(), {}, {}
     for lesson in lessons.values():
         try:
             if not (path := work / f"{lesson.name}.ipynb").exists():

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from course_utils.exercises.evidence import Evidence
     from course_utils.exercises.outcome import Outcome
-    from course_utils.grading.evidence import Key, Observed
+    from course_utils.grading.answers import CollectedAnswer
+    from course_utils.grading.evidence import Key
 
 WORTH_A_PROCESS = 100  # cells: to compare so many takes about as long as to start a process for them
 
@@ -60,16 +61,23 @@ class Item(NamedTuple):
     verdict: Verdict
 
 
-def judge_answer(observed: Observed, key: Key) -> Verdict:
+def judge_answer(
+    answer: CollectedAnswer,
+    key: Key,
+    evidence: Sequence[Evidence] | None,
+    outcome: Outcome | None = None,
+    reason: str = "",
+    seconds: float = 0.0,
+) -> Verdict:
     """Judge one answer in words, and write its evidence and the key as nbval will compare them.
 
-    An answer that may have needed what did not travel with it, or did not work there, passes or a person looks.
+    `evidence`, `outcome` and `reason` are as `evidence.read_ran` gives them. An answer that may have needed what did
+    not travel with it, or did not work there, passes or a person looks.
     """
     from course_utils.exercises.judging import judge
     from course_utils.grading.evidence import fits
 
-    exercise, left, evidence = observed.answer.exercise, observed.answer.left, observed.evidence
-    outcome, reason, texts = observed.outcome, observed.reason, ("", "")
+    exercise, left, texts = answer.exercise, answer.left, ("", "")
     if evidence is not None and (key.reason or not fits(evidence, key.evidence)):
         reason = key.reason or "the record of what the answer did is about other inputs"
     elif evidence is not None:
@@ -82,11 +90,11 @@ def judge_answer(observed: Observed, key: Key) -> Verdict:
     by_hand = outcome is None
     if outcome and outcome.stage not in ("passed", "not attempted") and (reason or left):
         told = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in left[:3])
-        told = told and f"It was run without {told}, which changes something that it uses."
+        told = told and f"It was run without {told}, which it may need."
         told = told or "Not all that it uses worked."
         outcome = replace(outcome, sentence=f"{outcome.sentence} {told}")
         by_hand, reason = True, reason or told
-    return Verdict(exercise.name, outcome, by_hand, reason, *texts, observed.seconds)
+    return Verdict(exercise.name, outcome, by_hand, reason, *texts, seconds)
 
 
 LONGEST = 300  # characters of a value; of a longer one its beginning and its digest

@@ -231,6 +231,8 @@ def _environment(package: str) -> Path | str:
         install = [scripts / "python", "-m", "pip", "install", "-q", _requirement(package)]
         make = subprocess.run(install, capture_output=True, text=True, check=False)
     last = (make.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+    if not [*scripts.glob(f"{package.partition('-')[0]}*")]:  # it is installed below, and so are its programs
+        scripts = Path(sys.executable).parent
     return scripts if make.returncode == 0 else f"{package} cannot be installed here: {last[:200]}"
 
 

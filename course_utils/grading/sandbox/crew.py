@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ class LocalCrew(Closing):
     def run(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[Result]:
         """Start to run the submissions; gives each one's number and results as it is done."""
         from joblib import Parallel, delayed
+
+        warnings.filterwarnings("ignore", module="joblib")  # it says on Ctrl-C what has not run; so does the report
 
         def run_one(number: int) -> Result:
             return number, self._engine.run(batches[number], limits)

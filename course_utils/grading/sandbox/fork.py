@@ -35,6 +35,7 @@ class HostProcess:
         kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM] * key
         self._sockets, theirs = zip(*(socket.socketpair(socket.AF_UNIX, kind) for kind in kinds), strict=True)
         self.lanes, self.key = self._sockets[:lanes], self._sockets[-1] if key else None
+        self._problem = ""
         self._folder = OwnFolder()
         self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
         numbers = [their.fileno() for their in theirs]
@@ -56,16 +57,22 @@ class HostProcess:
 
     def _tell(self, *setup: list) -> None:
         with contextlib.suppress(OSError, ValueError), self._process.stdin as pipe:  # else its lanes end
-            marshal.dump((*setup, bare_lessons()), pipe)
+            try:
+                lessons = bare_lessons()
+            except Exception as error:  # somebody may edit them now
+                self._problem = f"the lessons cannot be read: {type(error).__name__}: {error}"
+                return
+            marshal.dump((*setup, lessons), pipe)
 
     def last_words(self) -> str:
         """Why it, or one of its lanes, has ended: its status, and what was said last on the standard error."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=2)
         os.set_blocking(self._process.stderr.fileno(), False)
-        said = (self._process.stderr.read() or b"").decode(errors="replace").strip().splitlines()
+        said = (self._process.stderr.read() or b"").decode(errors="replace").strip()
         status = self._process.returncode
-        return ": ".join(["it closed a lane" if status is None else f"it ended with the status {status}", *said[-1:]])
+        how = "it closed a lane" if status is None else f"it ended with the status {status}"
+        return ": ".join(filter(None, (how, self._problem or said.rpartition("\n")[2])))
 
     def close(self) -> None:
         """End it, and with it every process that it has started."""
@@ -121,7 +128,7 @@ class ForkEngine(Engine):
                         return os.pread(files[1], limits.disk, 0), ended, seconds
                     except CourseError as error:
                         ended, seconds = str(error).rstrip("."), round(time.monotonic() - start, 4)
-                        self._renew(number)
+                        self._renew(number, error)
             return b"", ended, seconds
 
     def close(self) -> None:
@@ -137,16 +144,16 @@ class ForkEngine(Engine):
             if not self._words[number]:
                 try:
                     self._words[number] = self._ask(number)
-                except CourseError:
-                    self._renew(number)
+                except CourseError as error:
+                    self._renew(number, error)
             yield number
         finally:
             self._free.put(number)
 
-    def _renew(self, number: int) -> None:
+    def _renew(self, number: int, error: CourseError) -> None:
         # In place of a lane that has ended, that of another host; if this cannot start either, nothing can be run.
         if self._closed:
-            raise
+            raise error
         self._words[number] = ""
         self._lanes[number][1].close()
         self.host = host = HostProcess(self._hidden)
@@ -156,13 +163,16 @@ class ForkEngine(Engine):
 
     def _ask(self, number: int, limits: Limits | None = None, files: Sequence[int] = ()) -> Any:
         host, lane = self._lanes[number]
+        why = ""
         try:
             lane.settimeout(START_SECONDS + (limits.exercise if limits else 0))
             if limits:
                 socket.send_fds(lane, [json.dumps(asdict(limits)).encode()], files)
             if answer := lane.recv(4096):
                 return json.loads(answer)
-            why = "it was closed" if self._closed else host.last_words()
-        except OSError as error:  # closed under our feet, or too late
-            why = str(error) if self._closed else f"{error}; {host.last_words()}"
+        except TimeoutError:
+            why = "its sandbox does not answer"
+        except OSError:
+            pass  # closed under our feet
+        why = why or ("it was closed" if self._closed else host.last_words())
         raise CourseError(f"no answer can be run here: {why}.")

@@ -154,7 +154,8 @@ class Host:
             keeper = 0
             if self.isolation.root:  # the first process of a new namespace: no other can end it, and all end with it
                 linux.unshare(linux.CLONE_NEWPID)
-                keeper = os.posix_spawnp("sleep", ["sleep", "100000"], {}, setsid=True)
+                quiet = [(os.POSIX_SPAWN_DUP2, 1, 2)]
+                keeper = os.posix_spawnp("sleep", ["sleep", "100000"], {}, setsid=True, file_actions=quiet)
             pid = _fork((), self._be_child, limits, scratch, task, record)
             if keeper:
                 linux.setns(self._own_namespace, linux.CLONE_NEWPID)

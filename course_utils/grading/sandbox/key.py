@@ -20,17 +20,16 @@ COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.key")
 def ask_for_key(wanted: Wanted, connection: socket.socket | None = None) -> dict[str, dict[str, Any]]:
     """By exercise: `evidence` of the reference, `mistakes` as (message, evidence), and in `reason` why there is none.
 
-    The process at the other end of the `connection` makes them, once; without a connection, a new one.
+    The process at the other end of the `connection` makes them, once; where there is none any more, a new one.
     """
-    request = json.dumps(wanted).encode()
-    if connection is None:
-        answer = subprocess.run(COMMAND, input=request, stdout=subprocess.PIPE, env=environment(), check=False).stdout
-    else:
-        answer = b""
+    request, answer = json.dumps(wanted).encode(), b""
+    if connection:
         with contextlib.suppress(OSError):  # its end is no answer
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
             answer = connection.makefile("rb").read()
+    if not answer:
+        answer = subprocess.run(COMMAND, input=request, stdout=subprocess.PIPE, env=environment(), check=False).stdout
     if not answer:
         return {name: {"reason": "the process that makes the key ended"} for name, _ in wanted}
     return json.loads(answer)
