@@ -50,6 +50,8 @@ def test_no_output_is_cut_or_wider_than_the_page(lesson, look, width):
     """A picture of an explorer may scroll in its own frame; nothing else may. Numbers do not break in the middle."""
     look(False, width)
     assert lesson.window.panel.evaluate(_FIND_TOO_WIDE) == []
+    heights = [lesson.window.cell(n).locator(".jp-OutputArea").bounding_box()["height"] for n in lesson.find("explore")]
+    assert width == NARROW or all(height < 800 for height in heights), "controls and picture do not share a screen"
 
 
 _FIND_TOO_WIDE = """panel => {
