@@ -269,13 +269,11 @@ class Picture:
     """A PNG with its words: a notebook shows the picture, with `alt` for those who do not see it.
 
     text: what the picture shows as plain text, with its numbers, for nbval and for pages without pictures; else `alt`.
-    chart: it is dark on white, and may be shown the other way round on a dark page.
     """
 
     data: bytes
     alt: str
     text: str = ""
-    chart: bool = False
 
     def __post_init__(self) -> None:
         if not self.alt.strip():
@@ -286,8 +284,7 @@ class Picture:
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
         data = {"image/png": base64.b64encode(self.data).decode("ascii"), "text/plain": repr(self)}
-        on_white = {"needs_background": "light"} if self.chart else {}
-        return data, {"image/png": {"alt": self.alt}, **on_white}
+        return data, {"image/png": {"alt": self.alt}}
 
 
 def show(image: Tensor, alt: str, title: str | None = None, scale: int = 1) -> Picture:
@@ -304,11 +301,19 @@ def show(image: Tensor, alt: str, title: str | None = None, scale: int = 1) -> P
     return Picture(png(image, small=True), alt)
 
 
-def figure_with_alt(figure: Figure, alt: str, text: str = "") -> Picture:
+class Chart(Picture):
+    """A picture that is dark on white: JupyterLab may show it the other way round on a dark page."""
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
+        data, metadata = super()._repr_mimebundle_()
+        return data, {**metadata, "needs_background": "light"}
+
+
+def figure_with_alt(figure: Figure, alt: str, text: str = "") -> Chart:
     """Render a matplotlib figure on white and give it alt text, and plain text where that is more than `alt`."""
     buffer = io.BytesIO()  # without the version of matplotlib, so that the same picture has the same bytes
     figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight", facecolor="white", metadata={"Software": None})
-    return Picture(buffer.getvalue(), alt, text, chart=True)
+    return Chart(buffer.getvalue(), alt, text)
 
 
 def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, size: int | None = None) -> Tensor:
