@@ -6,7 +6,8 @@ from course_utils.authoring.source import called_with, tags_of
 
 CHAPTER = re.compile(r"^##? ", re.M)
 SENTENCE_WORDS = 6  # fewer may stand anywhere by chance
-COMMON = set("a an and all any as at be both by for in is it its no none not of on only or that the to yes".split())
+COMMON = {"a", "an", "and", "all", "any", "as", "at", "be", "both", "by", "for", "in", "is", "it", "its", "no", "none"}
+COMMON |= {"not", "of", "on", "only", "or", "that", "the", "those", "to", "yes"}
 
 
 def words(text):
