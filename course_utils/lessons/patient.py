@@ -111,7 +111,7 @@ def draw_curves(
     if log:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(value for values in curves.values() for value in values if math.isfinite(value)))
     axes.set(xlabel="training step", ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
