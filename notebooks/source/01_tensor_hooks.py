@@ -50,6 +50,7 @@
 # | 2 | The patient, before and after · What old tutorials say · Summary · Go further | one sentence each from three people |
 
 # %% find the course tags=["setup"]
+# Find the course. Where it is missing, this says how to get it.
 try:
     import course_utils
 except ModuleNotFoundError:
