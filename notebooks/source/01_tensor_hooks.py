@@ -116,6 +116,8 @@ class Patient(nn.Module):
 
 # %%
 before = train(admit(Patient))
+
+# %% tags=["setup"]
 draw_curves(
     {"this network": before},
     title="The loss falls a little, and then it gets stuck",
@@ -801,6 +803,8 @@ def standardise(h):
 
 
 after = train(admit(Patient))
+
+# %% tags=["setup"]
 draw_curves(
     {"before": before, "after": after},
     title="After the cure, the loss falls to 0",
