@@ -13,12 +13,11 @@
 # %% [markdown]
 # # retain_grad or a hook
 #
-# In this lesson the patient learns well, but its memory grows with every step, until a larger network of this kind
-# would end with "out of memory". To find the cause, you need to know what keeps a tensor alive.
+# In this lesson the patient learns well, but its training uses more and more memory. In a larger network, this ends with
+# the message "out of memory". To find the cause, you need to know what keeps a tensor alive.
 #
 # There are two ways to get at the gradient of a result. You can ask the tensor to keep it, or you can look at it with a
-# hook while backward runs. The two ways differ in *which* gradient you get, and in what it costs. This lesson measures
-# both.
+# hook while backward runs. They differ in *which* gradient you get, and in what it costs.
 #
 # ## What you will be able to do
 #
@@ -39,15 +38,16 @@
 # |---|---|---|
 # | 2 | A training that fills the memory | collect guesses; write them down and take none of them up yet |
 # | 10 | Asking a tensor to keep its gradient · Reading .grad where there is none | exercise 1; collect the ways to get None from the room before you show them |
-# | 13 | Before or after the hooks? | the explorer in pairs; exercise 3 at home if time is short |
+# | 12 | Before or after the hooks? | the explorer in pairs; exercise 2 at home if time is short |
 # | 12 | A tensor that is changed in place later · Two backward passes | a prediction each; write the votes on the board; exercise 3 |
 # | 7 | What it costs | let them guess all four bars before the chart |
 # | 16 | One row of each gradient · When to use which | exercises 4 and 5; the table is to look things up in |
 # | 13 | What forward saves for backward | exercise 6; `count_saved_bytes` is the one that pays at work |
 # | 13 | When saving less goes wrong | exercise 7 |
-# | 2 | The patient, before and after · What old tutorials say · Summary · Go further | which of the sentences had they heard? |
+# | 3 | The patient, before and after · What old tutorials say · Summary · Go further | which of the sentences had they heard? |
 
 # %% find the course tags=["setup"]
+# Find the course. Where it is missing, this says how to get it.
 try:
     import course_utils
 except ModuleNotFoundError:
@@ -62,7 +62,6 @@ except ModuleNotFoundError:
 import warnings
 
 import torch
-from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
@@ -80,19 +79,20 @@ from course_utils.lessons.lesson_02 import (
 from course_utils.lessons.patient import Patient, admit, draw_curves, loss_of, train
 from course_utils.vision.charts import bars
 
-MIB = 2**20
-
 # %% [markdown]
 # ## A training that fills the memory
 #
-# This is the patient of lesson 01 after its cure. Somebody wants to draw charts of the training, so after each of 50
+# This is the patient of lesson 01 after its cure. Somebody wants to draw charts of the training, so after each of 30
 # steps the program notes three things: the norm of a gradient, one row of the same gradient, and the new loss.
 # `measure_memory` counts the bytes of all tensors that are alive.
 
 
 # %%
+MIB = 2**20
+
+
 def watch_training(note_gradient, note_network):
-    """Train for 50 steps, take notes, and return the MiB that are alive after each step."""
+    """Train for 30 steps, take notes, and return the MiB that are alive after each step."""
     net, notes, alive = admit(Patient), [], []
     net.second.weight.register_hook(lambda grad: notes.append(note_gradient(grad)))
 
@@ -101,7 +101,7 @@ def watch_training(note_gradient, note_network):
         alive.append(memory.live / MIB)
 
     with measure_memory() as memory:
-        train(net, 50, after_step)
+        train(net, 30, after_step)
     return alive
 
 
@@ -111,14 +111,14 @@ before = watch_training(lambda grad: (grad.norm(), grad[0]), loss_of)
 draw_curves(
     {"this training": before},
     title="The memory grows with every step",
-    alt="The memory in use over 50 training steps. It grows on a straight line from 0.3 to 16 MiB.",
+    alt="The memory in use over 30 training steps. It grows on a straight line from 0.3 to 9.6 MiB.",
     ylabel="MiB alive",
     guessing=False,
 )
 
 # %% [markdown]
-# The network itself has about 4 KiB of weights. So something must keep alive much more than the three notes seem to
-# need. At the end of this lesson you will find out what it is.
+# The network itself has only about 4 KiB of weights, and the notes look even smaller. So something keeps much more memory
+# alive than it seems. At the end of this lesson you will find out what it is.
 
 # %% [markdown]
 # ## Asking a tensor to keep its gradient
@@ -456,25 +456,25 @@ print(f"{peak_of_backward():.2f} MiB")
 why("gradients_alive")
 
 # %% [markdown]
-# This holds for a chain. In other networks, a gradient has to wait for its partners. A residual layer adds its input to
-# its output. In a densely connected network, every layer uses all activations before it.
+# This holds for a chain. In other networks, some gradients have to wait for each other. A residual block adds its input
+# to the output of its two layers. In a densely connected network, every layer uses all activations before it.
 
 
 # %%
 def residual(tensors):
-    return tensors[-1] + torch.tanh(tensors[-1])
+    return tensors[-1] + torch.tanh(torch.tanh(tensors[-1]))
 
 
 def dense(tensors):
-    return torch.tanh(sum(tensors))
+    return torch.tanh(torch.stack(tensors).sum(dim=0))
 
 
 for layer in (tanh, residual, dense):
     print(f"{layer.__name__:<9}{peak_of_backward(layer=layer):5.2f} MiB")
 
 # %% [markdown]
-# In the residual network one more gradient waits until it is added. In the dense network, every activation receives a
-# part of its gradient from each later layer, so all 17 gradients wait until the end.
+# In the residual network, one more gradient waits until both paths of a block are done. In the dense network, every
+# activation receives a part of its gradient from each later layer, so all 17 gradients have to wait.
 #
 # Back to the chain. Now we call `retain_grad()` on every activation. Then we try a hook that keeps the gradient, and a
 # hook that keeps only one number.
@@ -775,7 +775,7 @@ def saved_by_linear(pack):
     return memory.live / MIB
 
 
-linear = nn.Linear(1024, 1024)
+linear = torch.nn.Linear(1024, 1024)
 owned = {parameter.untyped_storage().data_ptr() for parameter in linear.parameters()}
 packs = {
     "packed as float16": lambda tensor: tensor.half(),
@@ -871,7 +871,7 @@ notes = {
 }
 for what, (note_gradient, note_network) in notes.items():
     alive = watch_training(note_gradient, note_network)
-    print(f"{what:<18}{(alive[-1] - alive[0]) / 49 * 1024:7.2f} KiB in each step")
+    print(f"{what:<18}{(alive[-1] - alive[0]) / 29 * 1024:7.2f} KiB in each step")
 
 # %% tags=["why"]
 why("patient_memory")
@@ -886,7 +886,7 @@ after = watch_training(lambda grad: (grad.norm().item(), grad[0].clone()), lambd
 draw_curves(
     {"before": before, "after": after},
     title="After the cure, the memory stays where it was",
-    alt="The memory in use over 50 training steps. Before the cure it grows on a straight line to 16 MiB. After the cure it "
+    alt="The memory in use over 30 training steps. Before the cure it grows on a straight line to 9.6 MiB. After the cure it "
     "stays close to 0.",
     ylabel="MiB alive",
     guessing=False,
