@@ -14,7 +14,7 @@ from course_utils.root import CourseError
 
 TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
 NOTHING_YET, NO_GRADIENT = "not yet", "none"
-MIN_WIDTH = 720  # room for the title and the legend
+MIN_WIDTH = 480  # room for the title and the legend
 TOP, MARGIN, GAP_X, GAP_Y = 46, 40, 44, 20
 PADDING, LINE, HEADER, MARKS = 10, 19, 28, 21
 CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
@@ -236,7 +236,7 @@ def draw(backward: Backward) -> str:
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
     body, below = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>', TOP + height + 26
     body += _draw_legend(min(width, PAGE), below)
-    return draw_picture(width, below + 18, _make_title(backward), tell(backward), body)
+    return draw_picture(width, below + 40, _make_title(backward), tell(backward), body)
 
 
 def _carries(backward: Backward, source: str, target: str) -> int:
@@ -321,10 +321,14 @@ def _draw_legend(width: float, y: float) -> str:
         "gradient coming back": _draw_gradient("M6 -4 H22", -1, -4, True),
         "hook": draw_fish_hook(16, -11),
     }
-    x, parts = (width + 24 - sum(54 + len(words) * 6.7 for words in signs)) / 2, []
-    for words, sign in signs.items():
-        parts.append(f'<g transform="translate({px(x)} {px(y)})">{sign}{draw_text(29, 0, words, opacity=0.8)}</g>')
-        x += 54 + len(words) * 6.7
+    parts = []
+    for row in (["leaf", "result of an operation", "hook"], ["forward", "gradient coming back"]):
+        x = (width + 24 - sum(54 + len(words) * 6.7 for words in row)) / 2
+        for words in row:
+            told = draw_text(29, 0, words, opacity=0.8)
+            parts.append(f'<g transform="translate({px(x)} {px(y)})">{signs[words]}{told}</g>')
+            x += 54 + len(words) * 6.7
+        y += 22
     return "".join(parts)
 
 
