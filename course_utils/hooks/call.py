@@ -34,15 +34,15 @@ _DOES = {  # the parts, in the order in which they run
     "collect backward hooks": "Note the backward hooks for later: nothing runs yet.",
     "sort backward hooks": "Global hooks first; full and legacy ones in two lists.",
     "forward pre-hooks": "Run the forward pre-hooks, global ones first; what one returns replaces the input.",
-    "wrap inputs": "With full backward hooks: pass the inputs through `BackwardHook`, which makes views of them.",
+    "wrap inputs": "With full backward hooks or pre-hooks: pass the inputs through `BackwardHook`, which makes views.",
     "forward": "Run forward itself.",
     "forward hooks": "Run the forward hooks, global ones first; what one returns replaces the output.",
-    "wrap outputs": "With full backward hooks: pass the outputs through `BackwardHook`, which makes views of them.",
+    "wrap outputs": "With full backward hooks or pre-hooks: pass the output through `BackwardHook`, which makes views.",
     "legacy backward hooks": "Put the legacy backward hooks on the graph node of the output.",
     "return": "Hand the output on.",
     "after an exception": "Something raised: run the `always_call` forward hooks that did not run yet, "
     "then raise again.",
-    "make views": "Put a node of the graph before the inputs or behind the outputs.",
+    "make views": "Put a node of the graph on the inputs or on the outputs.",
     "backward pre-hooks": "The gradient of the output is there: run the full backward pre-hooks.",
     "full backward hooks": "The gradient of the input is there: run the full backward hooks.",
 }
