@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 MOST_PIXELS = 50_000_000  # of a file to read: more than any phone's camera takes, decoded in 200 MB
-PAPER, INK = (246, 246, 244), (24, 24, 28)  # of titles and labels: their own ground reads in light and dark themes
+PAPER, INK = (66, 69, 74), (245, 245, 245)  # of titles and labels: a ground that is calm in light and dark themes
 HEAT_SCALE = 2  # small pictures are shown larger, smoothly
 MARK = 7  # pixels: the radius of the ring around the hottest pixel
 STRONGEST = 8  # as many small maps fit in a row under the three large ones
@@ -269,11 +269,13 @@ class Picture:
     """A PNG with its words: a notebook shows the picture, with `alt` for those who do not see it.
 
     text: what the picture shows as plain text, with its numbers, for nbval and for pages without pictures; else `alt`.
+    chart: it is dark on white, and may be shown the other way round on a dark page.
     """
 
     data: bytes
     alt: str
     text: str = ""
+    chart: bool = False
 
     def __post_init__(self) -> None:
         if not self.alt.strip():
@@ -284,7 +286,8 @@ class Picture:
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
         data = {"image/png": base64.b64encode(self.data).decode("ascii"), "text/plain": repr(self)}
-        return data, {"image/png": {"alt": self.alt}}
+        on_white = {"needs_background": "light"} if self.chart else {}
+        return data, {"image/png": {"alt": self.alt}, **on_white}
 
 
 def show(image: Tensor, alt: str, title: str | None = None, scale: int = 1) -> Picture:
@@ -305,7 +308,7 @@ def figure_with_alt(figure: Figure, alt: str, text: str = "") -> Picture:
     """Render a matplotlib figure on white and give it alt text, and plain text where that is more than `alt`."""
     buffer = io.BytesIO()  # without the version of matplotlib, so that the same picture has the same bytes
     figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight", facecolor="white", metadata={"Software": None})
-    return Picture(buffer.getvalue(), alt, text)
+    return Picture(buffer.getvalue(), alt, text, chart=True)
 
 
 def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, size: int | None = None) -> Tensor:
