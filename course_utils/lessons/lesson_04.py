@@ -124,7 +124,7 @@ prediction(
     why="""
         The input is a **view** of `x`: the same memory, but a tensor of its own, whose `grad_fn` is the new node. The
         output is such a view too. PyTorch does this only if autograd is recording and an input requires a gradient,
-        or for the output, if the output does. The parts "wrap inputs" and "wrap outputs" call "make views":
+        or for the output, if the output does. The parts "wrap inputs" and "wrap outputs" call "insert a node":
     """,
 )
 prediction(

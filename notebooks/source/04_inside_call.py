@@ -544,14 +544,14 @@ why("what_forward_receives")
 print_source(
     "collect backward pre-hooks", "collect backward hooks", "sort backward hooks", "wrap inputs", "wrap outputs"
 )
-print_source("make views", "backward pre-hooks", "full backward hooks", "legacy backward hooks")
+print_source("insert a node", "backward pre-hooks", "full backward hooks", "legacy backward hooks")
 
 # %% [markdown]
-# Two things follow. **The views must not be changed in place**, neither by a line of yours nor by an in-place ReLU that comes
-# next. You saw this error, its limits and two cures in lesson 03.
+# Two things follow. **What comes out of such a node must not be changed in place**, neither by a line of yours nor by an
+# in-place ReLU that comes next. You saw this error, its limits and two cures in lesson 03.
 #
-# **Only a tensor, or the tensors that stand directly in a tuple, get a node as outputs.** What about a dict, and what about
-# an LSTM? It returns a tuple of a tensor and another tuple: `output, (hidden, cell)`.
+# **An output gets a node if it is a tensor, or if it stands directly in a tuple.** So what happens with a dict, and with an
+# LSTM? It returns a tuple with another tuple in it: `output, (hidden, cell)`.
 
 
 # %% tags=["setup"]
@@ -577,10 +577,11 @@ print("LSTM, hidden:", try_hook(nn.LSTM(3, 4), lambda output: output[1][0], sequ
 
 # %% [markdown]
 # With a dict the hook does not fire, and PyTorch warns. With a nested tuple there is **no warning**. If the loss is made of
-# `hidden`, as classifiers of sequences often do, the hook never hears of it. Inputs given by keyword get no node either.
+# `hidden`, as in many classifiers of sequences, the hook does not fire. Inputs given by keyword get no node either.
 #
-# The last part above is for legacy hooks (`register_backward_hook`). They get no nodes. PyTorch walks from the output to its
-# `grad_fn` and puts the hook there, on the *last operation*. Lesson 09 shows what comes of it.
+# The last part of the source above is for legacy hooks (`register_backward_hook`). They get no nodes. PyTorch walks from the
+# output to its `grad_fn` and puts the hook there, on the *last operation*. Lesson 09 shows what comes of it.
+#
 # ### Exercise 6 · A node that does nothing
 #
 # This is the heart of `BackwardHook`. A class derived from `torch.autograd.Function` has a `forward` and a `backward`, both
@@ -748,8 +749,8 @@ print("first difference (torch, MiniModule):", differences[0] if differences els
 # ## Back to patient C
 #
 # Between `relu2` and `relu3` the numbers became large, and from `third`, the layer between them, there was no line at all.
-# Its weights are used, or else they could not do harm. Find out what is going on. `list_hooks` lists the hooks on a network.
-# `trace` lists every `forward` that runs, whether its hooks run or not. Make your experiments here, then commit:
+# The network must use its weights, or else they could do no harm. So why does its hook not fire? `list_hooks` lists the hooks
+# on a network. `trace` lists every `forward` that runs, whether hooks run or not. Make your experiments here, then commit:
 
 # %%
 patient = admit("C")
@@ -768,8 +769,8 @@ print(inspect.getsource(type(patient).forward))
 why("silent_hook")
 
 # %% [markdown]
-# In the class `Patient` this line is as it should be. We give such a network the same numbers. Then the hook speaks, and we
-# can treat the layer as in lesson 03.
+# In the class `Patient` this line is as it should be. We give such a network the same numbers. Then the hook fires, and
+# we can treat the layer as in lesson 03.
 
 # %%
 repaired = admit(Patient)
