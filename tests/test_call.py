@@ -45,7 +45,7 @@ PARTS = [  # in the order in which they run: what stands in the source, and what
     ("legacy backward hooks", ["grad_fn.register_hook"], ["setup_output_hook"]),
     ("return", ["return result"], ["("]),
     ("after an exception", ["except Exception", "always_call", "raise"], ["forward_call"]),
-    ("make views", ["BackwardHookFunction.apply"], ["def setup_output_hook"]),
+    ("insert a node", ["BackwardHookFunction.apply"], ["def setup_output_hook"]),
     ("backward pre-hooks", ["def setup_output_hook", "user_pre_hooks"], []),
     ("full backward hooks", ["def _set_user_hook", "for hook in self.user_hooks"], ["user_pre_hooks"]),
 ]

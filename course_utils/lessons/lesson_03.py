@@ -52,11 +52,11 @@ prediction(
     lesson=3,
     question="the input requires no gradient. The model and its layers have full backward hooks. Whose runs first?",
     options={
-        "that of fc2": "fc2's hook waits for the gradient of fc2's input. The model's hook has nothing to wait for.",
-        "that of fc1": "fc1's hook has nothing to wait for either, but the gradient reaches fc1's output last of all.",
-        "that of the model": "Nobody asks for the gradient of its input, so it runs as soon as grad_output is there.",
+        "fc2": "fc2's hook waits for the gradient of fc2's input. The model's hook has nothing to wait for.",
+        "fc1": "fc1's hook has nothing to wait for either, but the gradient reaches fc1's output last of all.",
+        "the model": "Nobody asks for the gradient of its input, so it runs as soon as grad_output is there.",
     },
-    answer="that of the model",
+    answer="the model",
     why="""
         A full backward hook waits for the gradients of its module's inputs. Nothing is computed for an input that
         does not require a gradient, so there is nothing to wait for: the hook runs as soon as `grad_output` has

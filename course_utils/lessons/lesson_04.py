@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,6 +36,10 @@ prediction(
         "all four": "So it would be with a global hook. A hook on fc1 stands in fc1's table only.",
     },
     answer="only that of fc1",
+    why="""
+        Only `fc1` goes the long way. `net` calls `fc1`, but the call of `net` looks into the tables of `net` and into
+        the global ones, and all of these are empty.
+    """,
 )
 prediction(
     "forward_directly",
@@ -48,6 +51,13 @@ prediction(
         "both": "Hooks are run by `__call__`. `net.forward(x)` is a plain method call and runs none of net's.",
     },
     answer="only that of fc1",
+    why="""
+        The result is the same, but one hook is missing. `forward` knows nothing about hooks: they are run by the call
+        with brackets. `net.forward(x)` skips those of `net`, while `self.fc1(x)` inside it works as always.
+
+        So if a layer of yours never fires its hook, look whether somebody calls `layer.forward(x)`. Or somebody takes
+        only its weights and calls a function, such as `F.linear(x, layer.weight)`. Then not even its `forward` runs.
+    """,
 )
 prediction(
     "which_pre_hook_first",
@@ -60,17 +70,31 @@ prediction(
         "both at once": "Hooks run one after the other: what one returns is what the next one gets.",
     },
     answer="the global one",
+    why="""
+        Global hooks come first, and this holds for each of the four kinds. The order of registration decides only
+        inside one table. `prepend=True` puts a hook at the front of its own table, so it still runs after the global
+        ones.
+    """,
 )
 prediction(
     "last_in_backward",
     lesson=4,
-    question="net, fc1 and fc2 have full backward hooks. Whose fires last?",
+    question="net, fc1 and fc2 have full backward hooks, and x requires a gradient. Whose fires last?",
     options={
         "that of fc1": "fc1 is the last *layer* in backward. But the gradient of fc1's input is also that of net's.",
         "that of fc2": "fc2 is the last layer in forward, so it is the first in backward.",
         "that of net": "net's hook waits for the gradient of net's input, and that comes out of fc1.",
     },
     answer="that of net",
+    why="""
+        Forward is nested like brackets: `net` opens first and closes last. Here backward is nested too. The pre-hook
+        of `net` is the first of all, and its full hook is the last. A full backward hook waits for the gradient of
+        its module's *input*. For `net` this is the same gradient as for `fc1`, and it takes the whole backward pass
+        to compute it.
+
+        If x required no gradient, there would be nothing to wait for, and the full hook of `net` would fire first, as
+        you saw in lesson 03.
+    """,
 )
 prediction(
     "always_call_when_forward_raises",
@@ -82,6 +106,10 @@ prediction(
         "the exception": "The hook is not told what went wrong. Its output is None.",
     },
     answer="None",
+    why="""
+        The plain hook stays silent. The other one runs with None as the output, and after it the exception goes on as
+        it was. This is right for a hook that has to stop or undo something, such as a timer.
+    """,
 )
 prediction(
     "what_forward_receives",
@@ -93,6 +121,31 @@ prediction(
         "a view of x": "It shares the memory of x, and its `grad_fn` is the node at which the hook waits.",
     },
     answer="a view of x",
+    why="""
+        The input is a **view** of `x`: the same memory, but a tensor of its own, whose `grad_fn` is the new node. The
+        output is such a view too. PyTorch does this only if autograd is recording and an input requires a gradient,
+        or for the output, if the output does. The parts "wrap inputs" and "wrap outputs" call "insert a node":
+    """,
+)
+prediction(
+    "silent_hook",
+    lesson=4,
+    question="the hook on `third` never fires, and yet the network uses this layer. Which is the reason?",
+    options={
+        "it uses the weights in a function": "Then no `forward` of third would run. The trace has one.",
+        "it calls forward by its name": "The trace shows that third's forward runs, and a hook that is there does not.",
+        "the hook has been removed": "`list_hooks` finds it: it is on third all the time.",
+        "it calls another module": "The trace knows modules by their names, and it is third whose forward runs.",
+    },
+    answer="it calls forward by its name",
+    why="""
+        `list_hooks` finds the hook, so it was not removed. The trace shows `forward` of `third`, so this very module
+        computes something. But there is no line for its hook. Only one explanation is left, and the source confirms
+        it: `self.third.forward(h)`, where `self.third(h)` should stand.
+
+        In a network whose code you cannot change, put hooks on the neighbours. A forward pre-hook on `relu3` gets
+        what `third` gave.
+    """,
 )
 
 # --- what the cases are made of ---------------------------------------------------------------------------------------
@@ -308,7 +361,7 @@ def _(module):
 
 
 @takes_fast_path.mistake(
-    "Your function looks at the forward pre-hooks only. A `return` ends a loop in its first round: say True behind the "
+    "Your function looks at the forward pre-hooks only. A `return` ends a loop in its first round: say True after the "
     "loop."
 )
 def _(module):
@@ -351,7 +404,7 @@ takes_fast_path.equivalent(
     lesson=4,
     points=1,
     hints=[
-        "Two tables, each an ordered dict of key to hook. Put one behind the other into a new dict.",
+        "Two tables, each an ordered dict of key to hook. Put the items of both into a new dict, in order.",
         '`getattr(torch_module, f"_global_{kind}")` is the global table, `getattr(module, f"_{kind}")` the local one.',
         "`{**first, **second}` makes a new dict with the items of both, in this order.",
     ],
@@ -453,7 +506,7 @@ def _(module, kind):
     return dict(getattr(module, f"_{kind}"))
 
 
-@hooks_in_order.mistake("The module's own hooks are missing: they come behind the global ones.")
+@hooks_in_order.mistake("The module's own hooks are missing: they come after the global ones.")
 def _(module, kind):
     return dict(getattr(torch_module, f"_global_{kind}"))
 
@@ -691,7 +744,7 @@ def _(module, hooks, args):
     return args
 
 
-@run_pre_hooks.mistake("Only the first hook runs. Put the `return` behind the loop.")
+@run_pre_hooks.mistake("Only the first hook runs. Put the `return` after the loop.")
 def _(module, hooks, args):
     for hook in hooks.values():
         result = hook(module, args)
@@ -1195,8 +1248,8 @@ run_always_called.equivalent(
     ],
 )
 def pass_through(look, *tensors):
-    """Return the tensors, unchanged, behind one new node of the graph: a tuple of
-    tensors with the same values.
+    """Return the tensors, unchanged, as the outputs of one new node of the
+    graph: a tuple of tensors with the same values.
 
     In backward, when the gradients of all of them are known, `look(gradients)` is
     called once with a tuple. If it returns a tuple, this goes on instead; None
@@ -1403,7 +1456,7 @@ pass_through.equivalent(
     "no decorator: - @staticmethod",
 )
 pass_through.equivalent(
-    "torch makes a view of an input that a node's `forward` returns, and puts the node behind it.",
+    "torch makes a view of an input that a node's `forward` returns, and the node becomes its `grad_fn`.",
     "no view_as: - return tuple((tensor.view_as(tensor) for tensor in tensors)) "
     "+ return tuple((tensor for tensor in tensors))",
     "no clone: - return tuple((tensor.clone() for tensor in tensors)) + return tuple((tensor for tensor in tensors))",
@@ -1421,8 +1474,8 @@ pass_through.equivalent(
     lesson=4,
     points=2,
     hints=[
-        "`BackwardHook(module, full_hooks, pre_hooks)` makes both nodes: `setup_input_hook(args)` the one before the "
-        "inputs, `setup_output_hook(output)` the one behind the outputs.",
+        "`BackwardHook(module, full_hooks, pre_hooks)` makes both nodes: `setup_input_hook(args)` the one for the "
+        "inputs, `setup_output_hook(output)` the one for the output.",
         "Both return what you go on with: the inputs for forward, the output for the caller.",
         "`args = hook.setup_input_hook(args)`, then `output = module.forward(*args)`, then `return "
         "hook.setup_output_hook(output)`",
@@ -1587,7 +1640,7 @@ def _(module, full_hooks, pre_hooks, args):
 
 
 @forward_between_nodes.mistake(
-    "Where there is no full backward hook, the pre-hooks do not run either: they need the node behind the output."
+    "Where there is no full backward hook, the pre-hooks do not run either: they need the node of the output."
 )
 def _(module, full_hooks, pre_hooks, args):
     if not full_hooks:
@@ -1643,315 +1696,6 @@ forward_between_nodes.equivalent(
 )
 
 
-@exercise(
-    lesson=4,
-    points=3,
-    hints=[
-        "A handle knows a table and a key of its own. `remove` deletes that key, if both are still there.",
-        "`itertools.count()` gives a new number each time. `weakref.ref(table)` is called to get the table: None if it "
-        "is gone.",
-        "In `remove`: `table = self.table()`, then `if table is not None: table.pop(self.id, None)`.",
-    ],
-)
-class Handle:
-    """What registering a hook returns: `table[handle.id] = hook` puts the hook into
-    a table, `handle.remove()` takes it out again.
-
-    No two handles have the same `id`, whatever their tables. Removing twice is no
-    error. The handle does not keep the table alive, and with a table that is gone,
-    `remove()` does nothing. `with handle as h:` gives the handle itself as `h`, and
-    removes the hook at the end of the block; what the block raises goes on.
-    """
-
-    _ids = itertools.count()
-
-    def __init__(self, table):
-        self.table = weakref.ref(table)
-        self.id = next(self._ids)
-
-    def remove(self):
-        table = self.table()
-        if table is not None:
-            table.pop(self.id, None)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.remove()
-
-
-@Handle.cases
-def _(rng):
-    names = [rng.choice(["look", "note", "store"]) for _ in range(3)]
-    taken = rng.integer(0, 1)
-
-    def register_three(first):
-        make, table = type(first), OrderedDict()
-        handles = []
-        for name in names:
-            handles.append(make(table))
-            table[handles[-1].id] = name
-        handles[taken].remove()
-        found = {"what is left after one remove()": list(table.values())}
-        handles[taken].remove()
-        again = make(table)
-        table[again.id] = "new"
-        del again  # who forgets the handle keeps the hook
-        found["what is there after a second remove() and a new hook"] = list(table.values())
-        for handle in handles:
-            handle.remove()
-        return found | {"what is left when all handles but the new one have removed": list(table.values())}
-
-    yield Case({"table": OrderedDict()}, register_three, shown=f"the hooks {names}, of which one is removed")
-
-    def many(first):
-        make, kept = type(first), OrderedDict()
-        together = [make(table) for table in (kept, OrderedDict(), kept)]
-        ids = [handle.id for handle in together]
-        del together
-        for _ in range(20):
-            handle = make(table := OrderedDict())
-            ids.append(handle.id)
-            table[handle.id] = "hook"
-            handle.remove()
-            del handle, table
-        return {"whether 23 handles have 23 ids": len(set(ids)) == 23}
-
-    yield Case({"table": OrderedDict()}, many, shown="23 handles, of which most are gone before the next is made")
-
-    def as_context(fails):
-        def run(first):
-            make, table = type(first), OrderedDict()
-            table["other"] = "from before"
-            error, caught = LookupError("the block failed"), "nothing"
-            same = make(table)
-            table[same.id] = "its hook"
-            try:
-                with same as handle:
-                    found = {"whether `with handle as h` gives the handle": handle is same}
-                    found["what is there inside the block"] = list(table.values())
-                    if fails:
-                        raise error
-                    same.remove()
-            except LookupError as raised:
-                caught = "what the block raised" if raised is error else "another LookupError"
-            after = {"what came out of the block": caught, "what is left after the block": list(table.values())}
-            return found | after
-
-        words = "raises" if fails else "removes the hook itself"
-        return Case({"table": OrderedDict()}, run, shown=f"a `with` block that {words}")
-
-    def after_a_block(first):
-        table = OrderedDict(other="from before")
-        with type(first)(table) as handle:
-            table[handle.id] = "hook"
-        return {"what is left after the block": list(table.values())}
-
-    yield as_context(fails=True)
-    yield as_context(fails=False)
-    yield Case({"table": OrderedDict()}, after_a_block, shown="a `with` block that ends as usual")
-
-    def table_goes(first):
-        table = OrderedDict()
-        handle, watch = type(first)(table), weakref.ref(table)
-        table[handle.id] = "hook"
-        with handle:
-            del table
-            found = {"whether the table lives on when only its handle is left": watch() is not None}
-        handle.remove()
-        return found
-
-    yield Case({"table": OrderedDict()}, table_goes, shown="a table that goes away")
-
-
-@Handle.accept
-class _HandleWithClassCounter:
-    next_id = 0
-
-    def __init__(self, table):
-        self.ref = weakref.ref(table)
-        self.id = _HandleWithClassCounter.next_id
-        _HandleWithClassCounter.next_id += 1
-
-    def remove(self):
-        table = self.ref()
-        if table is not None and self.id in table:
-            del table[self.id]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, value, traceback):
-        self.remove()
-        return False
-
-
-@Handle.accept
-class _HandleWithStack(contextlib.AbstractContextManager):
-    """The key is an object of its own."""
-
-    def __init__(self, table):
-        self.proxy = weakref.proxy(table)
-        self.id = object()
-
-    def remove(self):
-        with contextlib.suppress(ReferenceError, KeyError):
-            del self.proxy[self.id]
-
-    def __exit__(self, *exception):
-        self.remove()
-
-
-class _Sound:
-    """A sound handle, for mistakes to spoil."""
-
-    ids = itertools.count()
-
-    def __init__(self, table):
-        self.table = weakref.ref(table)
-        self.id = next(_Sound.ids)
-
-    def remove(self):
-        table = self.table()
-        if table is not None:
-            table.pop(self.id, None)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.remove()
-
-
-@Handle.mistake(
-    "Your handle keeps the table alive, and a table belongs to a module: whoever keeps the handle keeps the module. "
-    "Store `weakref.ref(table)`."
-)
-class _HandleStrong(_Sound):
-    def __init__(self, table):
-        super().__init__(table)
-        self.kept = table
-
-
-@Handle.mistake(
-    "`len(table)` is no key of its own: after a removal the next hook gets a key that is taken. Count all handles."
-)
-class _HandleLength(_Sound):
-    def __init__(self, table):
-        super().__init__(table)
-        self.id = len(table)
-
-
-@Handle.mistake(
-    "Different handles get the same `id`. Count all handles together, whatever their tables, and never use a number "
-    "again."
-)
-class _HandleCountsByTable(_Sound):
-    _counts: ClassVar[dict[int, Iterator[int]]] = {}
-
-    def __init__(self, table):
-        super().__init__(table)
-        self.id = next(self._counts.setdefault(id(table), itertools.count()))
-
-
-@Handle.mistake("The second `remove()` raises: the key is gone by then. Ask first, or use `pop(key, None)`.")
-class _HandleOnce(_Sound):
-    def remove(self):
-        table = self.table()
-        if table is not None:
-            del table[self.id]
-
-
-@Handle.mistake("`remove()` empties the whole table, other people's hooks included. Delete your own key.")
-class _HandleClear(_Sound):
-    def remove(self):
-        table = self.table()
-        if table is not None:
-            table.clear()
-
-
-@Handle.mistake("At the end of a `with` block the hook is still there: call `remove()` in `__exit__`.")
-class _HandleForgets(_Sound):
-    def __exit__(self, *exception):
-        self.closed = True
-
-
-@Handle.mistake("When the block raises, the hook stays in the table. Remove it at the end of the block in any case.")
-class _HandleOnlyAfterSuccess(_Sound):
-    def __exit__(self, kind, *_):
-        if kind is None:
-            self.remove()
-
-
-@Handle.mistake(
-    "`__exit__` returns a true value, and that swallows the exception of the block. Return nothing from it."
-)
-class _HandleSwallows(_Sound):
-    def __exit__(self, *exception):
-        self.remove()
-        return True
-
-
-@Handle.mistake("With a table that is gone, a proxy raises `ReferenceError`. Catch it in `remove()`.")
-class _HandleProxy(_Sound):
-    def __init__(self, table):
-        super().__init__(table)
-        self.table = weakref.proxy(table)
-
-    def remove(self):
-        if self.id in self.table:
-            del self.table[self.id]
-
-
-@Handle.mistake("`__enter__` does not give the handle: return `self` from it.")
-class _HandleNothing(_Sound):
-    def __enter__(self):
-        self.entered = True
-
-
-@Handle.mistake("All handles have the same `id`. Count them in the class, not in the object.")
-class _HandleSame(_Sound):
-    def __init__(self, table):
-        super().__init__(table)
-        self.id = 1
-
-
-@Handle.mistake(
-    "After `remove()` the hook is still there. Delete the key of your handle from the very table that was given."
-)
-class _HandleCopies(_Sound):
-    def __init__(self, table):
-        super().__init__(table)
-        self.copy = dict(table)
-
-    def remove(self):
-        self.copy.pop(self.id, None)
-
-
-@Handle.mistake("With a table that is gone, `remove()` fails: the reference gives None. Ask before you use it.")
-class _HandleTrusts(_Sound):
-    def remove(self):
-        self.table().pop(self.id, None)
-
-
-Handle.equivalent(
-    "Any numbers will do that no other handle gets, from wherever they are counted, up or down.",
-    "not in place: - _HandleWithClassCounter.next_id += 1 "
-    "+ _HandleWithClassCounter.next_id = _HandleWithClassCounter.next_id + 1",
-    "compute otherwise: - _HandleWithClassCounter.next_id += 1 + _HandleWithClassCounter.next_id -= 1",
-    "other constant: - next_id = 0 + next_id = 1",
-    "other constant: - next_id = 0 + next_id = -1",
-    "other constant: - _HandleWithClassCounter.next_id += 1 + _HandleWithClassCounter.next_id += 2",
-)
-Handle.equivalent(
-    "Nothing (None) is false as well: the exception of the block goes on.", "no return: - return False + False"
-)
-
-
-# --- the whole call ---------------------------------------------------------------------------------------------------
-
-
 class MiniSteps(TorchSteps):
     """The steps of a call as methods, as the exercises ask for them; who puts them in order is `MiniModule`.
 
@@ -1974,8 +1718,8 @@ class MiniSteps(TorchSteps):
     lesson=4,
     points=4,
     hints=[
-        "In the order of torch's `_call_impl`: fast path; then in a `try`: pre-hooks, node before the "
-        "inputs, forward, forward hooks, node behind the outputs. What comes in the `except`?",
+        "In the order of torch's `_call_impl`: fast path; then in a `try`: pre-hooks, node for the "
+        "inputs, forward, forward hooks, node for the output. What comes in the `except`?",
         'Full and pre-hooks: `list(self.hooks_in_order("backward_hooks").values())`. Make a `BackwardHook` only if '
         "there are any. `output` and `started` need a value before the `try`.",
         "`except Exception:` `self.run_always_called(self.always_called(), started, args, output)`, then `raise`, "
@@ -2312,7 +2056,7 @@ class _SoundCall(MiniSteps):
 
 
 @MiniModule.mistake(
-    "Your node behind the output comes before the forward hooks. What a forward hook returns then stands outside: in "
+    "Your node for the output comes before the forward hooks. What a forward hook returns then stands outside: in "
     "torch the forward hooks come first."
 )
 @_under_its_name
@@ -2334,7 +2078,7 @@ class _MiniLateHooks(_SoundCall):
 
 
 @MiniModule.mistake(
-    "Your node before the inputs comes before the pre-hooks, so what they do counts as a part of the layer. In torch "
+    "Your node for the inputs comes before the pre-hooks, so what they do counts as a part of the layer. In torch "
     "the pre-hooks come first."
 )
 @_under_its_name

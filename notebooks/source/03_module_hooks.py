@@ -76,8 +76,8 @@ from course_utils.lessons.patient import admit, draw_curves, loss_of, make_task,
 # ## Two networks that do not learn
 #
 # Meet two patients. Both are small networks: four linear layers, with a ReLU after each of the first three. They get eight
-# numbers and shall say whether the first two have the same sign. A healthy network of this kind learns it within 100 steps.
-# We train both patients for 300 steps, and this is their loss:
+# numbers and have to say whether the first two have the same sign. A healthy network of this kind learns it in 100 steps.
+# We train both patients for 300 steps. This is their loss:
 
 # %%
 before = {case: train(admit(case)) for case in ("A", "B")}
@@ -90,9 +90,9 @@ draw_curves(
 )
 
 # %% [markdown]
-# Patient A stays as bad as guessing. The loss of patient B starts in the hundreds and gets worse. In each of them a single
-# layer is ill. The curve tells you that something is wrong, but it does not tell you where. For that you have to look
-# inside, and at the end of this lesson you will find both layers with a few lines of hooks.
+# Patient A never does better than guessing. The loss of patient B starts in the hundreds and gets worse. In each of them a
+# single layer is ill. The curve tells you that something is wrong, but it does not tell you where. For that you have to look
+# inside. At the end of this lesson you will do so, and find both layers with a few lines of hooks.
 
 # %% [markdown]
 # ## A hook that looks at the output
@@ -229,7 +229,7 @@ with net.fc1.register_forward_pre_hook(lambda module, args: (2 * args[0],)):
 print("fc1 with [2, 2, 2]:", net.fc1(2 * x).tolist())
 
 # %% [markdown]
-# 1 · 13 + 3 · 51 + 1 = 167. This is less than twice 89, because `fc1` and `fc2` add each bias only once.
+# 1 · 13 + 3 · 51 + 1 = 167. This is less than twice 89, because `fc1` and `fc2` add their biases only once.
 #
 # ### Several inputs, several outputs
 #
@@ -450,8 +450,8 @@ check(reverse_gradient)
 # %% [markdown]
 # ### When no input requires a gradient
 #
-# So far our input had `requires_grad=True`. The images of a data set have not, and a network usually gets just those. Now
-# the model and its three layers have a full backward hook each, and the input is plain data.
+# So far our input required a gradient. The images of a data set do not, and they are what a network usually gets. Now the
+# model and its three layers have a full backward hook each, and the input is plain data.
 
 # %% tags=["predict"]
 predict("first_with_plain_data")
@@ -470,7 +470,7 @@ why("first_with_plain_data")
 
 # %% [markdown]
 # If you want the gradient of the input, call `x.requires_grad_()` before you call the network. And expect None in your own
-# hooks. In `grad_output` it stands for an output of a tuple that nobody used.
+# hooks. You can find it in `grad_output` too, if a module returns a tuple and one part of it is not used.
 #
 # Here are the four kinds together. A hook that returns None changes nothing.
 #
@@ -559,8 +559,8 @@ with net[0].register_full_backward_hook(print_gradients("Linear")), torch.no_gra
     print("full hook, under no_grad:      gives", net(torch.ones(1, 2)).tolist())
 
 # %% [markdown]
-# A full backward *pre-hook* makes a view as well, so it raises too. What a module does in place between its own input and
-# output harms nobody. And under `no_grad` there is no graph, so PyTorch puts no view in.
+# A full backward *pre-hook* makes views as well, so it raises too. A module may change in place what it has made itself,
+# because that is no view. And under `no_grad` there is no graph, so PyTorch makes no views at all.
 #
 # If you do need a full backward hook next to an in-place ReLU, there are two cures. **First:** let the ReLU write its result
 # elsewhere. This costs some memory and does not change any number.
@@ -802,7 +802,7 @@ print("they hold the graph:", last.requires_grad, "  hooks left:", count_hooks(r
 
 # %% [markdown]
 # There are 36 outputs, although the name says 34. The 34 counts 33 convolutions and the last linear layer. Three more
-# convolutions sit in shortcuts. The recipe above would have found one convolution and sixteen blocks.
+# convolutions sit in shortcuts. The recipe above would have hooked one convolution and sixteen whole blocks.
 #
 # The object keeps the outputs themselves. They hold the whole graph in memory, and an in-place operation that follows can
 # change them. It is safer to store `output.detach().clone()`.
@@ -943,8 +943,8 @@ examine("B")
 why("layer_of_patient_b")
 
 # %% [markdown]
-# A hook can also make the diagnosis for you. This one looks for the first linear layer that gives no number above 0, or one
-# above 1000. The treatment is to give this one layer fresh weights, and to train again.
+# With hooks, a function can also make the diagnosis for you. This one looks for the first linear layer that gives no number
+# above 0, or a number above 1000. It gives this one layer fresh weights and trains the network again.
 
 
 # %%

@@ -13,36 +13,39 @@
 # %% [markdown]
 # # Inside a call
 #
-# You write `module(x)`, and `module.forward` runs. Between the two lies one function of about a hundred lines, and all
-# module hooks live in it. Once you have read it, nothing about hooks is a rule to remember: you can look it up.
-# In the exercises you write this function anew, in forty lines, until it fires all hooks in exactly torch's order.
+# You write `module(x)`, and the module's `forward` runs. Between the two, PyTorch runs a function of about a hundred lines.
+# It calls the forward hooks, and it prepares everything for the backward hooks. In this lesson you read this function, part
+# by part, in the torch that is installed on your machine. Then you write your own in about forty lines, until it runs all
+# hooks in exactly torch's order.
 #
 # ## What you will be able to do
 #
-# - **Name** the parts of a call, and **read** each of them in the torch that is installed on your machine.
-# - **Predict** which hooks run, in which order, forward and backward, global and local, and when something raises.
-# - **Explain** what full backward hooks do to inputs and outputs, and which errors come from that.
+# - **Name** the parts of a call, and **read** each of them in the installed torch.
+# - **Predict** which hooks run and in which order: forward and backward, global and local, and when something raises.
+# - **Explain** what full backward hooks do to inputs and outputs, and when such a hook stays silent.
+# - **Find out** why a hook does not run.
 # - **Write** a `__call__` of your own, and **prove** with a trace that it does what torch's does.
 #
-# **Time:** about 90 minutes: 40 to read, predict and run, 50 for the exercises.
+# **Time:** about 89 minutes: 38 to read, predict and run, 51 for the exercises.
 
 # %% [markdown] tags=["instructor"]
 # **Plan**
 #
 # | Minutes | Sections | How |
 # |---|---|---|
-# | 6 | From the brackets to forward | read "forward pre-hooks" together, one line each, in turn |
-# | 5 | The fast path | predict, then run |
-# | 4 | `forward()` directly | ask who has written `model.forward(x)` |
-# | 3 | Who comes first: global or local? | a vote |
-# | 7 | The order of everything | pairs write the twelve hooks on paper before the last cell |
-# | 3 | When forward raises | a vote |
+# | 3 | Patient C | let the room count the lines; give no answer |
+# | 5 | One call, step by step | explorer in pairs, all three tasks |
+# | 4 | The fast path | predict, then run |
+# | 3 | `forward()` directly | ask who has written `model.forward(x)` |
+# | 2 | Who comes first: global or local? | a vote |
+# | 2 | Before and after forward | read the loop together, one line each, in turn |
+# | 4 | The order of everything | pairs write the twelve hooks on paper before the last cell |
+# | 2 | When forward raises | a vote |
 # | 6 | What a full backward hook does to your tensors | draw the two nodes, and let the room find the consequences |
-# | 2 | Legacy backward hooks: a walk to `grad_fn` | run and read |
-# | 3 | Explore | the game at the bottom, against the clock |
-# | 46 | Exercises: a call of your own | 1 to 4 take 20; 9 can follow at once, for `MiniSteps` has the rest |
-# | 4 | Your call against torch's | everybody's first difference on the board; "none" gets applause |
-# | 1 | What old tutorials say · Summary · Go further | |
+# | 2 | The proof | show everybody's first difference on the board; "none" gets applause |
+# | 4 | Back to patient C | in pairs: first experiment, then commit, then run |
+# | 51 | the exercises at the end of each part | 1 to 4 in the room; 8 can follow at once, for `MiniSteps` has the rest |
+# | 1 | What old tutorials say · Summary · Go further | one sentence each from three people |
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -58,9 +61,9 @@ except ModuleNotFoundError:
 
 # %% tags=["setup"]
 import contextlib
+import inspect
 import itertools
 import warnings
-import weakref
 
 import torch
 from torch import nn
@@ -69,13 +72,11 @@ from torch.utils.hooks import BackwardHook
 
 from course_utils.exercises import check, hint, predict, solution, why
 from course_utils.hooks.call import life_of_a_call, read_parts
+from course_utils.hooks.inventory import list_hooks
 from course_utils.hooks.trace import trace
-
-parts = {part.name: part for part in read_parts()}  # reads torch's source, for later
 
 # %% tags=["setup"]
 from course_utils.lessons.lesson_04 import (
-    Handle,
     MiniModule,
     MiniSteps,
     forward_between_nodes,
@@ -88,10 +89,68 @@ from course_utils.lessons.lesson_04 import (
     run_pre_hooks,
     takes_fast_path,
 )
+from course_utils.lessons.patient import Patient, admit, draw_curves, make_task, train
+
+# %% tags=["setup"]
+parts = {part.name: part for part in read_parts()}  # reads torch's source, for later
+
+
+def print_source(*names):
+    """Print parts of a call as they stand in the installed torch."""
+    for part in map(parts.get, names):
+        print(f"--- {part.name}: {part.function}, lines {part.first} to {part.last}\n{part.source}")
+
+
+def print_largest(name):
+    """A forward hook that prints the largest number in the output."""
+    return lambda module, args, output: print(f"{name:7} largest number {output.max():8.1f}")
+
 
 # %% [markdown]
-# A network for a pencil: three layers with whole numbers as weights. For an input of ones, `fc1` computes
-# [7, -13, 27, -29], `relu` makes [7, 0, 27, 0] of it, and `fc2` computes 7 + 3 · 27 + 1 = 89.
+# ## Patient C
+#
+# This patient has the same layers as the two of lesson 03, and it does not learn either:
+
+# %%
+before = train(admit("C"))
+draw_curves(
+    {"patient C": before},
+    title="The loss of patient C stays in the thousands",
+    alt="The loss of patient C on a logarithmic axis. It starts near 500, jumps above 100,000 and ends above 1,000.",
+    log=True,
+)
+
+# %% [markdown]
+# As in lesson 03, we put a forward hook on each layer: `first`, `relu1`, `second`, `relu2`, `third`, `relu3` and `last`.
+
+# %%
+numbers, answers = make_task()
+patient = admit("C")
+with contextlib.ExitStack() as stack:
+    for name, layer in patient.named_children():
+        stack.enter_context(layer.register_forward_hook(print_largest(name)))
+    patient(numbers)
+
+# %% [markdown]
+# Compare these lines with the list of layers. Something is strange, and it hides the place where the trouble begins. To
+# understand it, you have to know what happens in a call.
+
+# %% [markdown]
+# ## One call, step by step
+#
+# Here is the network for a pencil again: `fc1` makes [7, -13, 27, -29] out of three ones, `relu` makes [7, 0, 27, 0] out of
+# that, and `fc2` computes 7 + 3 · 27 + 1 = 89. The explorer goes through one call of it, step by step, and then through the
+# backward pass. As soon as you touch a control, it shows the source in *your* torch.
+#
+# 1. There is one forward hook, on `fc1`. Go on with **Next**. Which parts run in the call of `fc1`, and which in that of
+#    `relu`?
+# 2. Choose the hooks of `global` and tick "forward pre-hook". What has changed for `relu`?
+# 3. Add hooks of other kinds, and play the game: **predict which hook fires next**. The explorer goes there and compares.
+
+# %% tags=["explore"]
+from course_utils.explorers import LifeOfACall
+
+LifeOfACall(hooks=[("forward hook", "fc1")], step=1)
 
 
 # %% tags=["setup"]
@@ -114,56 +173,28 @@ class Net(nn.Module):
 
 x = torch.ones(1, 3, requires_grad=True)
 
-# %%
-print("the network computes", Net()(x).item())
-print("brackets run", nn.Module.__call__.__name__)
-
 # %% [markdown]
-# ## From the brackets to forward
-#
-# In Python `net(x)` means `type(net).__call__(net, x)`. For every module this is the same function,
-# `nn.Module._wrapped_call_impl`. It has one question: is there a compiled call (`net.compile()` makes one)? If not, it
-# goes on to `_call_impl`, and there the hooks are.
-#
-# Line numbers change with every release, so we do not learn them. `read_parts()` looks for the parts by what they *do*,
-# in the torch that you have:
+# In Python, `net(x)` means `type(net).__call__(net, x)`. If the class has no `__call__` of its own, as compiled and scripted
+# modules have, this is `nn.Module._wrapped_call_impl`. It asks whether there is a compiled call (`net.compile()` makes one).
+# If not, it goes on to `_call_impl`, which deals with the hooks. These are its parts, in the order in which they run. The last
+# three belong to a helper class, `BackwardHook`.
 
 # %%
 for part in parts.values():
     print(f"{part.name + ':':28}{part.does}")
 
 # %% [markdown]
-# From top to bottom this is the life of a call. The last three belong to a helper, `BackwardHook`: "make views" does the
-# work for "wrap inputs" and "wrap outputs", and the other two run later, in backward.
+# ## The fast path
 #
-# Here are three parts as they stand in *your* torch. If the text is not the one that this page was saved with, you have
-# another release; the parts are the same.
+# Most modules never get a hook. So `_call_impl` first asks whether eight tables are empty: forward pre-hooks, forward hooks,
+# full backward pre-hooks and backward hooks, each once for this module and once for all modules.
 
 # %% tags=["nbval-ignore-output"]
 # Not compared: the source text and its line numbers belong to the torch release.
-for name in ("dispatch", "fast path", "forward pre-hooks"):
-    part = parts[name]
-    print(f"--- {name}: {part.function}, lines {part.first} to {part.last}")
-    print(part.source)
+print_source("dispatch", "choose forward", "fast path")
 
 # %% [markdown]
-# Most of what one has to know about pre-hooks stands in the last of them, once you look for it:
-#
-# - The loop goes over `*_global_forward_pre_hooks.items(), *self._forward_pre_hooks.items()`: global before local.
-# - The star makes a tuple of them before the first hook runs, so a hook may remove itself.
-# - `args_result is not None`: what a hook returns replaces the arguments, and the next hook sees the new ones.
-# - `(args_result,)`: a single value is put into a tuple.
-#
-# Put other names into the cell and read on. The explorer below shows every part in its place.
-
-# %% [markdown]
-# ## The fast path
-#
-# Most modules never get a hook, and a network calls thousands of modules a second. So `_call_impl` first asks eight
-# tables whether they are empty: forward pre-hooks, forward hooks, backward pre-hooks and backward hooks, each once on
-# the module and once for all modules. If they are, it runs `forward` and leaves.
-#
-# We need not measure time to see that. `life_of_a_call` steps through a call and notes which parts run:
+# We can watch which parts run: `life_of_a_call` goes through a call step by step. There is one hook, a forward hook on `fc1`.
 
 
 # %% tags=["setup"]
@@ -177,34 +208,52 @@ def print_parts(model, x, hooks=()):
         print(f"{name}: {', '.join(parts)}")
 
 
-# %%
-print_parts(Net(), x)
-
-# %% [markdown]
-# Three parts each, and forward runs inside the third. Now there is one hook: a forward hook on `fc1`.
-
 # %% tags=["predict"]
 predict("who_leaves_the_fast_path")
 
 # %%
 print_parts(Net(), x, hooks=[("forward hook", "fc1")])
 
+# %% tags=["why"]
+why("who_leaves_the_fast_path")
+
 # %% [markdown]
-# Only `fc1` goes the long way, although `net` calls it. A **global** hook, one that is registered for all modules, stands
-# in a table that every module asks:
+# A **global** hook is registered for all modules. It stands in a table that every module looks into:
 
 # %%
 print_parts(Net(), x, hooks=[("forward hook", "global")])
 
 # %% [markdown]
-# No fast path anywhere any more. That is why global hooks are for debugging: they slow down every call of every module
-# in the program, and see modules that you never thought of.
+# Now no call takes the fast path. So use global hooks for debugging only: they slow down every call in the program.
+#
+# ### Exercise 1 · The fast path
+#
+# In the exercises you write a call of your own, step by step, without keyword arguments and legacy hooks. No exercise needs
+# your answer to another one.
+#
+# `module._forward_hooks` is an ordered dict of key to hook, and so are `_forward_pre_hooks`, `_backward_hooks` and
+# `_backward_pre_hooks`. The tables for all modules are in `torch.nn.modules.module`, here called `torch_module`:
+# `torch_module._global_forward_hooks` and so on. The underscore says that they are torch's own business. Read them here to
+# learn, and use the `register_…` functions in your programs.
+
+
+# %% tags=["answer"]
+def takes_fast_path(module):
+    """Return True if a call of `module` goes straight to its forward, else False.
+
+    It does if there is no forward pre-hook, forward hook, full backward pre-hook
+    and backward hook, neither on this very module nor for all modules.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(takes_fast_path)
 
 # %% [markdown]
 # ## `forward()` directly
 #
-# `forward` is an ordinary method, and you may call it by its name. What happens to the hooks then? `net` and `fc1` get
-# a forward hook each.
+# `forward` is an ordinary method, and you may call it by its name. `net` and `fc1` get a forward hook each.
 
 # %% tags=["predict"]
 predict("forward_directly")
@@ -218,13 +267,8 @@ net(x)
 print("net.forward(x):")
 output = net.forward(x)
 
-# %% [markdown]
-# Same result, fewer hooks. `forward` knows nothing about hooks: they belong to the brackets. `net.forward(x)` skips those
-# of `net`, while the brackets in `self.fc1(x)` work as always.
-#
-# It cuts both ways. If a layer of yours never fires, look whether somebody calls `layer.forward(x)`, or takes the weights
-# and calls `F.linear(x, layer.weight)`. And inside a hook on `layer`, calling `layer(x)` again would call the hook
-# again, without end; there `layer.forward(x)` is right.
+# %% tags=["why"]
+why("forward_directly")
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "A hook belongs to forward." **Ask:** "Where in the class Net is the code that calls the hook?" There is
@@ -234,7 +278,7 @@ output = net.forward(x)
 # into?" **Answer:** its own and the global ones, not its children's.
 #
 # **For discussion:** a layer of a library never fires your hook. What are your first two guesses? (Somebody calls
-# `layer.forward(x)`, or takes its weights and calls a function.)
+# `layer.forward(x)`, or takes its weights and calls a function.) Do not mention patient C yet.
 
 # %% [markdown]
 # ## Who comes first: global or local?
@@ -257,13 +301,89 @@ net.fc1.register_forward_pre_hook(saying("local, registered first"))
 with torch_module.register_module_forward_pre_hook(saying("global, registered second")):
     output = net.fc1(x)
 
+# %% tags=["why"]
+why("which_pre_hook_first")
+
 # %% [markdown]
-# Global first, always, and for each of the four kinds. The order of registration decides only inside one table.
-# (`prepend=True` puts a hook at the front of its own table, not before the global ones.)
+# ### Exercise 2 · The hooks of a call
+
+
+# %% tags=["answer"]
+def hooks_in_order(module, kind):
+    """Return the hooks of one kind that a call of `module` runs, in a new dict, in
+    the order in which they run: the global ones, then the module's own.
+
+    `kind` is "forward_pre_hooks", "forward_hooks", "backward_pre_hooks" or
+    "backward_hooks"; keys and hooks are those of the two tables. A hook may remove
+    itself while somebody walks through your dict.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(hooks_in_order)
+
+# %% [markdown]
+# ## Before and after forward
 #
+# Look for four things in the part "forward pre-hooks": which table comes first, why a hook may remove itself, what happens
+# with what a hook returns, and what happens if that is a single tensor.
+
+# %% tags=["nbval-ignore-output"]
+# Not compared: the source text and its line numbers belong to the torch release.
+print_source("forward pre-hooks", "forward", "forward hooks", "return")
+
+# %% [markdown]
+# - The loop goes over the global table and then over the module's own.
+# - Before the first hook runs, the stars make a tuple of them all, so a hook may remove itself.
+# - `args_result is not None`: what a hook returns replaces the arguments, and the next hook gets the new ones.
+# - `(args_result,)`: PyTorch puts a single value into a tuple.
+#
+# The forward hooks work in the same way, but here no tuple is made: what a hook returns is the new output.
+#
+# ### Exercise 3 · Before forward
+
+
+# %% tags=["answer"]
+def run_pre_hooks(module, hooks, args):
+    """Run the forward pre-hooks in the dict `hooks`, in order, and return the
+    arguments for forward, a tuple.
+
+    A hook is called with `(module, args)`, where `args` is a tuple. If it returns a
+    tuple, these are the new arguments; None keeps the old ones; anything else is
+    one new argument. The next hook sees the new ones; what a hook raises goes on to
+    the caller.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(run_pre_hooks)
+
+# %% [markdown]
+# ### Exercise 4 · After forward
+#
+# The keys in `started` are for the next exercise. If something raises, the call must know which hooks have had their turn.
+
+
+# %% tags=["answer"]
+def run_forward_hooks(module, hooks, args, output, started):
+    """Run the forward hooks in the dict `hooks`, in order, and return the output.
+
+    A hook is called with `(module, args, output)`. If what it returns is not None,
+    it is the new output, just as it is. Add the key of each hook to the set
+    `started` before you call it; what a hook raises goes on to the caller.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(run_forward_hooks)
+
+# %% [markdown]
 # ## The order of everything
 #
-# All four kinds on one layer, global and local, in one call and its backward pass. `trace` writes down what happens:
+# Now all four kinds sit on one layer, global and local, in one call and its backward pass. `trace` writes down what happens:
 
 
 # %% tags=["setup"]
@@ -288,14 +408,14 @@ with global_hooks(**dict.fromkeys(KINDS, look)):
     print(trace(layer, x))
 
 # %% [markdown]
-# Read it from top to bottom: pre-hooks, forward, forward hooks; in backward the pre-hooks, which see the gradient of the
-# output, then the full hooks, which see the gradient of the input too. Each pair global first.
+# In forward the pre-hooks run, then `forward`, then the forward hooks. In backward the pre-hooks run first. They see the
+# gradient of the output. The full hooks follow, which also see the gradient of the input. In each pair the global hook comes
+# first.
 #
-# Line 9 may surprise you: "backward" is the moment at which the gradient reaches what `forward` returned, and the
-# backward pre-hooks came before it. Their place in the graph is behind the output, so they meet the gradient first, and
-# what they return is what the layer itself gets to see.
+# "backward" in line 9 is the moment at which the gradient reaches what `forward` returned. The backward pre-hooks have run
+# before it, on a node between this tensor and the rest of the network. The layer gets what they return.
 #
-# Now the whole network, with local hooks on `net`, `fc1` and `fc2`.
+# Now the whole network, with local hooks on `net`, `fc1` and `fc2`. As before, x requires a gradient.
 
 # %% tags=["predict"]
 predict("last_in_backward")
@@ -308,20 +428,19 @@ fired = [f"{name or 'net'}: {kind}" for kind, name, _, hook in order if hook]
 print("forward: ", *fired[:6], sep="\n  ")
 print("backward:", *fired[6:], sep="\n  ")
 
-# %% [markdown]
-# Forward nests like brackets: `net` opens first and closes last. Backward nests too: the pre-hook of `net` is the first
-# of all, its full hook the last. A full backward hook needs the gradient of its module's *input*. For `net` that is
-# the same number as for `fc1`, [22, 26, 30], and it takes the whole backward pass to compute it.
+# %% tags=["why"]
+why("last_in_backward")
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "The full backward hook of net comes first, because net is the outermost." **Ask:** "What does it get as
-# grad_input? When is that known?" **Answer:** with the gradient of the input, at the very end: it is the last.
+# grad_input? When is that known?" **Answer:** with the gradient of the input, at the very end. With plain data as the input
+# it does come first, as in lesson 03.
 #
 # **Misconception:** "`prepend=True` goes before the global hooks." **Ask:** "In which table does it prepend?" **Answer:** in
 # the module's own; the global table comes first all the same.
 #
-# **For discussion:** why does the backward pre-hook run before "backward" in the trace? (Its node stands behind the output,
-# so the gradient meets it first. What it returns is what the layer gets to see.)
+# **For discussion:** why does the backward pre-hook run before "backward" in the trace? (Its node comes after the output in
+# forward, so the gradient meets it first. What the hook returns is what the layer gets.)
 
 # %% [markdown]
 # ## When forward raises
@@ -332,12 +451,15 @@ print("backward:", *fired[6:], sep="\n  ")
 predict("always_call_when_forward_raises")
 
 
-# %%
+# %% tags=["setup"]
 class Fragile(nn.Module):
+    """A layer that fails."""
+
     def forward(self, x):
         raise ValueError("forward gave up")
 
 
+# %%
 layer = Fragile()
 layer.register_forward_hook(lambda module, args, output: print("plain:", output))
 layer.register_forward_hook(lambda module, args, output: print("always_call:", output), always_call=True)
@@ -346,264 +468,18 @@ try:
 except ValueError as error:
     print("caught:", error)
 
+# %% tags=["why"]
+why("always_call_when_forward_raises")
+
+# %% tags=["nbval-ignore-output"]
+# Not compared: the source text and its line numbers belong to the torch release.
+print_source("after an exception")
+
 # %% [markdown]
-# The plain hook stays silent. The other one runs with None as the output, and after it the exception goes on, unchanged:
-# right for a hook that has to put something back, such as a timer or a range in a profiler.
-#
-# Everything after the fast path stands in a `try`. The part "after an exception" runs the always-called hooks *that have
-# not run yet*, global ones first. If one of these raises as well, that becomes a warning, for the first exception is
+# Everything after the fast path stands in a `try`, and this part is its `except`. It runs the always-called hooks *that have
+# not run yet*, global ones first. If one of these raises too, PyTorch only warns about it, because the first exception is
 # the one that you need to see.
-
-# %% [markdown]
-# ## What a full backward hook does to your tensors
 #
-# Backward knows tensors and operations. It has no idea what a module is. So how can a hook wait for "the gradients of
-# the module's inputs"? `_call_impl` puts two nodes of its own into the graph, one before the inputs and one behind the
-# outputs:
-#
-# ```text
-# x ──► [node] ──► forward ──► [node] ──► output
-#         ▲                      ▲
-#   full backward hooks   full backward pre-hooks
-# ```
-#
-# Both nodes do nothing: what goes in comes out. A class does the work, `torch.utils.hooks.BackwardHook`; the parts "wrap
-# inputs" and "wrap outputs" call it. Look at what a layer receives, without and with such a hook.
-
-# %% tags=["predict"]
-predict("what_forward_receives")
-
-
-# %%
-class Peek(nn.Module):
-    """Twice its input; prints what it received."""
-
-    def forward(self, given):
-        node = "no node" if given.grad_fn is None else type(given.grad_fn).__name__
-        shared = given.data_ptr() == x.data_ptr()
-        print(f"  x itself: {given is x}   same memory: {shared}   {node}")
-        return 2 * given
-
-
-# %%
-layer = Peek()
-print("without a hook:")
-print("  output:", type(layer(x).grad_fn).__name__)
-layer.register_full_backward_hook(look)
-print("with a full backward hook:")
-print("  output:", type(layer(x).grad_fn).__name__)
-
-# %% [markdown]
-# The input is a **view** of `x`: the same memory, but a tensor of its own, with a node before it. The output is one as
-# well. Everything that follows in this section comes from these two views.
-#
-# **In-place changes raise.** Writing into such a view would go round the node, and the hook would report a wrong
-# gradient. PyTorch refuses:
-
-# %%
-output = layer(x)
-try:
-    output.add_(1)
-except RuntimeError as error:
-    print("RuntimeError:", str(error).split(". ")[0])
-
-# %% [markdown]
-# It does not matter who writes: your own line, or an `nn.ReLU(inplace=True)` that comes next. The cures: change out of
-# place (`output + 1`, `inplace=False`), or hand on a copy (`output.clone()`).
-#
-# **Only tensors given by position get a node.** Here are four inputs: a tensor, a number, a tensor that needs no
-# gradient, and a tensor given by keyword.
-
-
-# %%
-class FourInputs(nn.Module):
-    def forward(self, x, factor, shift, *, bias):
-        return x * factor + shift + bias
-
-
-layer = FourInputs()
-layer.register_full_backward_hook(lambda module, into, out: print(*into, sep="\n"))
-shift, bias = torch.ones(1, 3), torch.ones(1, 3, requires_grad=True)
-layer(x, 3, shift, bias=bias).sum().backward()
-x.grad = None  # backward filled it, and x is used again below
-
-# %% [markdown]
-# Three entries, not four: `bias` is not there, although it has a gradient. The number has None. The tensor that needs no
-# gradient goes through the same node as `x`, and its entry is zeros.
-#
-# **Outputs must be a tensor or a tuple of tensors.** With a dict, the hook waits in vain, and a warning says so:
-
-
-# %%
-class InADict(nn.Module):
-    def forward(self, x):
-        return {"twice": 2 * x}
-
-
-layer = InADict()
-layer.register_full_backward_hook(saying("the hook fires"))
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    layer(x)["twice"].sum().backward()
-x.grad = None
-print("warning:", str(caught[0].message).split(" but received")[0])
-
-# %% [markdown]
-# ## Legacy backward hooks: a walk to `grad_fn`
-#
-# The older `register_backward_hook` puts in no nodes. After forward it takes the output's `grad_fn`, the node of the
-# *last operation*, and hangs the hook there. If forward has several operations, the hook sees the gradients of the
-# last one, and calls them the module's. This module computes (2 · x) · 3:
-
-
-# %% tags=["setup"]
-class TwoOperations(nn.Module):
-    def forward(self, x):
-        return (2 * x) * 3
-
-
-def print_grad_input(module, grad_input, grad_output):
-    """A backward hook that prints the first gradient that it is given for the inputs."""
-    print("  the hook sees", grad_input[0].tolist())
-
-
-# %%
-for register in ("register_backward_hook", "register_full_backward_hook"):
-    layer = TwoOperations()
-    getattr(layer, register)(print_grad_input)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        output = layer(x)
-    node = type(output.grad_fn).__name__
-    print(f"{register}: warnings: {len(caught)}, the output's node is {node}")
-    output.sum().backward()
-print("and the gradient of x, of both passes together, is", x.grad.tolist())
-x.grad = None
-
-# %% [markdown]
-# The legacy hook reports 3, the gradient of 2 · x. The full one reports 6, the gradient of the input. You can see in the
-# output's node which of them is at work. Today torch warns about the first, and refuses to put both kinds on one module.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "The hook changes my tensor." **Ask:** "`x itself: False, same memory: True`. What is it, then?"
-# **Answer:** a view; nothing was copied or changed, and all the errors come from that.
-#
-# **Misconception:** "If forward raises, no hook runs." **Ask:** "What would a timer need?" **Answer:** `always_call=True`;
-# it gets None as the output, and the exception goes on.
-#
-# **Ask, before the cells:** "Two nodes, one before forward, one behind it. What follows for in-place changes? For keyword
-# arguments? For a dict?" **Expect:** somebody finds one of the three. **Then show:** the cells for the others.
-#
-# **For discussion:** why does the legacy hook raise nothing with an in-place ReLU? (It puts in no node and makes no view. It
-# just hangs on the last operation, and reports the wrong thing in silence.)
-
-# %% [markdown]
-# ## Explore
-#
-# One call, step by step. Choose a place, tick hooks, and move the slider, or press **Next**. The picture shows the
-# modules with their hooks, and the parts of the present call; as soon as you touch a control, the source in *your* torch
-# stands below it.
-#
-# Then play the game at the bottom: **predict which hook fires next**, and the explorer goes there and compares. Try hooks
-# of all kinds, global ones too. Let the relu work in place with a full backward hook on `fc1`. Let it raise.
-
-# %% tags=["explore"]
-from course_utils.explorers import LifeOfACall
-
-LifeOfACall(hooks=[("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-hook", "global")], step=13)
-
-# %% [markdown]
-# ## Exercises: a call of your own
-#
-# Now you write it. Exercises 1 to 5 are the steps of a call, 6 and 7 the nodes for backward, 8 is what registering
-# returns, and in exercise 9 you put the steps in order: `MiniModule`. No exercise needs your answer to another.
-#
-# The tables: `module._forward_hooks` is an ordered dict of key to hook, and so are `_forward_pre_hooks`,
-# `_backward_hooks` and `_backward_pre_hooks`. The global ones are in the module `torch.nn.modules.module`, here called
-# `torch_module`: `torch_module._global_forward_hooks` and so on. The underscore says that they are torch's own
-# business: read them here, to learn, and use the `register_…` functions in your programs.
-#
-# To keep it small, we leave out keyword arguments and legacy hooks.
-#
-# ### Exercise 1 · The fast path
-
-
-# %% tags=["answer"]
-def takes_fast_path(module):
-    """Return True if a call of `module` goes straight to its forward, else False.
-
-    It does if there is no forward pre-hook, forward hook, full backward pre-hook
-    and backward hook, neither on this very module nor for all modules.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(takes_fast_path)
-
-# %% [markdown]
-# ### Exercise 2 · Global before local
-
-
-# %% tags=["answer"]
-def hooks_in_order(module, kind):
-    """Return the hooks of one kind that a call of `module` runs, in a new dict, in
-    the order in which they run: the global ones, then the module's own.
-
-    `kind` is "forward_pre_hooks", "forward_hooks", "backward_pre_hooks" or
-    "backward_hooks"; keys and hooks are those of the two tables. A hook may remove
-    itself while somebody walks through your dict.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(hooks_in_order)
-
-# %% [markdown]
-# ### Exercise 3 · Before forward
-#
-# What a pre-hook returns replaces the arguments. Whoever has one argument may return it without a tuple around it, and
-# so the caller must put one there.
-
-
-# %% tags=["answer"]
-def run_pre_hooks(module, hooks, args):
-    """Run the forward pre-hooks in the dict `hooks`, in order, and return the
-    arguments for forward, a tuple.
-
-    A hook is called with `(module, args)`, where `args` is a tuple. If it returns a
-    tuple, these are the new arguments; None keeps the old ones; anything else is
-    one new argument. The next hook sees the new ones; what a hook raises goes on to
-    the caller.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(run_pre_hooks)
-
-# %% [markdown]
-# ### Exercise 4 · After forward
-#
-# The keys in `started` are for the next exercise: if a hook raises, the call must know which ones have had their turn.
-
-
-# %% tags=["answer"]
-def run_forward_hooks(module, hooks, args, output, started):
-    """Run the forward hooks in the dict `hooks`, in order, and return the output.
-
-    A hook is called with `(module, args, output)`. If what it returns is not None,
-    it is the new output, just as it is. Add the key of each hook to the set
-    `started` before you call it; what a hook raises goes on to the caller.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(run_forward_hooks)
-
-# %% [markdown]
 # ### Exercise 5 · When something raises
 
 
@@ -624,11 +500,92 @@ def run_always_called(module, hooks, started, args, output):
 check(run_always_called)
 
 # %% [markdown]
+# ## What a full backward hook does to your tensors
+#
+# In backward, autograd knows tensors and operations. It does not know what a module is. So how can a hook wait for the
+# gradients of a module's inputs? `_call_impl` puts two nodes of its own into the graph:
+#
+# ```text
+# x ──► [node] ──► forward ──► [node] ──► output
+#         ▲                      ▲
+#   full backward hooks   full backward pre-hooks
+# ```
+#
+# Both nodes hand on what they get. The class `BackwardHook` makes them. What does the layer receive as its input?
+
+# %% tags=["predict"]
+predict("what_forward_receives")
+
+
+# %% tags=["setup"]
+class Peek(nn.Module):
+    """Twice its input; prints what it received."""
+
+    def forward(self, given):
+        node = "no node" if given.grad_fn is None else type(given.grad_fn).__name__
+        shared = given.data_ptr() == x.data_ptr()
+        print(f"  x itself: {given is x}   same memory: {shared}   {node}")
+        return 2 * given
+
+
+# %%
+layer = Peek()
+print("without a hook:")
+print("  output:", type(layer(x).grad_fn).__name__)
+layer.register_full_backward_hook(look)
+print("with a full backward hook:")
+print("  output:", type(layer(x).grad_fn).__name__)
+
+# %% tags=["why"]
+why("what_forward_receives")
+
+# %% tags=["nbval-ignore-output"]
+# Not compared: the source text and its line numbers belong to the torch release.
+print_source(
+    "collect backward pre-hooks", "collect backward hooks", "sort backward hooks", "wrap inputs", "wrap outputs"
+)
+print_source("insert a node", "backward pre-hooks", "full backward hooks", "legacy backward hooks")
+
+# %% [markdown]
+# Two things follow. **What comes out of such a node must not be changed in place**, neither by a line of yours nor by an
+# in-place ReLU that comes next. You saw this error, its limits and two cures in lesson 03.
+#
+# **An output gets a node if it is a tensor, or if it stands directly in a tuple.** So what happens with a dict, and with an
+# LSTM? It returns a tuple with another tuple in it: `output, (hidden, cell)`.
+
+
+# %% tags=["setup"]
+class InADict(nn.Module):
+    def forward(self, x):
+        return {"twice": 2 * x}
+
+
+def try_hook(layer, use, given):
+    """Whether a full backward hook fires if the loss is made of one part of the output, and whether PyTorch warns."""
+    fired = []
+    with warnings.catch_warnings(record=True) as caught, layer.register_full_backward_hook(lambda *_: fired.append(1)):
+        warnings.simplefilter("always")
+        use(layer(given)).sum().backward()
+    return f"the hook fired: {bool(fired)!s:5}  PyTorch warned: {bool(caught)}"
+
+
+# %%
+sequence = torch.ones(2, 1, 3, requires_grad=True)
+print("dict:        ", try_hook(InADict(), lambda output: output["twice"], sequence))
+print("LSTM, output:", try_hook(nn.LSTM(3, 4), lambda output: output[0], sequence))
+print("LSTM, hidden:", try_hook(nn.LSTM(3, 4), lambda output: output[1][0], sequence))
+
+# %% [markdown]
+# With a dict the hook does not fire, and PyTorch warns. With a nested tuple there is **no warning**. If the loss is made of
+# `hidden`, as in many classifiers of sequences, the hook does not fire. Inputs given by keyword get no node either.
+#
+# The last part of the source above is for legacy hooks (`register_backward_hook`). They get no nodes. PyTorch walks from the
+# output to its `grad_fn` and puts the hook there, on the *last operation*. Lesson 09 shows what comes of it.
+#
 # ### Exercise 6 · A node that does nothing
 #
-# This is the heart of `BackwardHook`: a node of your own in the graph. A class derived from `torch.autograd.Function`
-# has a `forward` and a `backward`, both static methods, and `apply` puts it to work. This one triples what goes
-# forward, and says what comes back:
+# This is the heart of `BackwardHook`. A class derived from `torch.autograd.Function` has a `forward` and a `backward`, both
+# static methods, and `apply` puts its node into the graph. This one triples what goes forward, and prints what comes back:
 
 
 # %%
@@ -651,8 +608,8 @@ x.grad = None
 
 # %% tags=["answer"]
 def pass_through(look, *tensors):
-    """Return the tensors, unchanged, behind one new node of the graph: a tuple of
-    tensors with the same values.
+    """Return the tensors, unchanged, as the outputs of one new node of the
+    graph: a tuple of tensors with the same values.
 
     In backward, when the gradients of all of them are known, `look(gradients)` is
     called once with a tuple. If it returns a tuple, this goes on instead; None
@@ -667,12 +624,11 @@ check(pass_through)
 # %% [markdown]
 # ### Exercise 7 · Forward between two nodes
 #
-# torch's own class does the same for inputs and outputs, and knows about numbers, tuples and tensors without gradient.
-# It has three methods that matter:
+# `BackwardHook` does the same for inputs and outputs, and it can deal with more than tensors:
 #
 # - `BackwardHook(module, full_hooks, pre_hooks)` takes two lists of hooks,
-# - `setup_input_hook(args)` returns the tuple of inputs behind a node,
-# - `setup_output_hook(output)` returns the output, a tensor or a tuple, behind another one.
+# - `setup_input_hook(args)` puts a node on the inputs, and returns the tuple of inputs that `forward` should get,
+# - `setup_output_hook(output)` puts another node on the output, and returns the output that the caller should get.
 
 
 # %% tags=["answer"]
@@ -692,42 +648,26 @@ def forward_between_nodes(module, full_hooks, pre_hooks, args):
 # %% tags=["check"]
 check(forward_between_nodes)
 
-# %% [markdown]
-# ### Exercise 8 · The handle
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The hook changes my tensor." **Ask:** "`x itself: False, same memory: True`. What is it, then?"
+# **Answer:** a view; nothing was copied or changed, and the error with in-place operations comes from that.
 #
-# Registering takes a key, puts the hook into the table, and returns a handle. The handle must not keep the table alive: a
-# handle that somebody forgot in a list would otherwise keep a whole network in memory. `weakref.ref(table)` refers to
-# an object without keeping it.
-
-
-# %% tags=["answer"]
-class Handle:
-    """What registering a hook returns: `table[handle.id] = hook` puts the hook into
-    a table, `handle.remove()` takes it out again.
-
-    No two handles have the same `id`, whatever their tables. Removing twice is no
-    error. The handle does not keep the table alive, and with a table that is gone,
-    `remove()` does nothing. `with handle as h:` gives the handle itself as `h`, and
-    removes the hook at the end of the block; what the block raises goes on.
-    """
-
-    def __init__(self, table): ...
-
-    def remove(self): ...
-
-    def __enter__(self): ...
-
-    def __exit__(self, *exception): ...
-
-
-# %% tags=["check"]
-check(Handle)
+# **Misconception:** "If forward raises, no hook runs." **Ask:** "What would a timer need?" **Answer:** `always_call=True`;
+# it gets None as the output, and the exception goes on.
+#
+# **Ask, before the cells:** "Two nodes, one before forward, one after it. What follows for in-place changes? For keyword
+# arguments? For a dict?" **Expect:** somebody finds one of the three. **Then show:** the cells for the others.
+#
+# **For discussion:** why does the legacy hook raise nothing with an in-place ReLU? (It puts in no node and makes no view. It
+# only hangs on the last operation, and reports the wrong thing in silence.)
 
 # %% [markdown]
-# ### Exercise 9 · The call
+# ## The proof
 #
-# Everything together. `MiniSteps` is an `nn.Module` with the five steps as methods (the course's answers, so that you can
-# begin here), and with torch's own way in closed. Write `__call__`.
+# Now put everything together. `MiniSteps` is an `nn.Module` with the steps of exercises 1 to 5 as methods, so you can begin
+# here even without your own answers. Its way to torch's own call is closed. Write `__call__`.
+#
+# ### Exercise 8 · The call
 
 
 # %% tags=["answer"]
@@ -750,16 +690,14 @@ class MiniModule(MiniSteps):
 check(MiniModule)
 
 # %% [markdown]
-# ## Your call against torch's
-#
-# `plug_in` makes one class of your answers; where there is none yet, the course's stands in.
+# `plug_in` makes one class of your answers. Where there is none yet, the course's answer stands in.
 
 # %%
 Mini = plug_in(takes_fast_path, hooks_in_order, run_pre_hooks, run_forward_hooks, run_always_called, MiniModule)
 
 # %% [markdown]
-# Now the proof: the same network twice, once made of `nn.Module` and once of your class, with all kinds of hooks on
-# everything. Both are traced, and the two traces are compared line by line.
+# We make the same network twice, once of `nn.Module` and once of your class, put all kinds of hooks on everything, trace both,
+# and compare the two traces line by line.
 
 
 # %% tags=["setup"]
@@ -794,45 +732,86 @@ print(f"torch: {len(torchs)} events   MiniModule: {len(mine)} events")
 print("first difference (torch, MiniModule):", differences[0] if differences else "none")
 
 # %% [markdown]
-# 33 events, and not one of them out of place. What torch's hundred lines have that your forty have not:
-# keyword arguments, legacy hooks, compiled and traced calls, and good error messages.
+# All 33 events are in the same order. Torch's hundred lines also deal with keyword arguments, legacy hooks, and compiled and
+# traced calls.
 
 # %% [markdown] tags=["instructor"]
 # **Misconceptions, by exercise:** forgetting one of the eight tables (1); local before global (2); `if result:` instead of
 # `is not None`, which loses a 0 or fails on a tensor (3, 4); adding the key after the call, so that a hook that raises runs
-# again (4, 5); returning nothing for the words in backward (6); the node before the pre-hooks, a swallowed exception (9).
+# again (4, 5); returning nothing for the words in backward (6); the node before the pre-hooks, a swallowed exception (8).
 #
 # **Ask, whatever the exercise:** "Which of your lines would you have to change to run local hooks first? Which programs
 # would break?" (All that rely on a global hook to see things before anybody has changed them: profilers, tracers.)
 #
-# **For discussion (8):** what would a handle that holds the table keep alive? (The table, and with it the hooks, and what
-# these refer to: often the whole network.)
+# **For discussion:** which of the tables could a module keep to itself, and which must all modules share?
+
+# %% [markdown]
+# ## Back to patient C
+#
+# Between `relu2` and `relu3` the numbers became large, and from `third`, the layer between them, there was no line at all.
+# The network must use its weights, or else they could do no harm. So why does its hook not fire? `list_hooks` lists the hooks
+# on a network. `trace` lists every `forward` that runs, whether hooks run or not. Make your experiments here, then commit:
+
+# %%
+patient = admit("C")
+handle = patient.third.register_forward_hook(print_largest("third"))
+# Two experiments to begin with: print(list_hooks(patient)), and print(trace(patient, numbers, backward=False))
+
+# %% tags=["predict"]
+predict("silent_hook")
+
+# %%
+print(*list_hooks(patient), sep="\n")
+print(trace(patient, numbers, backward=False))
+print(inspect.getsource(type(patient).forward))
+
+# %% tags=["why"]
+why("silent_hook")
+
+# %% [markdown]
+# In the class `Patient` this line is as it should be. We give such a network the same numbers. Then the hook fires, and
+# we can treat the layer as in lesson 03.
+
+# %%
+repaired = admit(Patient)
+repaired.load_state_dict(patient.state_dict())
+with repaired.third.register_forward_hook(print_largest("third")):
+    print("the same answers:", torch.equal(repaired(numbers), patient(numbers)))
+handle.remove()
+torch.manual_seed(0)
+repaired.third.reset_parameters()
+
+# %%
+draw_curves(
+    {"before": before, "after": train(repaired)},
+    title="Patient C learns once its layer has fresh weights",
+    alt="The loss of patient C on a logarithmic axis: before, it stays above 1,000; after the treatment it starts at 0.7 "
+    "and falls far below.",
+    log=True,
+)
 
 # %% [markdown]
 # ## What old tutorials say
 #
 # | They say | What is true today |
 # |---|---|
-# | `__call__` runs pre-hooks, then `forward`, then forward hooks, then backward hooks. | In this order, but backward hooks do not run in the call: it only prepares them. And there are global hooks, before the local ones of the same kind. |
-# | `__call__` is the function to read. | It is an alias of `_wrapped_call_impl`, which goes on to `_call_impl`, since PyTorch 2.1. |
-# | `__call__` walks to `grad_fn` and hangs the backward hooks there. | Legacy hooks only. Full backward hooks put nodes of their own around forward. |
-# | Every call checks for hooks one by one. | Without any hook, local or global, the fast path calls `forward` at once. |
-# | Calling `forward()` directly is the same. | The result is. The module's own hooks, and the global ones for it, do not run. |
+# | `__call__` runs pre-hooks, then `forward`, then forward hooks, then backward hooks. | The call only prepares the backward hooks. They run in the backward pass. And global hooks run before local ones. |
+# | `__call__` walks to `grad_fn` and puts the backward hooks there. | This is true of legacy hooks only. Full backward hooks put nodes of their own around `forward`. |
 # | If `forward` raises, no forward hook runs. | Those with `always_call=True` do. |
 #
 # ## Summary
 #
-# - `module(x)` → `_wrapped_call_impl` → `_call_impl` → `forward`. Hooks belong to the brackets, not to `forward`.
-# - No hooks anywhere: the fast path. A local hook takes one module off it, a global one all of them.
-# - Order: pre-hooks, node before the inputs, forward, forward hooks, node behind the outputs; in each, global first.
-# - Backward: pre-hooks when the gradient of the output is there, full hooks when that of the input is. The outermost
-#   module's full hook comes last.
-# - Full backward hooks make views of inputs and outputs: no in-place changes, no gradients for keywords, no dicts.
-# - `always_call=True` hooks run when the call raises, with the output None if there is none.
+# - `module(x)` → `_wrapped_call_impl` → `_call_impl` → `forward`. Whoever calls `forward` by its name skips the hooks.
+# - Without a hook a call takes the fast path. A local hook takes one module off it, a global hook all of them.
+# - In forward: pre-hooks, node for the inputs, `forward`, forward hooks, node for the output. Global hooks come first.
+# - In backward: pre-hooks when the gradient of the output is there, full hooks when that of the inputs is. So the outermost
+#   module's full hook comes last, but only if the input requires a gradient.
+# - The nodes make views, which must not be changed in place. Keyword arguments, dicts and nested outputs have no node.
+# - `always_call=True` hooks run when the call raises, with None as the output if there is none yet.
 #
 # ## Go further
 #
 # - Lesson 05: forward hooks at work, on the feature maps of a network.
-# - Read `_call_impl` in one go: `import inspect; print(inspect.getsource(nn.Module._call_impl))`
+# - Lesson 09: handles, legacy hooks, and every other kind of hook.
 # - [`torch.nn.Module.register_full_backward_hook`](https://pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_full_backward_hook)
 # - [Extending PyTorch: `torch.autograd.Function`](https://pytorch.org/docs/stable/notes/extending.html), for nodes of your own.
