@@ -51,3 +51,16 @@ def code_spans(text: str) -> str:
     if len(parts) % 2 == 0:  # an odd backquote: leave all of them as they are
         return "`".join(parts)
     return "".join(f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))
+
+
+def render_markdown(text: str) -> str:
+    """Markdown as HTML that looks like a cell of text: HTML in it is escaped, formulas are left for MathJax."""
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+    def keep(formula: str, options: dict[str, bool]) -> str:
+        dollars = "$$" if options["display_mode"] else "$"
+        return f"{dollars}{html.escape(formula)}{dollars}"
+
+    reader = MarkdownIt("js-default").use(dollarmath_plugin, allow_digits=False, double_inline=True, renderer=keep)
+    return f'<div class="jp-RenderedHTMLCommon" style="line-height:1.6;max-width:80ch">{reader.render(text)}</div>'

@@ -6,8 +6,9 @@ import os
 import pytest
 
 from course_utils import exercises
-from course_utils.exercises import check, classroom, hint, predict, progress, saved_progress, solution, why
-from course_utils.exercises.engine import find, find_prediction
+from course_utils.exercises import check, classroom, engine, hint, predict, progress, saved_progress, solution, why
+from course_utils.exercises.engine import Prediction, find
+from course_utils.show import render_markdown
 
 
 @pytest.fixture(autouse=True)
@@ -47,38 +48,98 @@ def test_solution_opens_after_three_attempts_a_pass_or_on_demand():
     assert "def freeze_biases(model):" in str(solution(find("freeze_biases")))
 
 
-def test_prediction_commit_then_why():
-    asked = find_prediction("hook_on_a")
-    assert "Commit to a prediction first" in str(why("hook_on_a"))
-    assert "not one of the options" in str(predict("hook_on_a", 16))
-    assert "You said 12" in str(predict("hook_on_a", 12.0))
-    assert asked.options["15"] not in str(predict("hook_on_a", "12")), "committing does not give the answer away"
-    text = str(why("hook_on_a"))
-    assert all(part in text for part in ("You said 12; it is 15.", asked.options["12"], asked.options["15"]))
-    predict("hook_on_a", 15)
-    assert "and so it is" in str(why("hook_on_a"))
+ASKED = Prediction(
+    "three_and_five", 1, "`3 + 5`?", {"7": "One short.", "8": "Yes.", "15": "A product."}, "8", "**Add** $a_1$."
+)
+HTML = '<p><strong>Add</strong> <span class="math inline">$a_1$</span>.</p>'
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    monkeypatch.setitem(engine._predictions, ASKED.name, ASKED)
+    monkeypatch.setattr(classroom, "_explanations", {})
+    return ASKED
+
+
+def test_a_prediction_is_committed_to_once_and_then_explained(asked):
+    assert str(why(asked.name)) == classroom.SEALED
+    assert "not one of the options" in str(predict(asked.name, 16))
+    assert str(why(asked.name)) == classroom.SEALED
+    assert str(predict(asked.name, 15.0)).startswith("You said 15.")
+    told = "You said 15; it is 8.\n  A product.\n  Yes.\n\n**Add** $a_1$."
+    assert str(why(asked.name)) == told
+    assert "Your first prediction counts" in str(predict(asked.name, "8"))
+    assert str(why(asked.name)) == told
     assert "You said nan." in str(predict("clipped_too_late", "NaN"))
 
 
-def test_prediction_by_text_and_by_buttons():
-    view, options = predict("hook_on_a"), find_prediction("hook_on_a").options
-    assert all(option in str(view) for option in options)
-    assert str(view).endswith(f'predict("hook_on_a", {next(iter(options))})')
-    assert str(predict("hooks_and_deepcopy")).endswith("predict(\"hooks_and_deepcopy\", 'yes')")
-    assert view._repr_mimebundle_()["text/plain"] == str(view)
-    assert all(f"<li>{option}</li>" in view._repr_mimebundle_()["text/html"] for option in options)
-    _, choice, buttons, reply = predict("hook_on_a")._widget().children
-    commit, reason = buttons.children
+def test_a_right_prediction_gets_one_reply(asked):
+    predict(asked.name, " 8 ")
+    assert str(why(asked.name)) == "You said 8, and so it is.\n  Yes.\n\n**Add** $a_1$."
+
+
+def test_what_is_seen_already_unfolds_at_the_commit_by_button_or_by_call(asked):
+    for commit in (lambda: press(predict(asked.name), "15"), lambda: predict(asked.name, 15)):
+        saved_progress._in_memory.clear()
+        shown = why(asked.name)._widget()
+        assert classroom.SEALED in shown.value
+        assert not any(words in shown.value for words in ("t is 8", "Yes", "Add"))
+        commit()
+        assert "You said 15; it is 8." in shown.value
+        assert HTML in shown.value
+        assert why(asked.name)._widget() is shown
+
+
+def press(view, option):
+    """Choose an option and press *Commit*; returns the reply."""
+    _, choice, commit, reply = view._widget().children
     assert commit.disabled
-    assert reason.disabled
-    choice.value = "12"
+    choice.value = option
     assert not commit.disabled
     commit.click()
-    assert "You said 12" in reply.value
-    assert saved_progress.load()["predictions"] == {"hook_on_a": "12"}
-    reason.click()
-    assert "it is 15" in reply.value
-    assert predict("hook_on_a")._widget().children[1].value == "12"
+    assert choice.disabled
+    return reply.value
+
+
+def test_buttons_keep_the_first_commitment(asked):
+    assert "You said 15." in press(predict(asked.name), "15")
+    _, choice, commit, reply = predict(asked.name)._widget().children
+    assert (choice.value, choice.disabled) == ("15", True)
+    assert saved_progress.load()["predictions"] == {asked.name: "15"}
+    open_before, saved_progress._in_memory["predictions"] = predict(asked.name), {}
+    _, choice, commit, reply = open_before._widget().children
+    predict(asked.name, 7)
+    choice.value = "8"
+    commit.click()
+    assert "Your first prediction counts" in reply.value
+    assert choice.value == "7"
+
+
+def test_a_page_without_a_kernel_has_the_question_and_the_answer_below_a_fold(asked):
+    view = predict(asked.name)
+    assert all(option in str(view) for option in asked.options)
+    assert str(view).endswith('predict("three_and_five", 7)')
+    assert str(predict("hooks_and_deepcopy")).endswith("predict(\"hooks_and_deepcopy\", 'yes')")
+    bundle = view._repr_mimebundle_()
+    assert bundle["text/plain"] == str(view)
+    assert all(f"<li>{option}</li>" in bundle["text/html"] for option in asked.options)
+    bundle = why(asked.name)._repr_mimebundle_()
+    assert bundle["text/plain"] == classroom.SEALED
+    fold, open_part = (
+        bundle["text/html"].removeprefix("<details><summary>").removesuffix("</details>").split("</summary>")
+    )
+    assert not any(words in fold for words in ("t is 8", "Yes", "Add"))
+    assert all(words in open_part for words in ("It is 8.", "Yes.", HTML))
+
+
+def test_an_explanation_is_markdown_with_tables_and_formulas_and_without_html():
+    made = render_markdown("| a |\n|---|\n| `$b$` |\n\n<b>$x_1 < y_1$</b> costs $5 or $6:\n\n$$\n\\frac_a_\n$$")
+    assert "<th>a</th>" in made
+    assert "<code>$b$</code>" in made
+    assert "&lt;b&gt;" in made
+    assert "$x_1 &lt; y_1$" in made
+    assert "costs $5 or $6" in made
+    assert "$$\\frac_a_$$" in made
 
 
 @pytest.mark.parametrize("name", ["hook_on_b", ["hook_on_a"]])

@@ -21,19 +21,22 @@ from course_utils.exercises.engine import Prediction, find_prediction
 from course_utils.root import ASSETS, CourseError
 from course_utils.show import code_spans
 
+_FORMULA = re.compile(r'<(span|div) class="math (inline|block)">\s*\$+(.*?)\$+\s*</\1>', re.DOTALL)
 SECTION = "Your network, your picture"  # of a lesson: what a handout with a choice is about
 
 
 def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
     """A copy of `notebook` in which each output is text or static HTML, and no widget is left.
 
-    A widget becomes its saved first picture with its sentence below; a prediction its question and options.
+    A widget becomes its saved first picture with its sentence below; a prediction its question and options, and what
+    explains it stays below its fold.
     """
     notebook = copy.deepcopy(notebook)
     for cell in notebook.cells:
         if "predict" in tags_of(cell):
             question = show_prediction(find_prediction(called_with(cell.source, "predict")))
             cell.outputs = [nbformat.v4.new_output("display_data", data={"text/html": question})]
+        if {"predict", "why"} & set(tags_of(cell)):
             cell.metadata["transient"] = {"remove_source": True}
         for output in cell.get("outputs", []):
             if "data" in output:
@@ -51,7 +54,7 @@ def _flatten(output: NotebookNode) -> dict[str, str]:
         caption = "<br>".join(html.escape(line) for line in words.strip().splitlines())
         return {"text/html": f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"}
     if "text/html" in data:
-        return {"text/html": data["text/html"]}
+        return {"text/html": _FORMULA.sub(lambda found: _mathml(found[3], found[2]), data["text/html"])}
     return {"text/html": f"<figure>{picture}</figure>"} if picture else {"text/plain": words}
 
 

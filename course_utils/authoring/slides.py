@@ -1,8 +1,8 @@
 """Slides of a lesson: reveal.js in one HTML file, with the teacher's notes in the speaker view, and no network.
 
-Each heading of level 1 or 2 begins a column of slides, each of level 3 a slide below, and so do text after code, and
-code after an output or a prediction: nobody reads the answer with the question. Imports, parameters and checks are left
-out; answer cells show the task, and the notes the answer.
+Each heading of level 1 or 2 begins a column of slides, each of level 3 a slide below, and so do text after code, code
+after an output or a prediction, and an explanation: nobody reads the answer with the question. Imports, parameters and
+checks are left out; answer cells show the task, and the notes the answer.
 """
 
 import ast
@@ -67,9 +67,11 @@ def cut(notebook: NotebookNode) -> NotebookNode:
                 add(text, "-" if not level else "slide" if level < 3 else "subslide")
                 shown = ""
         elif not (tags & LEFT_OUT) and not _only_prepares(cell.source, "setup" in tags):
-            if shown == "output":
+            if shown == "output" or "why" in tags:
                 add(GO_ON.format(html.escape(heading)), "subslide")
             cell.outputs = [] if "answer" in tags else cell.outputs
+            for output in cell.outputs if "why" in tags else []:
+                output.data["text/html"] = output.data["text/html"].replace("<details>", "<details open>", 1)
             add(cell)
             shown = "output" if cell.outputs else "code"
             if "predict" in tags:

@@ -62,6 +62,8 @@ def read_source(path: Path) -> NotebookNode:
             mend = "Change one, or give one a name of its own: `# %% the name`"
             raise CourseError(f"{where}: {same} have the same text or name. {mend}")
         cell.metadata = NotebookNode({key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata})
+        if "setup" in tags_of(cell):  # JupyterLab folds it
+            cell.metadata.setdefault("jupyter", NotebookNode(source_hidden=True))
         cells[cell.id] = cell
     metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
     return nbformat.v4.new_notebook(cells=list(cells.values()), metadata=metadata)
@@ -135,7 +137,7 @@ def _lasting_id(cell: NotebookNode, where: str) -> str:
         return _slug(title)
     if "answer" in tags:
         return _slug(f"answer-{defined_name(cell.source, where)}")
-    for tag in {"check", "predict"} & set(tags):
+    for tag in {"check", "predict", "why"} & set(tags):
         name = called_with(cell.source, tag, where)
         if name is None:
             raise CourseError(f"{where}: a cell tagged `{tag}` must call {tag}(…) with a name; this one does not.")

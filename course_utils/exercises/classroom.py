@@ -12,13 +12,14 @@ from course_utils.exercises.engine import Exercise, Prediction, exercises_of, fi
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import NotRecorded, other_torch
 from course_utils.root import CourseError, has_answers
-from course_utils.show import Told, code_spans, widget_bundle
+from course_utils.show import Told, code_spans, render_markdown, widget_bundle
 
 ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
 METER = '<meter min="0" max="{1}" value="{0}" aria-hidden="true"></meter> {0} of {1}'
 NOT_FRESH = "On the first inputs it was right; on these others it is not yet."
 NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
+SEALED = "This explanation opens as soon as you have committed to the prediction above."
 NOT_KEPT = "Open the lessons with `make lab` and your progress is kept between sessions."
 
 _failed_code: dict[str, object] = {}
@@ -139,7 +140,7 @@ def solution(answer: object, now: bool = False) -> Note:
     return Note(f"One answer to {found.name}", symbol="→", code=found.source.rstrip())
 
 
-@dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class PredictionView:
     """A prediction in a notebook: radio buttons where widgets work, and the same question as text elsewhere."""
 
@@ -157,7 +158,7 @@ class PredictionView:
         asked = self.prediction
         options = "".join(f"<li>{code_spans(option)}</li>" for option in asked.options)
         question = f"<p><strong>Predict:</strong> {code_spans(asked.question)}</p>"
-        advice = f'Run this cell and choose, or run for example `{self._call}`; later `why("{asked.name}")` explains.'
+        advice = f"Run this cell and choose, or run for example `{self._call}`."
         return f"<div>{question}<ul>{options}</ul><p>{code_spans(advice)}</p></div>"
 
     @property
@@ -168,33 +169,29 @@ class PredictionView:
     def _widget(self) -> object:
         import ipywidgets as widgets
 
-        asked = self.prediction
-        before = saved.load()["predictions"].get(asked.name)
+        asked, said = self.prediction, _commitment(self.prediction)
         options, layout = list(asked.options), widgets.Layout(width="max-content")
-        choice = widgets.RadioButtons(options=options, value=before if before in options else None, layout=layout)
-        commit = widgets.Button(description="Commit", disabled=choice.value is None, tooltip="Fix your prediction")
-        reason = widgets.Button(description="Why?", disabled=choice.value is None, tooltip="Compare and read why")
+        choice = widgets.RadioButtons(options=options, value=said, layout=layout, disabled=said is not None)
+        commit = widgets.Button(description="Commit", disabled=said is None, tooltip="Fix your prediction")
         reply = widgets.HTML()
 
-        def say(text: str) -> None:
-            reply.value = f'<div role="status" aria-live="polite">{text}</div>'
-
         def on_commit(_: object) -> None:
-            saved.save("predictions", asked.name, choice.value)
-            reason.disabled = False
-            say(code_spans(f"You said {choice.value}. Run the next cell and compare; then press “Why?”."))
+            told = predict(asked.name, choice.value)
+            choice.value, choice.disabled = _commitment(asked), True
+            commit.description = "Committed"  # it stays enabled, for it has the focus
+            reply.value = told._repr_html_()
 
         choice.observe(lambda _: setattr(commit, "disabled", choice.value is None), "value")
         commit.on_click(on_commit)
-        reason.on_click(lambda _: say(why(asked.name)._repr_html_()))
         question = f'<div style="line-height:1.5"><strong>Predict:</strong> {code_spans(asked.question)}</div>'
-        return widgets.VBox([widgets.HTML(value=question), choice, widgets.HBox([commit, reason]), reply])
+        return widgets.VBox([widgets.HTML(value=question), choice, commit, reply])
 
 
 def predict(name: str, answer: object = None) -> PredictionView | Note:
     """Commit to a prediction before you run the next cell: choose, or give the answer as a call.
 
-    `predict("hook_on_a")` shows the options, `predict("hook_on_a", 15)` commits; then `why("hook_on_a")` explains.
+    `predict("hook_on_a")` shows the options, `predict("hook_on_a", 15)` commits, once and for all; then what
+    `why("hook_on_a")` shows unfolds.
     """
     try:
         asked = find_prediction(name)
@@ -208,8 +205,17 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     if choice is None:
         options = ", ".join(asked.options)
         return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {options}.",))
+    if (said := _commitment(asked)) not in (None, choice):
+        return Note(f"You said {said}.", ("Your first prediction counts, so it stays as it is.",))
     saved.save("predictions", asked.name, choice)
-    return Note(f"You said {choice}.", (f'Run the next cell and compare; then why("{asked.name}").',))
+    if asked.name in _explanations:
+        why(asked.name)._widget()
+    return Note(f"You said {choice}.", ("Run the next cells and compare. The explanation below them is open now.",))
+
+
+def _commitment(asked: Prediction) -> str | None:
+    said = saved.load()["predictions"].get(asked.name)
+    return said if said in list(asked.options) else None  # what was saved may be anything
 
 
 def _number(text: str) -> float | None:
@@ -219,18 +225,53 @@ def _number(text: str) -> float | None:
         return None
 
 
-def why(name: str) -> Note:
-    """After the run: what you predicted, what is true, and why."""
+@dataclass(frozen=True, repr=False)
+class WhyView:
+    """The explanation of a prediction: sealed until the learner has committed; below a fold where no kernel runs."""
+
+    prediction: Prediction
+
+    @property
+    def reply(self) -> Note:
+        """What there is to say to the learner's choice; where there is none, the answer."""
+        asked, said = self.prediction, _commitment(self.prediction)
+        replies = tuple(asked.options[each] for each in dict.fromkeys((said or asked.answer, asked.answer)))
+        if said is None:
+            return Note(f"It is {asked.answer}.", replies)
+        right = said == asked.answer
+        it_is = ", and so it is." if right else f"; it is {asked.answer}."
+        return Note(f"You said {said}{it_is}", replies, symbol="✓" if right else "✗")
+
+    def __repr__(self) -> str:
+        return f"{self.reply}\n\n{self.prediction.why}".rstrip() if _commitment(self.prediction) else SEALED
+
+    def _repr_html_(self) -> str:
+        return f"<details><summary>The answer, and why</summary>{self._unfold()}</details>"
+
+    def _unfold(self) -> str:
+        return self.reply._repr_html_() + render_markdown(self.prediction.why)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
+
+    def _widget(self) -> object:
+        """The one widget of all views of this explanation, as it is to be seen now."""
+        import ipywidgets as widgets
+
+        shown = _explanations.setdefault(self.prediction.name, widgets.HTMLMath())
+        shown.value = self._unfold() if _commitment(self.prediction) else Note(SEALED)._repr_html_()
+        return shown
+
+
+_explanations: dict[str, object] = {}  # by prediction: the widget that unfolds at the commit
+
+
+def why(name: str) -> WhyView | Note:
+    """After the run: what you predicted, what is true, and why. It opens when you have committed to the prediction."""
     try:
-        asked = find_prediction(name)
+        return WhyView(find_prediction(name))
     except CourseError as error:
         return Note("why: nothing to explain", (str(error),))
-    choice = saved.load()["predictions"].get(asked.name)
-    if choice not in list(asked.options):
-        return Note("Commit to a prediction first.", (f'predict("{asked.name}")',))
-    if choice == asked.answer:
-        return Note(f"You said {choice}, and so it is.", (asked.options[choice],), symbol="✓")
-    return Note(f"You said {choice}; it is {asked.answer}.", (asked.options[choice], asked.options[asked.answer]), "✗")
 
 
 @dataclass(frozen=True, repr=False)

@@ -48,6 +48,7 @@
 # If time is short, exercises 2, 4 and 8 can be done at home.
 
 # %% find the course tags=["setup"]
+# Find the course. Where it is missing, this says how to get it.
 try:
     import course_utils
 except ModuleNotFoundError:
