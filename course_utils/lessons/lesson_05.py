@@ -30,9 +30,6 @@ prediction(
     why="""
         The first channel has one number, 0, at every place, and so have green and blue. Black ink is stored as (0, 0,
         0), and the transparent ground is stored as (0, 0, 0) as well. The cat is stored only in the alpha channel.
-
-        The recipe is from a real tutorial. With its own drawing it worked, because that drawing had white stored
-        under the transparent pixels.
     """,
 )
 prediction(
@@ -47,12 +44,10 @@ prediction(
     },
     answer=31,
     why="""
-        The dict has 31 keys, because the 49 weights have 31 different shapes. Some keys hold the outputs of two
-        layers and some of three. The recipe then shows the first output under each key, so **18 of the 49 layers are
-        never seen**, and nothing says so.
-
-        With the small network the recipe worked by luck: its five weights have five different shapes. So have the
-        five of AlexNet, on which the tutorials try it.
+        The dict has 31 keys, because the 49 weights have 31 different shapes. The recipe then shows the first output
+        under each key, so **18 of the 49 layers are never seen**, and nothing says so. With the small network it
+        worked by luck: its five weights have five different shapes. So have the five of AlexNet, on which the
+        tutorials try it.
     """,
 )
 prediction(
@@ -68,10 +63,10 @@ prediction(
     answer="exactly 0",
     why="""
         The lowest number is exactly 0. You asked for the output of the convolution, and you got that of the ReLU. The
-        hook stored the tensor itself, not a copy, and `ReLU(inplace=True)` wrote its result into that tensor.
+        hook stored the tensor itself, and `ReLU(inplace=True)` wrote its result into that tensor.
 
-        `output.detach().clone()` in the hook keeps what the layer returned. `record` does it in this way. `detach()`
-        is there because the copy would otherwise keep the graph in memory, as you will see at the end of the lesson.
+        `output.detach().clone()` keeps what the layer returned, as `record` does. Without `detach()` the copy would
+        keep the graph in memory.
     """,
 )
 prediction(
@@ -86,12 +81,11 @@ prediction(
     },
     answer="about 4",
     why="""
-        The span of the 20th channel is about 4. In the sheet with `scale_each=True` it looks as strong as the first
-        one, because each tile runs from its own black to its own white. On one scale for all, a few channels stand
-        out and most are faint. In some channels, the convolution returns almost nothing: less than 0.001.
+        The span of the 20th channel is about 4. In the first sheet it looks as strong as all others, because each
+        tile runs from its own black to its own white. In some channels the convolution returns almost nothing.
 
         `scale_each=True` is good for seeing the *pattern* of each channel. To compare tiles, draw them on **one
-        scale**. The other sheets of this lesson have one scale, unless the words say otherwise.
+        scale**.
     """,
 )
 prediction(
@@ -106,12 +100,10 @@ prediction(
     },
     answer="fish",
     why="""
-        Channel 53 follows fish. Among the pictures 30 to 39 it responds strongly to 32 and 36 only, which are the two
-        with a fish, and there it is the fish that is lit. In the hundred other pictures, too, its mean response is by
-        far the largest where a fish is in the picture.
-
-        A channel that responds *more* to fish still responds a little to other things. "The fish channel" is a short
-        name for a difference in size.
+        Channel 53 follows fish. Among the pictures 30 to 39 it responds strongly only to 32 and 36, the two with a
+        fish, and the fish is what is lit. In the hundred other pictures, too, its mean response is by far the largest
+        where there is a fish. It still responds a little to other things, so "the fish channel" is short for a
+        difference in size.
     """,
 )
 prediction(
@@ -126,39 +118,16 @@ prediction(
     },
     answer="the fourth ReLU",
     why="""
-        The fourth. Compare each number with the untrained network beside it:
+        The fourth. Compare each number with that of the untrained network:
 
-        - **The first layer** reaches 22 % on the thing, and tells the kinds apart in 55 % of the pairs. That looks
-          like more than the 10 % and 50 % of chance. But the best channels of an *untrained* network reach about as
-          much, so it is no finding. It is only what the best of many channels reaches.
-        - **The fourth layer** reaches about 65 %, and tells the kinds apart in 98 % of the pairs. The untrained
-          network has 19 % and 51 %. That is a finding: training has made channels that follow things. This is what
-          "more abstract" can mean, measured.
-        - **The fifth layer** tells the kinds apart as well as the fourth, but only 44 % lie on the thing. Deeper is
-          not always sharper. The place is not lost, it is spread: with the region grown by one place of the map, the
-          fifth layer has about three quarters inside.
-
-        A reason may be that behind the last layer comes the mean over all places, so that the exact place no longer
-        matters to the network. This lesson has not tested that.
-    """,
-)
-prediction(
-    "extractor_and_inplace",
-    lesson=5,
-    question="`create_feature_extractor` on SqueezeNet, asked for `features.0` and `features.3.squeeze`. Has what it "
-    "returns for `features.0` negative numbers?",
-    options={
-        "yes": "It returns the layer's output without a copy, so the in-place ReLU reaches it all the same.",
-        "no": "It too hands out the very tensor that the in-place ReLU writes into on the way to `features.3`.",
-        "it raises": "It is a network like any other, and an in-place ReLU is allowed in it.",
-    },
-    answer="no",
-    why="""
-        No: the extractor makes no copies. On its way to `features.3.squeeze` the in-place ReLU writes into the very
-        tensor that the extractor returns for `features.0`.
-
-        To ask for an earlier step does not help, because there is no step between the convolution and the ReLU. What
-        helps is to set `inplace` to False before the extractor is made.
+        - **The first layer** has 22 % on the thing and tells the kinds apart in 55 % of the pairs. That is more than
+          the 10 % and 50 % of one channel, but the best channels of an *untrained* network reach about as much. It is
+          no finding.
+        - **The fourth layer** has 65 % and 98 %, and the untrained network 19 % and 51 %. That is a finding: training
+          has made channels that follow things. This is what "more abstract" can mean, measured.
+        - **The fifth layer** tells the kinds apart as well as the fourth, but only 44 % lie on the thing. The place
+          is not lost, it is spread: with the region grown by one place of the map, about three quarters are inside.
+          (Behind this layer comes the mean over all places. That may be the reason, but we have not tested it.)
     """,
 )
 prediction(
@@ -173,10 +142,9 @@ prediction(
     },
     answer="the maps of nearly all layers",
     why="""
-        The maps of nearly all layers stay. The map itself has 4.6 MiB. Stored with its graph, it holds on to
-        everything that a backward pass would need. Detached, it costs what it weighs. If the means are all you want,
-        keep the means: they cost next to nothing. With `torch.no_grad()` around the call there is no graph to begin
-        with.
+        The maps of nearly all layers stay. The map itself has 4.6 MiB, but its graph holds on to everything that a
+        backward pass would need. Detached, it costs what it weighs, and the means alone cost next to nothing. With
+        `torch.no_grad()` around the call there is no graph to begin with.
     """,
 )
 

@@ -19,12 +19,12 @@
 # ## What you will be able to do
 #
 # - **Read** the kernels of a first layer, and **explain** how a kernel becomes a map.
-# - **Collect** the maps of any layers with hooks, and **avoid** three mistakes that many tutorials make.
+# - **Collect** the maps of any layers with hooks, and **avoid** the mistakes that many tutorials make.
 # - **Show** maps as a grid, here and in TensorBoard, and **say** what the scale of a grid hides.
 # - **Measure** what deeper layers do, and **compare** it with what chance does.
 # - **Choose** between hooks and `create_feature_extractor`.
 #
-# **Time:** about 85 minutes: 50 to read, predict and run, 35 for the exercises. "What does a channel follow?" is a good
+# **Time:** about 89 minutes: 44 to read, predict and run, 45 for the exercises. "What does a channel follow?" is a good
 # place for a pause.
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell. Everything here
@@ -41,7 +41,7 @@
 # | 12 | Five depths of a real network, with exercises 3 and 4 | cover the titles, and let them put the five sheets in order |
 # | 12 | What does a channel follow?, with exercise 5 | everybody tries the explorer before anybody says what it is |
 # | 12 | What do deeper layers do?, with exercise 6 | write the guesses for the five layers on the board |
-# | 8 | Without hooks: `create_feature_extractor`, with exercise 7 | a vote on the in-place question |
+# | 8 | Without hooks: `create_feature_extractor`, with exercise 7 | ask which of the two tools they would take, and for what |
 # | 6 | What does keeping cost?, with exercise 8 | a vote |
 # | 3 | Your network, your picture · What old tutorials say · Summary · Go further | one picture of somebody in the room |
 #
@@ -62,7 +62,7 @@ except ModuleNotFoundError:
 # %% tags=["parameters"]
 seed = 30
 own_network = "efficientnet_lite0"  # for "Your network, your picture": "picture_net", or one of torchvision's
-own_image = ""  # the path of a picture, such as "photo.jpg"; empty takes the photograph of this lesson
+own_image = ""  # the path of a picture, such as "photo.jpg"; empty takes a photograph of the course
 own_layer = ""  # a layer of that network, such as "layer3"; empty takes the last one that makes maps
 
 # %% tags=["setup"]
@@ -72,6 +72,7 @@ from torch import nn
 from torchvision.utils import make_grid
 
 from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.hooks.memory import measure_memory
 from course_utils.hooks.record import record
 
 # %% tags=["setup"]
@@ -86,16 +87,19 @@ from course_utils.lessons.lesson_05 import (
     zero_shares,
 )
 from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.vision.charts import bars
 from course_utils.vision.networks import PictureNet, load_classifier, load_picture_net
-from course_utils.vision.pictures import centre, colourise, grid, outline, resize_maps, show
+from course_utils.vision.own import look_at, show_strongest_maps
+from course_utils.vision.pictures import centre, colourise, draw_strokes, grid, light_up, outline, put_on_white, show
 from course_utils.vision.real import LAYERS, REAL, photograph
+from course_utils.vision.scores import follow_things, grow, share_on
+from course_utils.vision.toys import make_edge_net
 
 # %% [markdown]
 # ## A network and a photograph
 #
-# EfficientNet-Lite0 is a network that is small enough for a phone. It was trained on more than a million photographs of
-# ImageNet, which have a thousand classes. Its weights are among the packages of this course. What does it say about this
-# photograph?
+# EfficientNet-Lite0 is a network for phones. It was trained on ImageNet: more than a million photographs of a thousand
+# classes. Its weights are among the packages of this course. What does it say about this photograph?
 
 # %%
 real = load_classifier(REAL)
@@ -105,11 +109,9 @@ for name, probability in real.likeliest(photo, 3):
 show(photo, title="A photograph of 224 x 224 pixels", alt="The face of a ginger cat, seen from near.")
 
 # %% [markdown]
-# ImageNet has many cats. This one could be any of the three.
-#
-# A photograph does not say which of its pixels belong to the cat, and this lesson wants to measure where a map responds.
-# So the course has a second network, a small one with five convolutions. It was trained on drawn pictures, and says
-# which of ten kinds of things are in them. For a drawn picture, the program that draws it knows the place of each thing.
+# A photograph does not say which of its pixels belong to the cat, and this lesson wants to measure where maps respond. So
+# the course has a second, small network with five convolutions. It was trained on drawn pictures, and says which of ten
+# kinds of things are in them. For a drawn picture, the place of each thing is known.
 
 # %%
 net = load_picture_net()
@@ -129,9 +131,8 @@ show(picture.image, scale=3, title="A drawn picture of 112 x 112 pixels", alt=f"
 # %%
 kernels = net.features[0].weight.detach()
 print("kernels:", tuple(kernels.shape))
-sheet = grid(centre(kernels, dims=3), columns=8, scale=10)
 show(
-    sheet,
+    grid(centre(kernels, dims=3), columns=8, scale=10),
     title="Training made stripes, spots, and changes of colour",
     alt="24 kernels of 7 x 7 pixels, some with stripes, some dark beside light.",
 )
@@ -140,8 +141,8 @@ show(
 # A kernel with dark beside light finds edges. A kernel with one colour beside another finds changes of colour. Each kernel
 # makes one **channel** of the layer's output, and the channel of one picture is a **map**.
 #
-# The next layer has no such picture. Its weight has the shape (48, 24, 3, 3): each of its kernels looks at 24 channels at
-# once, and no screen has 24 colours. From here on you look at what a layer **makes** of a picture, not at its kernels.
+# In the next layer, each kernel looks at 24 channels at once, and no screen has 24 colours. So from here on you look at what a
+# layer **makes** of a picture, not at its kernels.
 
 # %% [markdown]
 # ## From a kernel to a map
@@ -155,8 +156,6 @@ show(
 predict("first_channel_of_a_drawing")
 
 # %%
-from course_utils.vision.pictures import draw_strokes
-
 drawing = draw_strokes()
 print("the drawing:", tuple(drawing.shape))
 for channel, values in zip(("red", "green", "blue", "alpha"), drawing, strict=True):
@@ -169,43 +168,38 @@ why("first_channel_of_a_drawing")
 # %% [markdown]
 # Before a network gets the drawing, put it on white paper: `rgb * alpha + (1 - alpha)`. `put_on_white` does this.
 #
-# Then take one 7 x 7 convolution and a ReLU. The convolution has four kernels that were made by hand: they look for a
-# change from dark to light towards the right, the left, down and up. The forward hook keeps what comes out.
+# Then take one 7 x 7 convolution and a ReLU. Its four kernels were made by hand: they look for a change from dark to light
+# towards the right, the left, down and up. The forward hook keeps what comes out.
+
+
+# %% tags=["setup"]
+def draw_kernels_and_maps(kernels, paper, maps):
+    """The kernels in the first row, and below each the map that it makes of the drawing, all maps on one scale."""
+    coloured = F.interpolate(colourise(centre(kernels), "RdBu_r"), scale_factor=16)
+    tiles = [torch.full_like(paper, 0.96), *coloured, 1 - paper, *(maps / maps.max())[:, None].expand(-1, 3, -1, -1)]
+    names = ["right", "left", "down", "up"]
+    return show(
+        grid(tiles, columns=5, labels=["", *(f"kernel: {name}" for name in names), "the drawing", *names]),
+        title="Four kernels, from negative (blue) over 0 (white) to positive (red), and their maps on one scale",
+        alt="Four ramps from blue to red. Below, the drawing and four maps: its right, left, lower and upper sides.",
+    )
+
 
 # %%
-from course_utils.vision.pictures import put_on_white
-from course_utils.vision.toys import make_edge_net
-
 paper = put_on_white(drawing)
 edges = make_edge_net()
 kept = []
 with edges.register_forward_hook(lambda module, args, output: kept.append(output.detach())):
     edges(paper[None])
 maps = kept[0][0]
-print("maps:", tuple(maps.shape))
-by_hand = colourise(centre(edges[0].weight.detach()[:, 0]), "RdBu_r")
-show(
-    grid(by_hand, columns=4, scale=16, labels=["right", "left", "down", "up"]),
-    title="Four kernels, from negative (blue) over 0 (white) to positive (red)",
-    alt="Four ramps of 7 x 7 pixels from blue to red: to the right, to the left, down, up.",
-)
-
-# %%
-tiles = [1 - paper[0], *(maps / maps.max())]
 right, left, down, up = maps > 0.05
-print(f"right responds at {right.float().mean():.0%} of the places, ", end="")
-print(f"together with down at {(right & down).float().mean():.0%}, ", end="")
-print(f"together with left at {(right & left).float().mean():.0%}")
-show(
-    grid(tiles, columns=5, labels=["the drawing", "right", "left", "down", "up"]),
-    title="Each map keeps one side of the lines. All four are drawn on one scale",
-    alt="The drawing, and four maps: right, left, lower and upper sides of its lines.",
-)
+print(f"right and down respond together at {(right & down).float().mean():.0%} of the places, ", end="")
+print(f"right and left at {(right & left).float().mean():.0%}")
+draw_kernels_and_maps(edges[0].weight.detach()[:, 0], paper, maps)
 
 # %% [markdown]
-# A feature map says how well the kernel fits, at every place of the picture. The maps "right" and "left" never respond at
-# the same place. One kernel is the negative of the other, so one result is the negative of the other, and the ReLU
-# turns everything negative into 0.
+# A feature map says how well the kernel fits, at every place of the picture. The maps "right" and "left" never respond at the
+# same place, because one is the negative of the other, and the ReLU turns everything negative into 0.
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "The kernel is the feature." **Ask:** "Which of the two pictures changes with the input, the kernel or
@@ -247,8 +241,7 @@ for shape, outputs in keep_by_shape(net, picture.image[None]).items():
     print(f"{shape!s:16} {len(outputs)} stack of maps, {tuple(outputs[0].shape)}")
 
 # %% [markdown]
-# The small network has five convolutions. The dict has five keys, and one stack of maps under each. EfficientNet-Lite0 has
-# 49 convolutions.
+# The small network has five convolutions, and the dict has five keys. EfficientNet-Lite0 has 49 convolutions.
 
 # %% tags=["predict"]
 predict("drawers_by_shape")
@@ -258,7 +251,6 @@ x = real.transform(photo)[None]
 stored = keep_by_shape(real.model, x)
 print("convolutions:", sum(isinstance(module, nn.Conv2d) for module in real.model.modules()))
 print("keys:", len(stored))
-print("outputs under each key:", *(len(outputs) for outputs in stored.values()))
 
 # %% tags=["why"]
 why("drawers_by_shape")
@@ -290,8 +282,7 @@ with torch.no_grad(), record(squeezenet.model, "features.0") as seen:  # keeps a
     squeezenet.model(prepared)
 copied = seen["features.0"].output
 for name, maps in {"the output itself": stored, "a clone of it": copied}.items():
-    negative, zero = (maps < 0).float().mean(), (maps == 0).float().mean()
-    print(f"{name:18} negative numbers: {negative:3.0%}   zeros: {zero:3.0%}")
+    print(f"{name:18} negative: {(maps < 0).float().mean():3.0%}   zero: {(maps == 0).float().mean():3.0%}")
 
 # %% tags=["why"]
 why("lowest_number_stored")
@@ -307,8 +298,7 @@ why("lowest_number_stored")
 # numbers, which is worse if you compute with them, and invisible if you only look.)
 
 # %% [markdown]
-# Replace the `...` in an answer cell, run it, then run the `check` below it. A check tells you what is wrong and for
-# which input. Stuck? Run `hint(keep_maps)` in a new cell; `solution(keep_maps)` opens after three attempts.
+# Replace the `...` in an answer cell, run it, then run the `check` below it. Stuck? Run `hint(keep_maps)` in a new cell; `solution(keep_maps)` opens after three attempts.
 
 # %% [markdown]
 # ### Exercise 1 · Keep the maps
@@ -332,20 +322,21 @@ check(keep_maps)
 # ## Maps as a grid
 #
 # `make_grid` of torchvision lays tiles side by side. It wants (tiles, colours, height, width), so the 32 channels of the
-# real network's first convolution become 32 grey tiles: (1, 32, 112, 112) turns into (32, 1, 112, 112). `nrow` is the
-# number of tiles in a row. Tutorials take the square root of the number of channels, rounded down, here 5.
-# `normalize=True, scale_each=True` stretches each tile from its own lowest to its own highest number.
+# real network's first convolution, (1, 32, 112, 112), become 32 grey tiles, (32, 1, 112, 112). `nrow` is the number of
+# tiles in a row: tutorials take the square root of the number of channels, here 5. `normalize=True, scale_each=True`
+# stretches each tile from its own lowest to its own highest number.
 
 # %%
 with torch.no_grad(), record(real.model, "conv_stem") as seen:
     real.model(x)
 stem = seen["conv_stem"].output[0].unsqueeze(1)  # (32, 1, 112, 112)
 columns = int(len(stem) ** 0.5)
-small = F.avg_pool2d(stem, 2)  # half as large, to fit the page
+small = F.avg_pool2d(stem, 3)  # a third as large, to fit the page
 each_by_itself = make_grid(small, nrow=columns, normalize=True, scale_each=True)
 print(tuple(stem.shape), "in rows of", columns)
 show(
     each_by_itself,
+    scale=2,
     title="32 channels of the first convolution: the cat can be seen in nearly all of them",
     alt="7 rows of 5 grey maps, the last row with 2. Nearly all show the cat's face.",
 )
@@ -354,15 +345,15 @@ show(
 predict("widest_and_narrowest_tile")
 
 # %%
-span = (stem.amax((1, 2, 3)) - stem.amin((1, 2, 3))).sort(descending=True)
-for name, place in {"the widest": 0, "the 10th": 9, "the 20th": 19, "the narrowest": -1}.items():
-    number = span.values[place].item()
-    print(f"{name:13} is channel {span.indices[place]:2}: {'below 0.001' if number < 0.001 else f'{number:.0f}'}")
+span = (stem.amax((1, 2, 3)) - stem.amin((1, 2, 3))).sort(descending=True).values
+print(f"the largest span: {span[0]:.0f}, the 10th: {span[9]:.0f}, the 20th: {span[19]:.0f}", end=", ")
+print("the smallest is below 0.001:", bool(span[-1] < 0.001))
 one_scale = make_grid(small, nrow=columns, normalize=True)
 show(
-    grid([each_by_itself, one_scale], columns=2, labels=["scale_each=True", "one scale for all"]),
-    title="The same 32 channels on two kinds of scale",
-    alt="The sheet from above, and the same channels drawn on one scale for all.",
+    one_scale,
+    scale=2,
+    title="The same 32 channels, drawn on one scale for all",
+    alt="The same 7 rows of 5 grey maps. They differ in contrast.",
 )
 
 # %% tags=["why"]
@@ -389,9 +380,9 @@ check(tile_maps)
 # %% [markdown]
 # ## The same in TensorBoard
 #
-# TensorBoard shows in a browser what a program has written into *event files*, also from another machine and while the
-# program runs. `SummaryWriter.add_image` takes the same sheet. Here we write into a temporary folder, and read the file
-# back to see what it holds. `LAYERS` are five layers of the real network, from the first to the last.
+# TensorBoard shows in a browser what a program has written into *event files*, also while the program runs.
+# `SummaryWriter.add_image` takes the same sheet. Here we write into a temporary folder, and read back what the file
+# holds. `LAYERS` are five layers of the real network, from the first to the last.
 
 # %%
 import tempfile
@@ -412,52 +403,44 @@ with tempfile.TemporaryDirectory() as folder:
 for tag, image in images.items():
     print(f"{tag:15} PNG of {image.width} x {image.height} pixels")
 
-# %%
-from course_utils.vision.pictures import read_picture
-
-inside = read_picture(images["blocks.2.1.bn2"].encoded_image_string)
-show(
-    inside,
-    title="Read back from the event file: 240 channels of the third layer, on one scale",
-    alt="16 rows of 15 grey maps of 28 x 28 pixels, most of them dark.",
-)
-
 # %% [markdown]
-# To look at it in TensorBoard itself, write into a folder that stays (`SummaryWriter("runs/maps")`). Then run
-# `tensorboard --logdir runs` in a terminal and open the address that it prints. In a notebook, run
-# `%load_ext tensorboard` and `%tensorboard --logdir runs`.
+# To look at it in TensorBoard, write into a folder that stays (`SummaryWriter("runs/maps")`), run
+# `tensorboard --logdir runs` in a terminal, and open the address that it prints.
 
 # %% [markdown]
 # ## Five depths of a real network
 #
 # A well-known figure shows the maps of an early, a middle and a late layer of a large network under the words "deeper is
-# more abstract". Here it is for five layers of EfficientNet-Lite0, with the first 25 channels of each. All of them are
-# taken behind a ReLU6, which returns numbers from 0 to 6. So one scale fits all tiles: black is 0, and bright yellow
-# is 6.
+# more abstract". Here are the first 25 channels of five layers of EfficientNet-Lite0. Each layer ends in a ReLU6, which
+# returns numbers from 0 to 6. So one scale fits all tiles: black is 0, and bright yellow is 6.
+
+
+# %% tags=["setup"]
+def draw_depths(depths):
+    """25 maps of each layer, (1, C, h, w) with numbers from 0 to 6, as 28 x 28 tiles on one scale."""
+    sheets = []
+    for maps in depths.values():
+        tiles = F.interpolate(maps[:, :25] / 6, size=(28, 28), mode="area")[0]
+        sheets.append(grid(colourise(tiles, "inferno"), columns=5, padding=2, scale=2))
+    return show(
+        grid(sheets, columns=3, labels=[f"{name}: {maps.shape[1]} channels" for name, maps in depths.items()]),
+        title="Deeper layers have more channels and fewer places, and more of their numbers are 0",
+        alt="Five sheets of 25 maps. The cat is sharp in the first; later maps have a few blocks and are mostly black.",
+    )
+
 
 # %%
-sheets = []
 for name, layer in depths.items():
-    maps = layer.output[0]
-    print(f"{name:15} {tuple(maps.shape)!s:15} zeros: {(maps == 0).float().mean():.0%}")
-    tiles = F.interpolate(maps[None, :25] / 6, size=(48, 48), mode="area" if maps.shape[-1] > 48 else "nearest")[0]
-    sheets.append(grid(colourise(tiles, "inferno"), columns=5, padding=2))
-show(
-    grid(sheets, columns=3, labels=[f"{name}: {len(depths[name].output[0])} channels" for name in depths]),
-    title="Deeper layers have more channels and fewer places, and more of their numbers are 0",
-    alt="Five sheets of 25 maps. The cat is sharp in the first; later maps have a few blocks and are mostly black.",
-)
+    print(f"{name:15} {tuple(layer.output[0].shape)!s:15} zeros: {(layer.output == 0).float().mean():.0%}")
+draw_depths({name: layer.output for name, layer in depths.items()})
 
 # %% [markdown]
-# Each of these layers has half as many rows and columns as the one before, because strides make the maps smaller. That is
-# no effect of training: with random weights it would be the same. And not every layer is coarser than the one before. The
-# last three layers of our small network all have maps of 14 x 14.
+# Each of these layers has half as many rows and columns as the one before, because of strides. With random weights it would
+# be the same. And not every layer is coarser than the one before: the last three of our small network have 14 x 14.
 #
-# "More abstract" is a claim about *trained* weights, and a grid of tiles cannot prove it. Two sections below, we measure
-# it.
-#
-# First count what you see. An exact 0 behind a ReLU means that the kernel does not fit there at all. A channel that is 0 at
-# every place of every picture is called **dead**.
+# "More abstract" is a claim about *trained* weights, and a grid of tiles cannot prove it. Below, we measure it. First count
+# what you see: exact zeros, which mean that a kernel does not fit there at all, and **dead** channels, which are 0 at every
+# place of every picture.
 
 # %% [markdown]
 # ### Exercise 3 · How much is zero?
@@ -510,30 +493,23 @@ FeatureMaps("picture_net", layer="features.13", channel=53, picture=30)
 predict("what_channel_53_follows")
 
 # %% [markdown]
-# Ten pictures are few. Here are a hundred others, which the network has never seen either. How much does channel 53 respond
-# to pictures with each kind of thing, on average?
+# Ten pictures are few. How much does the channel respond to each kind of thing in a hundred other pictures, on average?
 
 # %%
-from course_utils.vision.charts import bars
-
 first_hundred = scenes(100, seed=905)
 with torch.no_grad(), record(net, nn.ReLU) as seen:
     net(first_hundred.images.float() / 255)
 response = seen["features.13"].output[:, 53].mean((1, 2))
 by_kind = [response[first_hundred.labels[:, k] > 0].mean().item() for k in range(len(KINDS))]
-bars(
-    [round(100 * each / max(by_kind)) for each in by_kind],
-    KINDS,
-    title="The mean response of channel 53 to pictures with each thing, in % of the largest",
-    unit="%",
-)
+percent = [round(100 * each / max(by_kind)) for each in by_kind]
+bars(percent, KINDS, title="Channel 53: mean response to pictures with each thing, in % of the largest", unit="%")
 
 # %% tags=["why"]
 why("what_channel_53_follows")
 
 # %% [markdown]
-# Go back to the explorer and try other channels, other layers and other networks. You can also upload a photo, or draw a
-# picture with the mouse or a finger (this needs one more package: `%pip install ipycanvas`).
+# Go back to the explorer and try other channels, layers and networks. You can also upload a photo, or draw with the mouse
+# or a finger (this needs one more package: `%pip install ipycanvas`).
 
 # %% [markdown]
 # ### Exercise 5 · The strongest channels
@@ -556,25 +532,20 @@ check(strongest_channels)
 # %% [markdown]
 # ## What do deeper layers do?
 #
-# Now we measure, with the drawn pictures, whose truth is known. For each of the ten kinds of things, and for each ReLU
-# layer, take the **best channel**. Two numbers say how good it is:
+# Now we measure, with drawn pictures. For each ReLU layer of the small network and for each of the ten kinds of things, we
+# take the **best channel**. Two numbers say how good it is; the table shows their means over the ten kinds:
 #
 # - **on the thing:** of all that the channel responds to pictures with a cat, which share lies on the cat?
-# - **tells:** how often does the channel respond more to a picture with a cat than to a picture without one?
+# - **tells:** how often does the channel respond more to a picture with a cat than to one without?
 #
-# The mean over the ten kinds is what the table shows. Is it much? That needs a comparison. Things cover 10 % of a picture,
-# but 10 % and 50 % are what *one* channel reaches by chance. The best of 96 channels reaches more, even if the network has
-# learned nothing. So we do two things:
-#
-# - We choose the best channels on the first hundred pictures, and measure them on another hundred.
-# - We do the same with an **untrained** network, whose weights are random.
+# By chance, *one* channel reaches 10 %, since things cover 10 % of a picture, and 50 %. But the best of 96 channels is
+# better than one, even if nothing was learned. So we choose the best channels on the first hundred pictures and measure
+# them on another hundred, and we do the same with an **untrained** network, whose weights are random.
 
 # %% tags=["predict"]
 predict("layer_that_is_most_on_the_things")
 
-# %%
-from course_utils.vision.scores import follow_things
-
+# %% tags=["setup"]
 second_hundred = scenes(100, seed=906)
 
 
@@ -595,6 +566,18 @@ def measure(model):
     return rows
 
 
+# %% tags=["setup"]
+def share_in_grown(maps, best, pixels):
+    """How much of the best channels' response lies on their things, grown by so many pixels; and the area of that."""
+    shares, areas = [], []
+    for k, kind in enumerate(KINDS):
+        there = second_hundred.labels[:, k] > 0
+        region = grow(second_hundred.masks(kind)[there], pixels)
+        shares.append(share_on(maps[there, best[k]].flatten(0, 1)[None], region.flatten(0, 1)))
+        areas.append(region.float().mean())
+    return torch.stack(shares).mean(), torch.stack(areas).mean()
+
+
 # %%
 torch.manual_seed(0)
 untrained = PictureNet().eval()
@@ -607,56 +590,45 @@ for name in tables["trained"]:
     print(f"{name:12} {side} x {side} {on:6.0%} {on_random:9.0%} {tells:11.0%} {tells_random:9.0%}")
 
 # %% [markdown]
-# One more measurement: how much of the response lies on the thing **or beside it**? Let each region grow by 8 pixels on all
-# sides, which is one place of a map of 14 x 14.
+# How much of the response lies on the thing **or beside it**? Let each region grow by 8 pixels on all sides, which is one
+# place of a map of 14 x 14.
 
 # %%
-from course_utils.vision.scores import grow, share_on
-
 maps_of = {name: maps for name, (maps, _) in follow(net, second_hundred).items()}
 for name in ("features.13", "features.16"):
-    best = tables["trained"][name][0]
     for pixels in (0, 8):
-        shares, areas = [], []
-        for k, kind in enumerate(KINDS):
-            there = second_hundred.labels[:, k] > 0
-            region = grow(second_hundred.masks(kind)[there], pixels)
-            one_channel = maps_of[name][there, best[k]]
-            shares.append(share_on(one_channel.flatten(0, 1)[None], region.flatten(0, 1)))
-            areas.append(region.float().mean())
-        share, area = torch.stack(shares).mean(), torch.stack(areas).mean()
+        share, area = share_in_grown(maps_of[name], tables["trained"][name][0], pixels)
         print(f"{name}, grown by {pixels} pixels: {share:.0%} on it; it covers {area:.0%} of the picture")
 
 # %% tags=["why"]
 why("layer_that_is_most_on_the_things")
 
 # %% [markdown]
-# ### Ten channels
-#
-# For each kind its best channel of the layer `features.13`. It was chosen on the first hundred pictures; here it is in one
-# of the second hundred, the one to which it responds most. The picture is lit where the channel responds. Each tile has
-# its own scale: full light is where this channel is strongest. The white line is the true outline.
+# Here is, for each kind, its best channel of the layer `features.13`, in that picture of the second hundred to which it
+# responds most. The picture is lit where the channel responds; full light is where this channel is strongest. The white
+# line is the true outline.
+
+
+# %% tags=["setup"]
+def draw_channels(maps, best):
+    """For each kind, the picture to which its best channel responds most, lit by it."""
+    tiles, words = [], []
+    for kind, channel in zip(KINDS, best, strict=True):
+        index = int(maps[:, channel].mean((1, 2)).argmax())
+        lit = light_up(second_hundred.images[index].float() / 255, maps[index, channel])
+        tiles.append(outline(lit, second_hundred.masks(kind)[index]))
+        words.append(f"{kind}: channel {channel}")
+    alt = "Ten pictures, each dark but for one thing: " + ", ".join(words) + "."
+    title = "Ten channels of one layer, each with the thing that it follows"
+    return show(grid(tiles, columns=5, labels=words), title=title, alt=alt)
+
 
 # %%
-from course_utils.vision.pictures import light_up
-
-maps, best = maps_of["features.13"], tables["trained"]["features.13"][0]
-tiles, words = [], []
-for kind, channel in zip(KINDS, best, strict=True):
-    index = int(maps[:, channel].mean((1, 2)).argmax())
-    lit = light_up(second_hundred.images[index].float() / 255, maps[index, channel])
-    tiles.append(outline(lit, second_hundred.masks(kind)[index]))
-    words.append(f"{kind}: channel {channel}")
-    print(words[-1], end="\n" if len(words) % 5 == 0 else ", ")
-show(
-    grid(tiles, columns=5, labels=words),
-    title="Ten channels of one layer, each with the thing that it follows",
-    alt="Ten pictures, each dark but for one thing: " + ", ".join(words) + ".",
-)
+draw_channels(maps_of["features.13"], tables["trained"]["features.13"][0])
 
 # %% [markdown]
-# Nobody told the network where the things are. It was trained on their names alone, and these channels found the places.
-# Lesson 07 adds channels up into one map for a whole class.
+# Nobody told the network where the things are: it was trained on their names alone. Lesson 07 adds channels up into one map
+# for a whole class.
 
 # %% [markdown]
 # ### Exercise 6 · On the thing
@@ -684,7 +656,7 @@ check(share_on_thing)
 # **Misconception:** "Deeper is more abstract, and so better." **Ask:** "Why does the share on the thing fall in the last
 # layer?" **Answer:** behind it comes the mean over all places, so nothing in the loss rewards the exact place.
 #
-# **Misconception:** "23 % on the thing is more than twice as much as chance." **Ask:** "The chance of what?" **Answer:** of
+# **Misconception:** "22 % on the thing is more than twice as much as chance." **Ask:** "The chance of what?" **Answer:** of
 # one channel. The best channels of an untrained network reach as much.
 #
 # **For discussion:** why two hundred pictures in two halves? (The best of many is partly luck. Luck does not come back on
@@ -706,8 +678,8 @@ except torch.fx.proxy.TraceError as error:
     print("TraceError:", error)
 
 # %% [markdown]
-# *Symbolically* means that no numbers flow. Our network looks at its input before it starts: `if` it is not a batch of
-# pictures, it says so. Without numbers that `if` has no answer. The part `features` has no `if`, and can be followed.
+# *Symbolically* means that no numbers flow. Our network starts with an `if` that looks at its input, and without numbers
+# that `if` has no answer. The part `features` has no `if`, and can be followed.
 
 # %%
 short = create_feature_extractor(net.features, {"2": "first", "6": "second"})
@@ -721,52 +693,27 @@ for name, layer in {"first": "features.2", "second": "features.6"}.items():
 print("layers inside:", len(list(short.children())), "of", len(net.features))
 
 # %% [markdown]
-# Both ways give the same tensors, and the extractor did not even run ten of the layers. Now ask it about SqueezeNet, whose
-# ReLUs work in place.
-
-# %% tags=["predict"]
-predict("extractor_and_inplace")
+# Both ways give the same tensors, and the extractor did not even run ten of the layers. But it makes no copies. In
+# SqueezeNet, it hands out the very tensor that the in-place ReLU writes into on the way to the next layer. To ask for an
+# earlier step does not help, because there is none between the convolution and the ReLU. Setting `inplace` to False does.
 
 # %%
-asked = create_feature_extractor(squeezenet.model, ["features.0", "features.3.squeeze"])
-with torch.no_grad():
-    maps = asked(prepared)["features.0"]
-print(f"negative numbers in features.0: {(maps < 0).float().mean():.0%}")
-print("equal to the clone of the hook:", torch.equal(maps, copied))
-print("equal to its ReLU:", torch.equal(maps, copied.relu()))
-
-# %%
-for module in squeezenet.model.modules():
-    if isinstance(module, nn.ReLU):
-        module.inplace = False
-asked = create_feature_extractor(squeezenet.model, ["features.0", "features.3.squeeze"])
-with torch.no_grad():
-    maps = asked(prepared)["features.0"]
-print("with inplace=False, equal to the clone of the hook:", torch.equal(maps, copied))
-
-# %% tags=["why"]
-why("extractor_and_inplace")
-
-# %% [markdown]
-# There is one more difference. A hook belongs to a *module*, a node to a *step*. A ResNet calls one ReLU module twice in
-# each block, and the extractor has a name for each of the two steps:
-
-# %%
-from torchvision.models.feature_extraction import get_graph_node_names
-from torchvision.models.resnet import BasicBlock
-
-_, nodes = get_graph_node_names(BasicBlock(64, 64))
-print(nodes)
+for inplace in (True, False):
+    for module in squeezenet.model.modules():
+        if isinstance(module, nn.ReLU):
+            module.inplace = inplace
+    asked = create_feature_extractor(squeezenet.model, ["features.0", "features.3.squeeze"])
+    with torch.no_grad():
+        same = torch.equal(asked(prepared)["features.0"], copied)
+    print(f"inplace={inplace}: equal to what the convolution returned: {same}")
 
 # %% [markdown]
 # | | hooks | `create_feature_extractor` |
 # |---|---|---|
 # | reaches | what goes in and out of modules | every step, also `torch.relu(x)` and `x + y` in a forward |
 # | the rest of the model | runs, unless a hook raises (exercise 7) | is dropped behind the last map |
-# | a forward with an `if` or a loop that depends on values | no problem | cannot be followed |
-# | gradients, changing an output | yes | the maps are in the graph; an output cannot be replaced |
+# | an `if` or a loop that depends on values | no problem | cannot be followed |
 # | in-place layers | clone in the hook | set their `inplace` to False first |
-# | afterwards | remove the hooks | nothing to remove: it is another model with the same weights |
 #
 # Take the extractor for the maps of a standard network, again and again. Take hooks to look into any model as it stands, for
 # gradients, and for changes.
@@ -792,15 +739,13 @@ check(run_to)
 # %% [markdown]
 # ## What does keeping cost?
 #
-# One of the drawn pictures makes 2 MiB of maps, if you count all 17 layers of `features`. A batch of 64 makes 126 MiB. How
-# much of it stays in memory depends on one word in the hook.
+# A drawn picture makes 2 MiB of maps in the 17 layers of `features`, and a batch of 64 makes 126 MiB. How much of it stays in
+# memory depends on one word in the hook.
 
 # %% tags=["predict"]
 predict("maps_kept_by_one")
 
 # %%
-from course_utils.hooks.memory import measure_memory
-
 many = first_hundred.images[:64].float() / 255
 keeping = {
     "nothing": lambda output: None,
@@ -854,20 +799,14 @@ check(channel_means)
 # %% [markdown]
 # ## Your network, your picture
 #
-# A hook works on any network. Here are the channels that respond most, in the last layer that still has maps. To choose a
-# network and a picture of your own, change `own_network` and `own_image` at the top of the lesson and run it again. Or run
+# Here are the channels that respond most, in the last layer that still has maps. For a network and a picture of your own,
+# change `own_network` and `own_image` at the top of the lesson and run it again, or run
 # `make handout LESSON=05 NETWORK=resnet34 IMAGE=photo.jpg`, which writes a page.
 
 # %%
-from course_utils.vision.own import look_at, show_strongest_maps
-
-own = look_at(own_network, own_image or photo, own_layer)
+own = look_at(own_network, own_image or photograph("camera"), own_layer)
 print(own)
 show_strongest_maps(own)
-
-# %% [markdown]
-# Each tile is the picture, lit where one channel responds. A channel that lights up the same kind of thing in many pictures
-# follows it. One picture is no proof.
 
 # %% [markdown]
 # ## What old tutorials say
@@ -878,19 +817,17 @@ show_strongest_maps(own)
 # | `fmaps.append(output)` in the hook. | An in-place layer overwrites it, and it holds the graph. Use `output.detach().clone()`. |
 # | `fmap.transpose_(0, 1)` before `make_grid`. | The underscore turns your stored tensor itself round. `output[0].unsqueeze(1)` does not. |
 # | `scale_each=True` | Good for seeing patterns. But a channel that hardly responds looks like the strongest one. |
-# | `models.alexnet(pretrained=True)` | Deprecated since torchvision 0.13: use `weights="DEFAULT"`. |
+# | `models.alexnet(pretrained=True)` | Deprecated: use `weights="DEFAULT"`. |
 # | `image[:, :, 0]` makes an RGBA drawing grey. | For black ink on a transparent ground that is a black square. Put it on white first. |
 # | Deeper layers are more abstract. | They are coarser where a stride or a pool makes them so. What they follow has to be measured, and the last layer need not be the sharpest. |
 #
 # ## Summary
 #
-# - A feature map says how well a kernel fits, at every place. Kernels of the first layer are pictures; later ones are not.
+# - A feature map says how well a kernel fits, at every place.
 # - In a forward hook, store a **detached clone** under the layer's **name**, and remove the hook.
-# - `make_grid` takes (tiles, colours, H, W); TensorBoard takes its result with `add_image`. Tiles that you compare need one
-#   scale.
+# - `make_grid` takes (tiles, colours, H, W). Tiles that you compare need one scale.
 # - `create_feature_extractor` gives the same tensors, reaches functional steps and stops early, but makes no copies.
-# - Measure before you believe. Compare the best channel with the best channel of an untrained network, on pictures that you
-#   did not use to choose it.
+# - Compare the best channel with the best channel of an untrained network, on pictures that you did not choose it with.
 # - A map kept with its graph keeps almost every other map too.
 #
 # ## Go further
@@ -898,7 +835,6 @@ show_strongest_maps(own)
 # - Lesson 06: the gradient with respect to the picture, changed on its way by hooks. Lesson 07: maps added up by class.
 # - [Feature extraction for model inspection](https://pytorch.org/vision/stable/feature_extraction.html) in torchvision's
 #   documentation.
-# - [torch.utils.tensorboard](https://pytorch.org/docs/stable/tensorboard.html), and how to
-#   [use TensorBoard in notebooks](https://www.tensorflow.org/tensorboard/tensorboard_in_notebooks).
-# - Bau, Zhou, Khosla, Oliva, Torralba 2017: [Network Dissection](https://arxiv.org/abs/1704.05796), which measures with
-#   masks which channel follows which thing, for large networks.
+# - [torch.utils.tensorboard](https://pytorch.org/docs/stable/tensorboard.html).
+# - Bau et al. 2017: [Network Dissection](https://arxiv.org/abs/1704.05796), which measures with masks which channel follows
+#   which thing, for large networks.
