@@ -157,7 +157,7 @@ def test_a_fused_path_is_left_and_weights_used_without_a_call_are_explained():
     with torch.no_grad():
         torch.testing.assert_close(found, model(x))
     assert seen["linear1"].output.shape == (2, 3, 2048)
-    with pytest.raises(CourseError, match="parent uses its weights without calling it"):
+    with pytest.raises(CourseError, match="uses its weights without calling it"):
         _ = seen["self_attn.out_proj"].output
 
 
