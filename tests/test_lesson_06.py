@@ -1,8 +1,16 @@
 """What lesson 06 teaches, found by a second method, and that its committed notebook shows just these values."""
 
+import re
+
 import pytest
 import torch
 from lesson_pages import LessonPage
+from torch import nn
+from torchvision import models
+
+from course_utils.exercises.engine import predictions_of
+from course_utils.vision.networks import load_classifier
+from course_utils.vision.real import REAL, photograph
 
 PAGE = LessonPage("06_guided_backprop")
 shows = PAGE.shows
@@ -17,6 +25,8 @@ def test_pencil_example_by_finite_differences():
     slopes = [(y(1 + step, 2) - y(1 - step, 2)) / (2 * step), (y(1, 2 + step) - y(1, 2 - step)) / (2 * step)]
     assert slopes == [-7, 7]
     assert shows("backprop: [-7.0, 7.0] deconvnet: [6.0, -4.0] guided: [2.0, 4.0]")
+    for kind in ("nn.ReLU", "in place", "F.relu", "reused"):
+        assert shows(f"{kind} guided [2.0, 4.0], after the block [-7.0, 7.0]")
 
 
 def gate(rule: str, active: torch.Tensor, R: torch.Tensor) -> torch.Tensor:
@@ -32,13 +42,43 @@ def test_pencil_example_by_the_three_gates(rule, expected):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("gradient 0.73 -0.39", "point in opposite directions"),
-        ("deconvnet 0.51 0.67", "0.51, one hundredth from chance"),
-        ("guided 0.82 0.38 0.69", "at 0.69 it is the highest for guided"),
-        ("classifier 0.52 0.40 0.88 0.20", "still correlates at 0.88 with the original"),
-        ("features.11 0.37 0.40 0.72", "at 0.72 when three layers of six are random"),
+        ("gradient 0.73 -0.39", "**cosine** of the two gradients is -0.39"),
+        ("deconvnet 0.51 0.67", "and the deconvnet 0.51"),
+        ("guided 0.82 0.38 0.69", "the highest, 0.69"),
+        ("classifier 0.52 0.40 0.88 0.54", "0.88 with the original one"),
+        ("classifier 0.52 0.40 0.88 0.54", "the gradient keeps 0.52 and Grad-CAM 0.54"),
+        ("classifier, by sign 0.2 0.7 0.9 0.2", "both keep 0.2."),
+        ("features.11 0.37 0.40 0.72", "0.72 when three layers of six are random"),
+        ("guided 1.0 1.0 1.0", "1.0 for all three photographs"),
+        ("blocks.6.0 (320, 7, 7) cosine 0.6", "a cosine of 0.6"),
+        ("blocks.5.1 (192, 7, 7) cosine 1.0", "at `blocks.5.1` it is 1.0 already"),
     ],
 )
-def test_what_the_prose_says_was_measured(line, words):
+def test_what_the_explanations_say_was_measured(line, words):
     assert shows(line)
-    assert words in PAGE.prose
+    assert words in " ".join(" ".join(asked.why.split()) for asked in predictions_of(6))
+
+
+@pytest.mark.slow
+def test_the_counts_of_relus_in_the_words():
+    def count(model, kind=nn.ReLU):
+        return sum(isinstance(module, kind) for module in model.modules())
+
+    assert "GoogLeNet and Inception v3 have no `nn.ReLU` at all, and DenseNet has 120" in PAGE.prose
+    assert count(models.densenet121()) == 120
+    assert count(models.googlenet(init_weights=False)) == count(models.inception_v3(init_weights=False)) == 0
+    assert count(load_classifier(REAL).model, nn.ReLU6) == 33
+
+
+@pytest.mark.slow
+def test_guided_maps_of_a_photograph_by_hooks_on_modules():
+    real = load_classifier(REAL)
+    for module in real.model.modules():
+        if isinstance(module, nn.ReLU6):
+            module.inplace = False
+            module.register_full_backward_hook(lambda module, into, arrived: (into[0].clamp(min=0),))
+    x, maps = real.transform(photograph("chelsea"))[None].requires_grad_(), []
+    for name in ("Egyptian cat", "espresso"):
+        maps.append(torch.autograd.grad(real.model(x)[0, real.number_of(name)], x)[0].flatten())
+    assert nn.functional.cosine_similarity(*maps, dim=0) > 0.99
+    assert re.search(r"guided +1\.0", PAGE.printed)

@@ -27,41 +27,108 @@ prediction(
         "many": "The soft edges of the ink are in the fourth channel, which says how solid each pixel is.",
     },
     answer=1,
+    why="""
+        The first channel has one number, 0, at every place, and so have green and blue. Black ink is stored as (0, 0,
+        0), and the transparent ground is stored as (0, 0, 0) as well. The cat is stored only in the alpha channel.
+    """,
 )
 prediction(
     "drawers_by_shape",
     lesson=5,
-    question="resnet34 has 36 convolutions. With the shape of the weight as the key, how many keys has the dict?",
+    question="EfficientNet-Lite0 has 49 convolutions. With the shape of the weight as the key, how many keys has the "
+    "dict?",
     options={
-        36: "So it is when each layer has a key of its own. A shape is shared by all layers that have it.",
-        11: "There are 11 different shapes. The other 25 convolutions land in a drawer that is taken.",
-        1: "All its weights have four dimensions, but the numbers of channels and the kernel sizes differ.",
+        49: "So it is when each layer has a key of its own. A shape is shared by all layers that have it.",
+        31: "There are 31 different shapes. The other 18 convolutions share a key with one before them.",
+        5: "Its maps have five different sizes. But the key is the shape of the weight, which has channels in it.",
     },
-    answer=11,
+    answer=31,
+    why="""
+        The dict has 31 keys, because the 49 weights have 31 different shapes. The recipe then shows the first output
+        under each key, so **18 of the 49 layers are never seen**, and nothing says so. With the small network it
+        worked by luck: its five weights have five different shapes. So have the five of AlexNet, on which the
+        tutorials try it.
+    """,
 )
 prediction(
     "lowest_number_stored",
     lesson=5,
-    question="the hook stores the output of AlexNet's first convolution as it is, and the model runs on. What is the "
-    "lowest number in it afterwards?",
+    question="the hook stores the output of SqueezeNet's first convolution as it is, and the model runs on. What is "
+    "the lowest number in it afterwards?",
     options={
         "below 0": "The convolution did return negative numbers. The next layer has changed that very tensor.",
         "exactly 0": "The next layer is `ReLU(inplace=True)`: it writes its result into the tensor that you stored.",
         "an error": "Nothing notices: the hook holds a reference, and in-place changes reach everyone who does.",
     },
     answer="exactly 0",
+    why="""
+        The lowest number is exactly 0. You asked for the output of the convolution, and you got that of the ReLU. The
+        hook stored the tensor itself, and `ReLU(inplace=True)` wrote its result into that tensor.
+
+        `output.detach().clone()` keeps what the layer returned, as `record` does. Without `detach()` the copy would
+        keep the graph in memory.
+    """,
 )
 prediction(
-    "extractor_and_inplace",
+    "widest_and_narrowest_tile",
     lesson=5,
-    question="`create_feature_extractor` on AlexNet, asked for features.0 and features.3. Has what it returns for "
-    "features.0 negative numbers?",
+    question="the span of a channel is its highest number minus its lowest. The largest span of the 32 channels is "
+    "about 23. Sort the channels by their spans: how large is the 20th?",
     options={
-        "yes": "It returns the layer's output without a copy, so the in-place ReLU reaches it all the same.",
-        "no": "It too hands out the very tensor that the in-place ReLU writes into on the way to features.3.",
-        "it raises": "It is a network like any other, and an in-place ReLU is allowed in it.",
+        "about 20": "The tiles look alike because each one was stretched by itself, not because the spans are alike.",
+        "about 10": "Less than that. Each tile was stretched by itself, so the sheet says nothing about the spans.",
+        "about 4": "Each tile was stretched from black to white by itself. A span of 4 looks like a span of 23.",
     },
-    answer="no",
+    answer="about 4",
+    why="""
+        The span of the 20th channel is about 4. In the first sheet it looks as strong as all others, because each
+        tile runs from its own black to its own white. In some channels the convolution returns almost nothing.
+
+        `scale_each=True` is good for seeing the *pattern* of each channel. To compare tiles, draw them on **one
+        scale**.
+    """,
+)
+prediction(
+    "what_channel_53_follows",
+    lesson=5,
+    question="what makes channel 53 of `features.13` respond?",
+    options={
+        "boats": "Picture 38 has a boat and no fish, and the channel hardly responds to it.",
+        "balloons": "Picture 30 has a balloon and no fish, and the channel hardly responds to it.",
+        "fish": "It responds strongly to pictures 32 and 36. Both have a fish, and none of the other eight has one.",
+        "whatever is brightest": "It hardly responds to many pictures, although each of them has a brightest place.",
+    },
+    answer="fish",
+    why="""
+        Channel 53 follows fish. Among the pictures 30 to 39 it responds strongly only to 32 and 36, the two with a
+        fish, and the fish is what is lit. In the hundred other pictures, too, its mean response is by far the largest
+        where there is a fish. It still responds a little to other things, so "the fish channel" is short for a
+        difference in size.
+    """,
+)
+prediction(
+    "layer_that_is_most_on_the_things",
+    lesson=5,
+    question="which layer of the trained network has the best channels that lie most on their things?",
+    options={
+        "the first ReLU": "Its channels respond to edges and colours, and these are everywhere.",
+        "the third ReLU": "It is better than the two before it, and the fourth is better still.",
+        "the fourth ReLU": "Two thirds of what its best channels respond lie on the thing.",
+        "the fifth ReLU": "It tells the kinds apart as well as the fourth, but less of it lies on the thing.",
+    },
+    answer="the fourth ReLU",
+    why="""
+        The fourth. Compare each number with that of the untrained network:
+
+        - **The first layer** has 22 % on the thing and tells the kinds apart in 55 % of the pairs. That is more than
+          the 10 % and 50 % of one channel, but the best channels of an *untrained* network reach about as much. It is
+          no finding.
+        - **The fourth layer** has 65 % and 98 %, and the untrained network 19 % and 51 %. That is a finding: training
+          has made channels that follow things. This is what "more abstract" can mean, measured.
+        - **The fifth layer** tells the kinds apart as well as the fourth, but only 44 % lie on the thing. The place
+          is not lost, it is spread: with the region grown by one place of the map, about three quarters are inside.
+          (Behind this layer comes the mean over all places. That may be the reason, but we have not tested it.)
+    """,
 )
 prediction(
     "maps_kept_by_one",
@@ -74,6 +141,11 @@ prediction(
         "the maps of nearly all layers": "Each step of the graph keeps what its backward needs: the maps before it.",
     },
     answer="the maps of nearly all layers",
+    why="""
+        The maps of nearly all layers stay. The map itself has 4.6 MiB, but its graph holds on to everything that a
+        backward pass would need. Detached, it costs what it weighs, and the means alone cost next to nothing. With
+        `torch.no_grad()` around the call there is no graph to begin with.
+    """,
 )
 
 LEFT_CHANGED = "whether a layer was left with another setting or forward"

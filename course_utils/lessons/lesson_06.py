@@ -26,6 +26,11 @@ prediction(
         -4: "No rule turns a sign round: each one lets a number pass as it is, or stops it.",
     },
     answer=4,
+    why="""
+        The deconvnet lets 4 through. The third unit was silent, so backprop and the guided rule stop its 4, but the
+        deconvnet does not ask. The second unit was active, and its R is negative: backprop lets -3 pass, the two
+        others stop it. Only the first unit is open in all three rules.
+    """,
 )
 prediction(
     "guided_first_input",
@@ -38,6 +43,14 @@ prediction(
         6: "That would need the third unit, which is silent: guided backpropagation stops it as backprop does.",
     },
     answer=2,
+    why="""
+        Guided gives x1 a 2. The three rules have three answers, and only the first, -7, is the derivative: if x1
+        grows by a little, y **falls** seven times as much. So guided backpropagation does not show how the output
+        would change. It shows what is *active and speaks for it*.
+
+        Negative numbers may still come out at the inputs, such as the -4 of the deconvnet, because there is no ReLU
+        below the last weights.
+    """,
 )
 prediction(
     "functional_relu",
@@ -50,6 +63,10 @@ prediction(
         "zeros": "Zeros would at least be seen. The result is the ordinary gradient, and looks plausible.",
     },
     answer="the plain gradient",
+    why="""
+        There are 0 hooks and no error, and the result is [-7, 7]: the plain gradient under the name of another
+        method. This is the worst kind of failure, because the picture would look plausible. Count your hooks.
+    """,
 )
 prediction(
     "a_thousand_times",
@@ -61,18 +78,62 @@ prediction(
         "the same picture": "Mean and standard deviation grow by the same factor, and it cancels out.",
     },
     answer="the same picture",
+    why="""
+        The picture stays the same for any factor. So **the size is hidden**: a gradient that is almost zero looks as
+        convincing as a large one. On a fixed scale, a tenth of the gradient fades. Two more things are hidden:
+
+        - The strongest values are clipped to black and white, and nobody sees by how much they lead.
+        - The **sign** is hard to read. With all signs turned round, you get the negative of the picture, and on a
+          coloured dot of three channels nobody sees which one it is.
+
+        When you compare two gradients, put them on one scale, or give the numbers beside the pictures.
+    """,
 )
 prediction(
     "most_on_the_thing",
     lesson=6,
-    question="which rule puts the largest part of its map on the thing that was asked for, here, on this network?",
+    question="which rule puts the largest part of its map on the thing that was asked for, on this small network?",
     options={
-        "gradient": "It is the exact derivative, but much of it lies elsewhere: 0.71 here, where 0.5 is chance.",
+        "gradient": "It is the exact derivative, but much of it lies elsewhere: 0.73 here, where 0.5 is chance.",
         "deconvnet": "It ignores which units were active, and with that most of what it could know.",
         "guided": "Said to be blind to the class, it is the clearest of the three on this small network.",
         "none": "That is what the texts say of Guided Backprop. On this small network it is not so.",
     },
     answer="guided",
+    why="""
+        The guided rule puts 0.82 on the thing that was asked for, the gradient 0.73, and the deconvnet 0.51. So on
+        **this** network Guided Backprop does follow the class. The one that is blind is the deconvnet, which draws
+        the same for both (Mahendran & Vedaldi, 2016, found this on large networks).
+
+        The other columns say more. The **cosine** of the two gradients is -0.39: some of what speaks for the one
+        thing speaks against the other. The guided maps have 0.38, because a rule that stops everything negative
+        cannot show what speaks *against* a class. Their **rank correlation** is the highest, 0.69: the two maps share
+        most of their lines, and differ in how bold these are.
+    """,
+)
+prediction(
+    "two_classes_of_a_photograph",
+    lesson=6,
+    question="the large network makes two guided maps of a photograph, one for what is there and one for what is not. "
+    "What is their cosine?",
+    options={
+        "about 0.4": "So it is on the small network. On this one, far less of the class is left.",
+        "about 0.7": "They are more alike still: nobody could tell them apart.",
+        "1.0": "Whatever you ask for, you get the same map.",
+    },
+    answer="1.0",
+    why="""
+        The cosine is 1.0 for all three photographs. The guided map of the cat is the same whether you ask for
+        *Egyptian cat* or for *espresso*, and so is the deconvnet's. **On this network the claim holds: Guided
+        Backprop is blind to the class.** The plain gradient and Grad-CAM change a lot with the class; where the
+        cosine is negative, a place that speaks for one class speaks against the other.
+
+        The last table shows where the class is lost. At `blocks.6.0` there is one ReLU on the way, and the two maps
+        have a cosine of 0.6. With every block further down they become more alike, and at `blocks.5.1` it is 1.0
+        already, long before the pixels. A ReLU that stops everything negative makes the two maps more alike, and this
+        network has 33 of them; the small one has five. In the end the map redraws the picture's own edges (Nie, Zhang
+        & Patel, 2018; Sixt, Granz & Landgraf, 2020).
+    """,
 )
 prediction(
     "random_classifier",
@@ -80,11 +141,23 @@ prediction(
     question="the last layer, the only one that knows classes, becomes random. How similar does the guided map stay?",
     options={
         0.0: "So it should be, if the map explained the class. Rank correlation 0 means: unrelated.",
-        0.3: "That is near what the plain gradient keeps. The guided map keeps far more.",
+        0.3: "The guided map keeps far more, and even the plain gradient keeps 0.5.",
         0.6: "More still. Which pixels are bright depends mostly on the layers below.",
         0.9: "Nearly all of the map's pattern comes from layers that do not know the classes.",
     },
     answer=0.9,
+    why="""
+        Read by absolute value, the guided map still correlates at 0.88 with the original one when the classifier
+        knows nothing, and at 0.72 when three layers of six are random. Most of the drawing comes from the lower
+        layers, which find edges. You may trust it for "which edges are active below", not for "why this class".
+
+        Compare the other methods **in the same way**. By absolute value the gradient keeps 0.52 and Grad-CAM 0.54. By
+        sign, as in the last row, both keep 0.2. If you read the gradient by absolute value and Grad-CAM by sign, as
+        is often done, you find a difference between the two that is not there. The guided map stays most similar in
+        both ways.
+
+        Even all layers random do not give 0: the maps of an untrained network know where the edges are, too.
+    """,
 )
 
 # --- what the cases are made of ---------------------------------------------------------------------------------------
