@@ -61,7 +61,7 @@ prediction(
     answer="at the first layer",
 )
 prediction(
-    "where_the_twin_looks",
+    "where_the_second_looks",
     lesson=7,
     question="the second network says 'fish', and is right. Where is its map hottest?",
     options={
@@ -73,7 +73,7 @@ prediction(
     answer="on the buoy",
 )
 prediction(
-    "recall_without_the_buoy",
+    "painted_out",
     lesson=7,
     question="the second network found 100 of 100 fish. Now the buoys are painted out, and nothing else changes. How "
     "many does it find?",
@@ -94,6 +94,21 @@ prediction(
         "as bright as any other": "Every map is stretched to its own greatest value: a whisper is drawn like a shout.",
     },
     answer="as bright as any other",
+)
+
+prediction(
+    "three_questions",
+    lesson=7,
+    question="which of the three questions brings the most of its heat into the right half?",
+    options={"why A?": "x", "why A rather than B?": "y", "the log-softmax of A": "z"},
+    answer="why A rather than B?",
+)
+prediction(
+    "the_astronaut",
+    lesson=7,
+    question="which of the five, covered, costs the answer the most of its probability?",
+    options={"face": "x", "collar": "y", "helmet": "z", "shuttle": "a", "flag": "b"},
+    answer="helmet",
 )
 
 # --- small networks and maps for the cases ----------------------------------------------------------------------------
