@@ -13,11 +13,13 @@ from course_utils.authoring.source import (
     called_with,
     defined_name,
     learner,
+    number_of,
     read_source,
     sources,
     tags_of,
 )
-from course_utils.exercises.engine import exercises_of, predictions_of
+from course_utils.exercises.engine import Prediction, exercises_of, predictions_of
+from tests.sealing import seal_problems
 
 LESSONS = sources()
 CODE_LINES = 18
@@ -29,13 +31,14 @@ REASON = re.compile(r"^\s*# Not compared: \S+ \S+ \S+", re.M)
 
 
 def find_problems(path, exercises, predictions):
-    """What is wrong with the lesson at `path`. exercises: {name: the reference answer}; predictions: their names."""
+    """What is wrong with the lesson at `path`. exercises: {name: the reference answer}; predictions: by their names."""
     whole = read_source(path)
     cells = [cell for cell in whole.cells if "instructor" not in tags_of(cell)]
     found = [*layout_problems(cells, path.stem[:2] == "00"), *cell_problems(whole.cells), *check_problems(cells)]
+    found += seal_problems(cells, predictions)
     answers = {name: cell.source for name, cell in answer_cells(whole).items()}
     predicted = {called_with(cell.source, "predict") for cell in cells if "predict" in tags_of(cell)}
-    for name in sorted((answers.keys() ^ exercises.keys()) | (predicted ^ set(predictions))):
+    for name in sorted((answers.keys() ^ exercises.keys()) | (predicted ^ predictions.keys())):
         found.append(f"{name} is {'shown and not declared' if name in {*answers, *predicted} else 'not shown'}")
     for name in answers.keys() & exercises.keys():
         found += [f"{name}: {problem}" for problem in skeleton_problems(answers[name], exercises[name])]
@@ -108,8 +111,10 @@ def outline(text):
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_keeps_the_rules(lesson):
-    exercises = {each.name: each.source for each in exercises_of(int(lesson.stem[:2]))}
-    assert find_problems(lesson, exercises, [each.name for each in predictions_of(int(lesson.stem[:2]))]) == []
+    number = number_of(lesson)
+    exercises = {each.name: each.source for each in exercises_of(number)}
+    problems = find_problems(lesson, exercises, {each.name: each for each in predictions_of(number)})
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
@@ -140,10 +145,12 @@ EXERCISES["Recorder"] += "\n    def help(self): ...\n"
 CELLS = ["[markdown]\n# # A lesson\n#\n# ## What you will be able to do\n# - see\n# - do\n# - say"]
 CELLS += ['find the course tags=["setup"]\n' + first_code(read_source(LESSONS[0]).cells)[1]]
 CELLS += ['tags=["explore"]\nexplore()']
-CELLS += [f'tags=["predict"]\npredict("p{n}", options=[1, 2])' for n in range(3)]
+CELLS += [f'tags=["predict"]\npredict("p{n}")\n\n# %%\nrun({n})\n\n# %% tags=["why"]\nwhy("p{n}")' for n in range(3)]
 for _name, _text in SKELETONS.items():
     CELLS += [f'tags=["answer"]\n{_text}', f'tags=["check"]\ncheck({_name})']
 CELLS += [f"[markdown]\n# ## {section}" for section in SECTIONS[1:]]
+REPLIES = {"7": "It adds up.", "12": "This is no sum, it is a product.", "3 + 4": "Go on and add them."}
+PREDICTIONS = {f"p{n}": Prediction(f"p{n}", 1, "3 and 4?", REPLIES, "12", "Products, not sums.") for n in range(3)}
 GOOD = "".join(f"# %% {cell}\n\n" for cell in CELLS)
 
 LINES = "\n".join(f"x = {n}" for n in range(19))
@@ -163,8 +170,24 @@ CHECK = '# %% tags=["check"]\ncheck(f3)'
         ("# - say\n", "", ["3 to 5 things; here 2"]),
         ("# - say\n", "# - say\n# - a\n# 2. b\n# - c\n", ["here 6"]),
         ('["explore"]', '["setup"]', ["1 cells are tagged `explore`; here 0"]),
-        ('# %% tags=["predict"]\npredict("p0"', '# %%\npredict("p0"', ["`predict`; here 2", "p0 is not shown"]),
-        ('"p0"', '"q"', ["p0 is not shown", "q is shown and not declared"]),
+        (
+            '# %% tags=["predict"]\npredict("p0"',
+            '# %%\npredict("p0"',
+            ["`predict`; here 2", "tagged `predict` where", "p0.. stands where no", "p0 is not shown"],
+        ),
+        (
+            'predict("p0"',
+            'predict("q"',
+            ["p0.. stands where no", "q has no why", "p0 is not shown", "q is shown and not"],
+        ),
+        ("run(0)\n\n# %%", "run(0)\n\n# %% [markdown]\n# ## New\n\n# %%", ["p0 has no why", "p0.. stands where no"]),
+        ('# %% tags=["why"]\nwhy("p1")', '# %%\nwhy("p1")', ["tagged `why` where", "p1 has no why"]),
+        ("# %%\nrun(1)\n\n", "", [r"p1.. stands where no cell since predict\(.p1.\) shows"]),
+        ("run(2)", "run(2)  # a product: 12", ["p2 is given away by: 12"]),
+        ("run(2)", "f12(2)", []),
+        ("run(2)", "f_12(2)", [r"p2 is given away by: f_12\(2\)"]),
+        ("run(2)", "run(7, 12)", []),
+        ("# - say\n", "# - say: this is *no* sum;\n#   it is a product!\n", ["p. is given away by the lesson"] * 3),
         ("explore()", LINES, ["has 19 lines of code; at most 18"]),
         ("explore()", "widgets.Output()\ninteract(f)", ["calls (Output|interact)"] * 2),
         ('["explore"]', '["explore", "nbval-skip"]', ["is not compared, and"]),
@@ -184,7 +207,7 @@ def test_a_lesson_that_breaks_a_rule_is_found(tmp_path, old, new, complaints):
     assert not old or GOOD.count(old) == 1
     path = tmp_path / "91_lesson.py"
     path.write_text(GOOD.replace(old, new) if old else GOOD, encoding="utf-8")
-    found = find_problems(path, EXERCISES, ["p0", "p1", "p2"])
+    found = find_problems(path, EXERCISES, PREDICTIONS)
     assert len(found) == len(complaints), found
     assert all(map(re.search, complaints, found)), found
 
@@ -192,7 +215,7 @@ def test_a_lesson_that_breaks_a_rule_is_found(tmp_path, old, new, complaints):
 def test_the_start_needs_one_answer_only(tmp_path):
     path = tmp_path / "00_start.py"
     path.write_text("".join(f"# %% {cell}\n\n" for cell in [CELLS[0], CELLS[1], *CELLS[6:8]]), encoding="utf-8")
-    assert find_problems(path, {"f0": EXERCISES["f0"]}, []) == []
+    assert find_problems(path, {"f0": EXERCISES["f0"]}, {}) == []
 
 
 def test_the_first_cell_says_how_to_get_the_course_where_it_is_missing(monkeypatch):

@@ -62,6 +62,8 @@ def read_source(path: Path) -> NotebookNode:
             mend = "Change one, or give one a name of its own: `# %% the name`"
             raise CourseError(f"{where}: {same} have the same text or name. {mend}")
         cell.metadata = NotebookNode({key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata})
+        if "setup" in tags_of(cell):  # JupyterLab folds it
+            cell.metadata.setdefault("jupyter", NotebookNode(source_hidden=True))
         cells[cell.id] = cell
     metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
     return nbformat.v4.new_notebook(cells=list(cells.values()), metadata=metadata)

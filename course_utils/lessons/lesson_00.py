@@ -17,6 +17,11 @@ prediction(
         9: "That is the value of y. `.grad` holds the derivative of y with respect to x.",
     },
     answer=6,
+    why="""
+        The gradient says how much $y$ grows when $x$ grows a little. Take $x = 3.01$: then $x^2$ is about $9.06$, so
+        $y$ has grown by six times the $0.01$ that were added to $x$. `y.backward()` works this number out and stores
+        it in `x.grad`.
+    """,
 )
 
 

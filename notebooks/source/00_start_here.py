@@ -13,35 +13,37 @@
 # %% [markdown]
 # # Start here
 #
-# This course takes you from "where did my gradient go?" to seeing what a network looks at. Its one subject is **hooks**:
-# small functions of yours that PyTorch calls while a network runs. Everything works offline and without a GPU.
+# This course starts with the question "Where did my gradient go?" and ends with pictures of what a network looks at. Its
+# one subject is **hooks**: small functions that you write, and that PyTorch calls while a network runs. Everything works
+# offline and without a GPU.
 #
 # ## What you will be able to do
 #
-# - **Check** that this computer is ready, and mend what is not.
-# - **Work** through a lesson: predict, run, explain, explore, answer.
+# - **Check** that this computer is ready, and repair what is not.
+# - **Work** through a lesson: explore, predict, run, read why, answer.
 # - **Read** what a check tells you, and ask for a hint.
 #
-# **Time:** about 10 minutes.
+# **Time:** about 15 minutes.
 
 # %% [markdown] tags=["instructor"]
 # **Plan**
 #
 # | Minutes | Sections | How |
 # |---|---|---|
-# | 3 | Is this computer ready? | everybody runs the first cells; you walk round, and mend with the doctor's own sentences |
-# | 2 | How a lesson works | everybody commits to the prediction, also those who know; then run |
-# | 3 | One exercise, together | read the wrong answer's outcome aloud, line by line |
-# | 1 | The lessons · Your progress | show the one file, say that losing it costs the ticks only |
-# | 1 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
+# | 3 | Is this computer ready? | everybody runs the first cells; you walk round, and repair with the doctor's own sentences |
+# | 3 | How a lesson works | everybody commits to the prediction, also those who know the answer; then they run the cell |
+# | 5 | One exercise, together | read the wrong answer's outcome aloud, line by line |
+# | 2 | The lessons · Your progress | show `progress.json`; who deletes it loses only the check marks |
+# | 2 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
 
 # %% [markdown]
 # ## Is this computer ready?
 #
-# Click into the next cell and press **Shift+Enter**. It shows nothing where the course is installed, and else says how to
-# get it.
+# The next cell is folded, because you need not read it. Click on it and press **Shift+Enter** to run it. If the course is
+# installed, the cell shows nothing. Otherwise it tells you how to get the course.
 
 # %% find the course tags=["setup"]
+# Find the course. Where it is missing, this says how to get it.
 try:
     import course_utils
 except ModuleNotFoundError:
@@ -53,8 +55,8 @@ except ModuleNotFoundError:
     ) from None
 
 # %% [markdown]
-# Each line that comes now names one thing that the lessons need. Where something is missing, the line says how to mend it.
-# `doctor(details=True)` tells more.
+# The next cell checks everything that the lessons need, and prints one line for each thing. If something is missing, its
+# line tells you what to do. `doctor(details=True)` prints more.
 
 # %%
 from course_utils.lab.doctor import doctor
@@ -64,16 +66,18 @@ doctor()
 # %% [markdown]
 # ## How a lesson works
 #
-# 1. **Predict.** Before a surprising cell there is a question. Commit to an answer. A wrong prediction is worth more than
-#    none: you will remember why it was wrong.
-# 2. **Run** the next cell and compare.
-# 3. **Explain.** The text after the cell says what was seen. "Why?" answers your prediction.
-# 4. **Explore** with sliders and switches. You cannot break anything.
+# 1. **Explore.** Many parts begin with sliders and switches, and with a question. Try until you know the answer. You cannot
+#    break anything.
+# 2. **Predict.** Before a surprising cell there is a question. Choose an answer and press *Commit*. You cannot change it
+#    afterwards, and that is the point: if you were wrong, you will remember why.
+# 3. **Run** the next cell and compare its output with your prediction.
+# 4. **Read why.** Below the output there is an explanation. It is sealed, and it opens by itself when you commit.
 # 5. **Answer** the exercises. A check tells you what is wrong and for which input.
 #
-# Here is a prediction to try. Choose, press *Commit*, run the cell below it, then press *Why?*
+# Here is a prediction to try. Run the cells one after another, down to the explanation. (You can also do it with the
+# keyboard: *Tab* takes you to the choices and to the button, the arrow keys choose, and *Enter* presses the button.)
 
-# %%
+# %% tags=["setup"]
 from course_utils.exercises import check, hint, predict, progress, solution, why
 from course_utils.lessons.lesson_00 import largest
 
@@ -88,13 +92,15 @@ y = x**2
 y.backward()
 print("x.grad =", x.grad.item())
 
+# %% tags=["why"]
+why("gradient_of_square")
+
 # %% [markdown]
-# The buttons need a running kernel. Where they do not show, `predict("gradient_of_square", 6)` commits to 6, and
-# `why("gradient_of_square")` explains.
+# The buttons need a running kernel. If you do not see them, `predict("gradient_of_square", 3)` commits to 3, for example.
 #
 # ## One exercise, together
 #
-# **The task:** return the largest number in a tensor, as a Python float. Somebody answered like this:
+# **The task:** return the largest number in a tensor, as a Python float. Here is what one learner wrote:
 
 
 # %%
@@ -106,11 +112,11 @@ def largest(tensor):
 check(largest)
 
 # %% [markdown]
-# Read the outcome from the top. The first line names the stage at which the answer failed: it returned the wrong *type*.
-# The second gives the input, what came, and what was expected. Then comes the likely cause, because this is a mistake that
-# many people make.
+# Read the outcome from the top. The first line says how the answer failed: it returned the wrong *type*. The second line
+# shows the input, what the function returned, and what was expected. The third line names the likely cause, because many
+# people make this mistake.
 #
-# Now it is your turn. Replace the `...`, run the cell, and run the check.
+# Now it is your turn. Replace the `...`, run the cell, and then run the check.
 
 
 # %% tags=["answer"]
@@ -123,14 +129,14 @@ def largest(tensor):
 check(largest)
 
 # %% [markdown]
-# Stuck? Run `hint(largest)` in a cell of your own; each call gives a little more. `solution(largest)` opens after a pass
-# or after three attempts, and at once with `solution(largest, now=True)`.
+# If you are stuck, add a cell and run `hint(largest)` in it. Each call gives you a little more help. `solution(largest)`
+# shows an answer after you have passed or after three attempts, and `solution(largest, now=True)` shows it at once.
 #
-# Three things worth knowing:
+# Three things are good to know:
 #
 # - **Run the answer cell before the check.** The check sees the function that was last *run*, not the text on the screen.
 # - **Keep the name and the arguments** of the function. Everything inside is yours, and helper functions are welcome.
-# - **You cannot break a lesson.** *Kernel → Restart Kernel and Run All Cells* starts afresh; your answers stay.
+# - **You cannot break a lesson.** *Kernel → Restart Kernel and Run All Cells…* starts again, and your answers stay.
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "The check reads what is written in my cell." **Ask:** "You corrected the answer and did not run the
@@ -140,8 +146,8 @@ check(largest)
 # **Misconception:** "`tensor.max()` is a number." **Ask:** "What does it print, and what is its type?" **Answer:** a tensor
 # without dimensions. It prints like a number, and `.item()` makes one of it. This is why the first answer fails.
 #
-# **Prediction:** with x = 3 the gradient of x² is 2x = 6. Who says 9 took the value for the gradient: **ask** "by how much
-# does y rise if x rises by 0.01?" (0.06.)
+# **Prediction:** with x = 3 the gradient of x² is 2x = 6. Somebody who says 9 has taken the value for the gradient: **ask**
+# "By how much does y grow if x grows by 0.01?" (0.06.)
 
 # %% [markdown]
 # ## The lessons
@@ -155,11 +161,12 @@ check(largest)
 # | 05 | [Feature maps](05_feature_maps.ipynb) | to see what each layer makes of a picture | 70 |
 # | 06 | [Guided Backprop](06_guided_backprop.ipynb) | to trace an answer back to the pixels, and to doubt the picture | 70 |
 # | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to catch one that looks at the wrong thing | 85 |
-# | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer hangs on | 95 |
+# | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 95 |
 #
 # ## Your progress
 #
-# A row a lesson. It is kept in a small file beside your lessons; losing it costs the ticks and nothing else.
+# The table has one row per lesson. It is kept in a small file beside your lessons. Delete `progress.json` and you lose only
+# the check marks.
 
 # %%
 progress()
@@ -230,8 +237,8 @@ progress()
 #
 # ## Summary
 #
-# - `doctor()` tells whether the computer is ready.
-# - Predict, run, explain, explore, answer.
+# - `doctor()` tells you whether the computer is ready.
+# - Explore, predict, run, read why, answer.
 # - `check`, `hint` and `solution` take the function itself: `check(largest)`.
 #
 # ## Go further

@@ -42,6 +42,7 @@
 # | 1 | What old tutorials say · Summary · Go further | which of the five sentences had they heard? |
 
 # %% find the course tags=["setup"]
+# Find the course. Where it is missing, this says how to get it.
 try:
     import course_utils
 except ModuleNotFoundError:

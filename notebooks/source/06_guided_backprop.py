@@ -46,6 +46,7 @@
 # | 2 | What old tutorials say · Summary · Go further | |
 
 # %% find the course tags=["setup"]
+# Find the course. Where it is missing, this says how to get it.
 try:
     import course_utils
 except ModuleNotFoundError:

@@ -43,6 +43,7 @@
 # | 2 | Your network, your picture · What old tutorials say · Summary · Go further | a photograph of the room, if there is time |
 
 # %% find the course tags=["setup"]
+# Find the course. Where it is missing, this says how to get it.
 try:
     import course_utils
 except ModuleNotFoundError:
