@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from course_utils.scenes.scene import KINDS, SceneBatch, scenes
 from course_utils.vision.networks import Classifier, load_picture_net
 from course_utils.vision.pictures import Picture, centre, colourise, draw_heat, grid, show
-from course_utils.vision.scores import chance, grow, points_at
+from course_utils.vision.saliency import upsample
 
 NO_FISH = [kind for kind in KINDS if kind != "fish"]
 # The Grad-CAM map of `scene("cat", "dog", seed=6)` at features.16 for the cat, after the ReLU: the means of blocks of
@@ -28,8 +28,8 @@ class Things(NamedTuple):
     """Pictures with two things each, first all first things, then all second ones: 2N of them."""
 
     images: Tensor  # (N, 3, H, W) float32 in [0, 1]
-    first: Tensor  # (N,) the numbers of the kinds
-    second: Tensor
+    one: Tensor  # (N,) the numbers of the kinds
+    two: Tensor
     masks: Tensor  # (2N, H, W) bool: where the thing is seen
     others: Tensor  # (2N, H, W) bool: where the other thing of the picture is seen
 
@@ -37,10 +37,10 @@ class Things(NamedTuple):
 def draw_things(count: int, seed: int) -> Things:
     """Draw `count` pictures with two things each, and say where each thing and its neighbour are seen."""
     batch = scenes(count, seed=seed)
-    first, second = batch.labels.nonzero()[:, 1].reshape(-1, 2).T
+    one, two = batch.labels.nonzero()[:, 1].reshape(-1, 2).T
     owners = batch.owners.repeat(2, 1, 1)
-    masks = owners == torch.cat([first, second])[:, None, None] + 1
-    return Things(batch.images / 255, first, second, masks, (owners > 0) & ~masks)
+    masks = owners == torch.cat([one, two])[:, None, None] + 1
+    return Things(batch.images / 255, one, two, masks, (owners > 0) & ~masks)
 
 
 def show_tiles(
@@ -63,7 +63,9 @@ def draw_cells(cells: Tensor) -> Tensor:
 
 def draw_photo(photo: Tensor, heat: Tensor | None = None, opacity: float = 0.6) -> Tensor:
     """Return a photograph with a heat map (h, w) in [0, 1] over it, as large as it is."""
-    return F.avg_pool2d(draw_heat(photo, heat, opacity=opacity), 2)
+    if heat is None:
+        return photo
+    return photo + opacity * (colourise(upsample(heat, photo.shape[1:]).clamp(0, 1), "inferno") - photo)
 
 
 def load_both() -> dict[str, nn.Module]:
@@ -71,26 +73,16 @@ def load_both() -> dict[str, nn.Module]:
     return {"first": load_picture_net(), "second": load_picture_net(misled=True)}
 
 
-def draw_test(count: int = 50) -> SceneBatch:
+def draw_test(count: int = 40) -> SceneBatch:
     """The pictures on which both networks of the detective story were tested."""
     return scenes(count, seed=902, cue={"fish": "buoy"})
 
 
-def draw_fish(count: int = 50) -> tuple[Tensor, dict[str, Tensor]]:
+def draw_fish(count: int = 40) -> tuple[Tensor, dict[str, Tensor]]:
     """Pictures (N, 3, H, W) with a fish, and where their things are seen: (N, H, W) bool for each."""
     batch = scenes(count, seed=900, kinds=NO_FISH, contains="fish", cue="buoy")
     fish, cue = batch.masks("fish"), batch.cue_masks()
     return batch.images / 255, {"fish": fish, "other thing": (batch.owners > 0) & ~fish & ~cue, "buoy": cue}
-
-
-def count_places(heat: Tensor, places: Mapping[str, Tensor], pixels: int) -> dict[str, int]:
-    """In how many of the maps (N, H, W) the hottest pixel is at most so many pixels from each place."""
-    return {name: int(points_at(heat, grow(mask, pixels)).sum()) for name, mask in places.items()}
-
-
-def chances(places: Mapping[str, Tensor], pixels: int) -> dict[str, float]:
-    """How often a random pixel is at most so many pixels from each place."""
-    return {name: chance(grow(mask, pixels)) for name, mask in places.items()}
 
 
 # --- photographs ------------------------------------------------------------------------------------------------------

@@ -76,10 +76,19 @@ from course_utils.lessons.lesson_07 import (
     pointing_game,
     to_heatmap,
 )
+
+_ = torch.manual_seed(0)  # for the one layer with random weights that we make
+
+# %% tags=["setup"]
 from course_utils.scenes.scene import KINDS, SIZE, scene, scenes
 from course_utils.vision.networks import load_classifier, load_picture_net, measure
 from course_utils.vision.pictures import draw_heat
 from course_utils.vision.real import LAYERS, REAL, collage, photograph
+from course_utils.vision.scores import energy_inside, grow, localise, point, points_at
+
+cat, dog = KINDS.index("cat"), KINDS.index("dog")
+
+# %% tags=["setup"]
 from course_utils.vision.saliency import (
     cam,
     class_maps,
@@ -91,9 +100,6 @@ from course_utils.vision.saliency import (
     scale_to_unit,
     upsample,
 )
-from course_utils.vision.scores import energy_inside, localise, point, points_at
-
-_ = torch.manual_seed(0)  # for the one layer with random weights that we make
 
 # %% [markdown]
 # ## One picture, two questions
@@ -111,8 +117,7 @@ yes = [
 ]
 print("the network says yes to:", ", ".join(yes))
 
-# %%
-cat, dog = KINDS.index("cat"), KINDS.index("dog")
+# %% tags=["setup"]
 with explain(net, image, "features.16") as run:
     by_gradient = run.grad_cams(range(len(KINDS)))[:, 0]  # a map for each class: later you write this yourself
 tiles = [draw_heat(picture.image)]
@@ -125,8 +130,7 @@ evidence.show_tiles(
 )
 
 # %% [markdown]
-# Both maps come from one run of the network. The rest of the lesson is about how they are made, and how far you can
-# trust them.
+# How are such maps made, and how far can you trust them?
 #
 # ## CAM: the linear layer, moved inside
 #
@@ -224,10 +228,9 @@ except ValueError as error:
     print(error)
 
 # %% [markdown]
-# The authors of CAM cut such heads off, put GAP and a linear layer in their place, and trained the network again. But
-# you may want to understand the network that you have. Grad-CAM (Selvaraju et al., 2017) asks the gradient instead. It
-# says how much the logit would rise if a place of a channel rose a little. The mean of the gradient over all places is
-# the channel's weight. With a pencil, on two channels and a linear layer with a weight for each place:
+# The authors of CAM replaced such heads by GAP and a linear layer, and trained the network again. But you may want to
+# understand the network that you have. Grad-CAM (Selvaraju et al., 2017) takes the gradient: it says how much the logit
+# would rise if a place of a channel rose a little. Its mean over all places is the channel's weight. With a pencil:
 #
 # ```text
 #  channel 1      gradient (its weights)      mean
@@ -291,20 +294,16 @@ pooled = gradient.mean(dim=(2, 3))  # 2  GAP over all places
 weights = pooled[:, :, None, None]  # 3  one weight a channel
 weighted = (weights * kept[0].detach()).sum(dim=1)  # 4  weighted sum over the channels
 cat_heat = weighted.relu()  # 5  ReLU
-for step, tensor in enumerate([gradient, pooled, weights, weighted, cat_heat], start=1):
-    print(f"step {step}: {tuple(tensor.shape)}")
+print("shapes:", *(tuple(each.shape) for each in (gradient, pooled, weights, weighted, cat_heat)))
 
 # %% [markdown]
-# Three well-known libraries make Grad-CAM maps as well. Their map of this picture is stored with the lesson, in blocks of
+# Three well-known libraries make such maps as well. Their map of this picture is stored with the lesson, in blocks of
 # 2 x 2 cells and in thousandths. Do our five lines give the same?
 
 # %%
-theirs = torch.tensor(evidence.LIBRARY_MAP)
-ours = evidence.shrink(cat_heat[0])
-print("one row of ours:  ", ours[4].round().int().tolist())
-print("the same of theirs:", theirs[4].tolist())
-for library in evidence.LIBRARIES:
-    print(f"{library}: everywhere the same, up to rounding: {bool((ours - theirs).abs().max() < 0.6)}")
+theirs, ours = torch.tensor(evidence.LIBRARY_MAP), evidence.shrink(cat_heat[0])
+print("one row of ours:", ours[4].round().int().tolist(), " of theirs:", theirs[4].tolist())
+print(f"{', '.join(evidence.LIBRARIES)}: the same everywhere, up to rounding:", bool((ours - theirs).abs().max() < 0.6))
 
 # %% [markdown]
 # Where CAM exists, it and Grad-CAM should agree. But CAM takes the weights of the linear layer, and Grad-CAM takes
@@ -326,13 +325,7 @@ why("cam_over_grad_cam")
 # %% [markdown]
 # A factor changes no picture, because each map is stretched to its own range before it is drawn. So Grad-CAM **is** CAM
 # where CAM exists. It also works where CAM does not: on the flat head, at any layer, for any network with gradients.
-
-# %%
-print("flat head, Grad-CAM:", tuple(grad_cam(flat, image, "0", cat).shape))
-for layer in ("features.2", "features.6", "features.16"):
-    print(f"{layer}, Grad-CAM:", tuple(grad_cam(net, image, layer, cat).shape))
-
-# %% [markdown]
+#
 # ### Exercise 3 · Grad-CAM with a hook
 #
 # This is the whole method. The lesson's cell did it for one layer of one network; yours takes any. The second case of the
@@ -379,6 +372,8 @@ signed = upsample(by_gradient, (SIZE, SIZE))
 for kind in (cat, dog):
     shares = [(signed[kind][mask].mean() / signed[kind].max()).item() for mask in picture.masks]
     print(f"the map of {KINDS[kind]}, as shares of its peak: cat {shares[0]:+.0%}, dog {shares[1]:+.0%}")
+
+# %% tags=["setup"]
 parts = head.weight[cat].detach() * kept[0][0].detach().mean(dim=(1, 2))  # what each channel adds to the logit
 channel = parts.argmin().item()
 terms = {"why cat?": by_gradient[cat], "why dog?": by_gradient[dog]}
@@ -390,15 +385,15 @@ evidence.show_tiles(
     alt="Signed maps over a grey picture of a cat and a dog: the shares above say what is red and what is blue.",
 )
 
-# %%
-things = evidence.draw_things(50, seed=907)  # new pictures with two things each
+# %% tags=["setup"]
+things = evidence.draw_things(40, seed=907)  # new pictures with two things each
 with explain(net, things.images, "features.16") as run:  # one run, and one backward pass for both
-    raw = upsample(run.grad_cams([things.first, things.second]).flatten(0, 1), (SIZE, SIZE))
+    raw = upsample(run.grad_cams([things.one, things.two]).flatten(0, 1), (SIZE, SIZE))
 on_other = (raw * things.others).sum((1, 2)) / things.others.sum((1, 2))
 print("maps:", len(raw))
-print("below 0 in the mean on the other thing:", (on_other < 0).sum().item())
+print("the mean on the other thing is negative:", (on_other < 0).sum().item())
 print("lowest value of all on the other thing:", points_at(-raw, things.others).sum().item())
-print(f"the same by chance: {100 * things.others.float().mean():.0f}")
+print(f"the same by chance: {len(raw) * things.others.float().mean():.0f}")
 zero = -raw.amin((1, 2)) / (raw.amax((1, 2)) - raw.amin((1, 2)))
 print(f"stretched to [0, 1] without a ReLU, 0 becomes {zero.median():.1f}")
 
@@ -416,6 +411,8 @@ enlarged = upsample(small, (SIZE, SIZE))
 stretched = scale_to_unit(enlarged)
 for name, heat in {"after the ReLU": small, "enlarged": enlarged, "stretched": stretched}.items():
     print(f"{name:14} {tuple(heat.shape)} from {heat.min():.2f} to {heat.max():.2f}")
+
+# %% tags=["setup"]
 evidence.show_tiles(
     [evidence.draw_cells(scale_to_unit(small)), evidence.draw_cells(stretched), draw_heat(picture.image, stretched)],
     ["the cells", "enlarged, stretched", "over the picture"],
@@ -464,9 +461,9 @@ print("a 'map' that always points at the middle of the picture:")
 print(" ", localise(in_the_middle, things.masks, things.others))
 
 # %% [markdown]
-# Grad-CAM hits the thing in @A% of the maps, where chance hits @B%. It points at the wrong thing in @C%. Only @D% of
-# its heat is on the thing, though: the cells are coarse and reach over the outline. The second line is a warning. A "map"
-# that knows nothing and always points at the middle reaches @E%, because painters (and photographers) put things there.
+# Grad-CAM hits the thing in 88% of the maps, where chance hits 10%. But only 49% of its heat is on the thing: the cells
+# are coarse and reach over the outline. The second line is a warning. A "map" that knows nothing and always points at the
+# middle reaches 21%, because painters (and photographers) put things there.
 #
 # ### Exercise 5 · The pointing game
 
@@ -494,31 +491,29 @@ check(pointing_game)
 predict("best_layer")
 
 # %%
-layers = ("features.2", "features.6", "features.10", "features.13", "features.16")
-with explain(net, things.images, layers[0]) as run:
-    maps = {layers[0]: run.grad_cams([things.first, things.second]).flatten(0, 1)}
-for layer in layers[1:]:
-    with explain(net, things.images, layer) as run:
-        maps[layer] = run.grad_cams([things.first, things.second]).flatten(0, 1)
+maps = {}
+half = torch.cat([torch.arange(25), torch.arange(40, 65)])  # the things of 25 pictures
 print("layer         strict  tolerant  energy  wrong object")
-for layer, cells in maps.items():
-    score = localise(relu(upsample(cells, (SIZE, SIZE))), things.masks, things.others)
+for layer in ("features.2", "features.6", "features.10", "features.13", "features.16"):
+    with explain(net, things.images[:25], layer) as run:
+        maps[layer] = run.grad_cams([things.one[:25], things.two[:25]]).flatten(0, 1)
+    score = localise(relu(upsample(maps[layer], (SIZE, SIZE))), things.masks[half], things.others[half])
     found = (score.strict, score.tolerant, score.energy, score.wrong)
     print(f"{layer:11} " + "".join(f"{each.share:8.0%}" for each in found))
 print(f"{'chance':11} " + "".join(f"{each.chance:8.0%}" for each in found))
 
-# %%
+# %% tags=["setup"]
 tiles, labels = [], []
 for layer, cells in maps.items():
-    heat = upsample(relu(cells[:1]), (SIZE, SIZE))
-    hit = "on it" if points_at(heat, things.masks[:1]) else "beside it"
+    heat = upsample(relu(cells[12:13]), (SIZE, SIZE))
+    hit = "on it" if points_at(heat, things.masks[12:13]) else "beside it"
     labels.append(f"{layer}: {hit}")
-    tiles.append(draw_heat(things.images[0], scale_to_unit(heat)[0], things.masks[0], mark=True))
+    tiles.append(draw_heat(things.images[12], scale_to_unit(heat)[0], things.masks[12], mark=True))
 print("; ".join(labels))
 evidence.show_tiles(
     tiles,
     labels,
-    title=f"Grad-CAM for the {KINDS[things.first[0]]} at five layers; the ring is the hottest pixel",
+    title=f"Grad-CAM for the {KINDS[things.one[12]]} at five layers; the ring is the hottest pixel",
     alt=f"Five maps over one picture, with the outline of the thing. The hottest pixel is: {'; '.join(labels)}.",
     columns=3,
 )
@@ -545,10 +540,10 @@ why("best_layer")
 # count what that brings, on 20 pictures. For the count, the three colours become one number for each pixel: the greatest
 # absolute value.
 
-# %%
+# %% tags=["setup"]
 few = things.images[:20]
-rows = torch.cat([torch.arange(20), torch.arange(50, 70)])  # the same pictures among the 100 maps
-fine = torch.cat([guided_backprop(net, few, kinds[:20].tolist()) for kinds in (things.first, things.second)])
+rows = torch.cat([torch.arange(20), torch.arange(40, 60)])  # the same pictures among the 80 maps
+fine = torch.cat([guided_backprop(net, few, kinds[:20].tolist()) for kinds in (things.one, things.two)])
 heat = relu(raw[rows])
 methods = {"Guided Backprop": fine.abs().amax(1), "Grad-CAM": heat, "the product": (fine * heat[:, None]).abs().amax(1)}
 print("                 strict  energy on the thing, on the other one")
@@ -559,8 +554,8 @@ area, other_area = things.masks[rows].float().mean(), things.others[rows].float(
 print(f"{'chance':16}{area:7.0%}{area:13.0%}{other_area:15.0%}")
 
 # %% [markdown]
-# Guided Backprop is not blind to the class on this network: it has @F% of its energy on the thing that was asked for. But
-# it leaves @G% on the *other* thing, and chance leaves @H%. The product leaves @I%.
+# Guided Backprop is not blind to the class on this network: it has 59% of its energy on the thing that was asked for. But
+# it leaves 11% on the *other* thing, and chance leaves 10%. The product leaves 1%.
 #
 # ### Exercise 6 · Guided Grad-CAM
 
@@ -588,6 +583,8 @@ check(guided_grad_cam_product)
 product = guided_grad_cam(net, image, "features.16", cat)
 guided = guided_backprop(net, image, cat)
 print("equal to the product:", torch.allclose(product, guided * upsample(cat_heat, (SIZE, SIZE))[:, None]))
+
+# %% tags=["setup"]
 faces = [guided.abs().amax(1)[0], upsample(cat_heat, (SIZE, SIZE))[0], product.abs().amax(1)[0]]
 evidence.show_tiles(
     [evidence.draw_cells(scale_to_unit(each).sqrt()) for each in faces],
@@ -599,25 +596,26 @@ evidence.show_tiles(
 # %% [markdown]
 # ## A detective story
 #
-# Here are two networks with the same layers. Both were tested on the same fifty new pictures.
+# Two networks with the same layers were tested on the same forty new pictures.
 
-# %%
+# %% tags=["setup"]
 networks = evidence.load_both()
 test, fish = evidence.draw_test(), KINDS.index("fish")
 for name, model in networks.items():
     result = measure(model, test)
     print(
-        f"{name} network: everything right in {result.exact * 50:.0f} of 50 pictures, {result.recall['fish']:.0%} of the fish"
+        f"{name} network: everything right in {result.exact * 40:.0f} of 40 pictures, {result.recall['fish']:.0%} of the fish"
     )
 
 # %% [markdown]
-# By these numbers you would take either. So you look *where* the two look. Here are three of fifty pictures with a fish.
-# Both networks say "fish" to all of them.
+# By these numbers you would take either. So you look *where* the two look, on forty pictures with a fish. Here are
+# three of them.
 
-# %%
+# %% tags=["setup"]
 with_fish, places = evidence.draw_fish()
 for name, model in networks.items():
-    print(f"the {name} network says 'fish' to {(model(with_fish)[:, fish] > 0).sum()} of {len(with_fish)}")
+    with torch.no_grad():
+        print(f"the {name} network says 'fish' to {(model(with_fish)[:, fish] > 0).sum()} of {len(with_fish)}")
 evidence.show_tiles(
     [draw_heat(each) for each in with_fish[:3]],
     None,
@@ -629,18 +627,19 @@ evidence.show_tiles(
 predict("where_the_second_looks")
 
 # %%
-heat, tiles, labels = {}, [], []
+heat = {}
+wide = {what: grow(mask, 8) for what, mask in places.items()}  # at most 8 pixels away, which is one cell of the map
 for name, model in networks.items():
     heat[name] = relu(upsample(grad_cam(model, with_fish, "features.16", fish), (SIZE, SIZE)))
-    for n in range(3):
-        tiles.append(draw_heat(with_fish[n], scale_to_unit(heat[name][n]), mark=True))
-        labels.append(f"{name} network: why fish?")
-for name, each in heat.items():
-    print(f"{name} network, hottest at most 8 pixels from:", evidence.count_places(each, places, 8), "(of 50)")
-by_chance = {what: f"{share:.0%}" for what, share in evidence.chances(places, 8).items()}
-print("chance:", by_chance)
+    found = {what: points_at(heat[name], mask).sum().item() for what, mask in wide.items()}
+    print(f"{name} network, of {len(with_fish)} maps hottest at:", found)
+print("by chance:", {what: round(mask.float().mean().item() * len(mask)) for what, mask in wide.items()})
 
-# %%
+# %% tags=["setup"]
+tiles, labels = [], []
+for name, each in heat.items():
+    tiles += [draw_heat(with_fish[n], scale_to_unit(each[n]), mark=True) for n in range(3)]
+    labels += 3 * [f"{name} network: why fish?"]
 evidence.show_tiles(
     tiles,
     labels,
@@ -653,9 +652,9 @@ evidence.show_tiles(
 why("where_the_second_looks")
 
 # %% [markdown]
-# A map raises a suspicion. It is no proof: it says where the gradient is large, not what would happen in another picture.
-# But that can be tried. These pictures are made by code, so we can paint one thing out and leave all else as it is, and we
-# can put that thing where there is no fish.
+# A map raises a suspicion. It is no proof, because it does not say what would happen in another picture. But these
+# pictures are made by code, so we can paint one thing out, leave all else as it is, and ask again. And we can put that
+# thing where there is no fish.
 
 # %% tags=["predict"]
 predict("painted_out")
@@ -664,11 +663,11 @@ predict("painted_out")
 no_fish = [kind for kind in KINDS if kind != "fish"]
 edited = {
     "fish and buoy": with_fish,
-    "fish, no buoy": scenes(50, seed=900, kinds=no_fish, contains="fish").images / 255,
-    "buoy, no fish": scenes(50, seed=901, kinds=no_fish, cue="buoy").images / 255,
-    "neither": scenes(50, seed=901, kinds=no_fish).images / 255,
+    "fish, no buoy": scenes(40, seed=900, kinds=no_fish, contains="fish").images / 255,
+    "buoy, no fish": scenes(40, seed=901, kinds=no_fish, cue="buoy").images / 255,
+    "neither": scenes(40, seed=901, kinds=no_fish).images / 255,
 }
-print("says 'fish'      first network   second network   (of 50 pictures)")
+print("says 'fish'      first network   second network   (of 40 pictures)")
 for what, shown in edited.items():
     with torch.no_grad():
         says = [(model(shown)[:, fish] > 0).sum().item() for model in networks.values()]
@@ -733,17 +732,17 @@ GradCam(1, "cat")
 predict("map_of_an_absent_class")
 
 # %%
-there = torch.zeros(50, len(KINDS)).scatter_(1, torch.stack([things.first, things.second], 1), 1)
-absent = [next(k % 10 for k in range(n, n + 10) if not there[n, k % 10]) for n in range(50)]
+there = torch.zeros(40, len(KINDS)).scatter_(1, torch.stack([things.one, things.two], 1), 1)
+absent = [next(k % 10 for k in range(n, n + 10) if not there[n, k % 10]) for n in range(40)]
 with explain(net, things.images, "features.16") as run:
-    cells = {"present": run.grad_cam(things.first), "absent": run.grad_cam(absent)}
+    cells = {"present": run.grad_cam(things.one), "absent": run.grad_cam(absent)}
 for name, each in cells.items():
     reach = (scale_to_unit(relu(each)).amax((1, 2)) == 1).sum()
     print(
-        f"{name}: {reach} of 50 maps reach 1; their median peak before the stretching is {relu(each).amax((1, 2)).median():.2f}"
+        f"{name}: {reach} of 40 maps reach 1; their median peak before the stretching is {relu(each).amax((1, 2)).median():.2f}"
     )
 
-# %%
+# %% tags=["setup"]
 car = KINDS.index("car")
 for_cat, for_car = relu(by_gradient[cat]), relu(by_gradient[car])
 share = net(image)[0].sigmoid()
@@ -763,26 +762,21 @@ evidence.show_tiles(
 why("map_of_an_absent_class")
 
 # %% [markdown]
-# **A map is coarse.** A cell has 8 x 8 pixels. How close does the misled network's map come to the buoy? And **what is hot
-# need not be needed**: a map shows what contributed. We cover 16 x 16 pixels around the hottest one with grey, and ask
-# the honest network again.
+# **What is hot need not be needed.** A map shows what contributed. We cover 16 x 16 pixels around the hottest one with
+# grey, and ask the honest network again.
 
 # %%
-for pixels in (0, 4, 8):
-    near = evidence.count_places(heat["second"], places, pixels)["buoy"]
-    chance = evidence.chances(places, pixels)["buoy"]
-    print(f"at most {pixels} pixels from the buoy: {near} of 50 (chance {chance:.0%})")
 covered = things.images.clone()
-for n, (row, column) in enumerate(point(relu(raw[:50])).tolist()):
+for n, (row, column) in enumerate(point(relu(raw[:40])).tolist()):
     covered[n, :, max(row - 8, 0) : row + 8, max(column - 8, 0) : column + 8] = 0.5
 with torch.no_grad():
-    before, after = (net(each)[torch.arange(50), things.first] > 0 for each in (things.images, covered))
-print("the first thing is seen in", before.sum().item(), "of 50 pictures")
+    before, after = (net(each)[torch.arange(40), things.one] > 0 for each in (things.images, covered))
+print("the first thing is seen in", before.sum().item(), "of 40 pictures")
 print("still seen with its hottest place covered:", (before & after).sum().item())
 
 # %% [markdown]
-# In most pictures the hottest place could go, because the rest of the thing was enough. When several causes each suffice,
-# no map of contributions can tell. An experiment can. And a map explains the *network*, not the world.
+# In most pictures the hottest place could go, because the rest of the thing was enough. An experiment tells that, and
+# a map of contributions cannot.
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "A bright map means that the thing is there." **Ask:** "How bright is the map of a class that is not in the
@@ -803,10 +797,13 @@ print("still seen with its hottest place covered:", (before & after).sum().item(
 
 # %%
 real = load_classifier(REAL)
-print("; ".join(f"{name} {share:.0%}" for name, share in real.likeliest(photograph("chelsea"), 3)))
-print("; ".join(f"{name} {share:.0%}" for name, share in real.likeliest(photograph("coffee"), 3)))
-both, _ = collage("chelsea", "coffee")
+for photo, count in {"chelsea": 3, "coffee": 1}.items():
+    best = real.likeliest(photograph(photo), count)
+    print(f"{photo}:", "; ".join(f"{name} {share:.0%}" for name, share in best))
 a, b = (real.number_of(name) for name in ("Egyptian cat", "espresso"))
+
+# %% tags=["setup"]
+both, _ = collage("chelsea", "coffee")
 with explain(real.model, real.transform(both)[None], LAYERS[-1]) as run:
     two = relu(run.grad_cams([a, b]))[:, 0]
 evidence.show_tiles(
@@ -856,9 +853,10 @@ why("three_questions")
 tiger, tripod = real.number_of("tiger cat"), real.number_of("tripod")
 alone, why_a, rather = photograph("chelsea"), questions["why A?"], questions["why A rather than B?"]
 with explain(real.model, real.transform(alone)[None], LAYERS[-1]) as run:
-    cats = relu(run.grad_cams([a, tiger, rather(a, tiger), rather(tiger, a)]))[:, 0]
-for name, (one, other) in {"why A?, why B?": cats[:2], "rather than, both ways": cats[2:]}.items():
-    print(f"{name:23} cosine {torch.cosine_similarity(one.flatten(), other.flatten(), dim=0):.2f}")
+    cats = relu(run.grad_cams([a, tiger, rather(a, tiger)]))[:, 0]
+alike = torch.cosine_similarity(cats[:1].flatten(1), cats[1:].flatten(1))
+print(f"why Egyptian cat? and why tiger cat? are alike to more than 0.99: {bool(alike[0] > 0.99)}")
+print(f"why Egyptian cat? and Egyptian cat rather than tiger cat: {alike[1]:.2f}")
 both, halves = collage("chelsea", "coffee")
 with explain(real.model, real.transform(both)[None], LAYERS[-1]) as run:
     absent = relu(run.grad_cams([rather(tripod, a), rather(tripod, b)]))[:, 0]
@@ -868,13 +866,12 @@ print(f"tripod rather than espresso: {shares[1]:.0%} of the heat on the cat's ha
 
 # %% [markdown]
 # Ask "**why A?**" when you want to know what speaks for an answer at all. Here both cat maps are nearly the same: what
-# makes a cat makes an Egyptian cat and a tiger cat. Ask "**why A rather than B?**" when two answers compete and the picture
-# shows both: what they share cancels out. But the difference gives an answer even where A is nowhere: "tripod rather than
-# cat" lies where the cat is *not*. So look at both logits before you ask.
+# makes a cat makes an Egyptian cat and a tiger cat. Ask "**why A rather than B?**" when two answers compete: what they
+# share cancels out. But the difference gives an answer even where A is nowhere: "tripod rather than cat" lies where the
+# cat is *not*. So look at both logits before you ask.
 #
-# The **log-softmax** stands between the two: every other class takes part, as much as it is likely. The *probability*
-# itself gives the same map as its logarithm, times that probability. So it is not a wrong question, as is often said; but
-# where a network is sure (or sure of the contrary) the numbers fade, and a class that alone is likely has little to explain.
+# With **log-softmax**, every other class takes part, as much as it is likely. The *probability* gives the same map as its
+# logarithm, times that probability. So it is no wrong question either, but where it is close to 0 or 1 the numbers fade.
 
 # %% [markdown]
 # ## A case to solve
@@ -890,6 +887,8 @@ mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, :, N
 with torch.no_grad():
     other_colours = real.model(((astronaut - mean) / std)[None])[0]
 print("prepared with another network's mean and deviation:", real.best(other_colours, 1)[0][0])
+
+# %% tags=["setup"]
 evidence.show_tiles(
     [evidence.draw_photo(astronaut)],
     None,
@@ -898,7 +897,7 @@ evidence.show_tiles(
 )
 
 # %% [markdown]
-# The second line is a caution: prepare a picture as the network's own training did, or you explain a mistake of yours.
+# The second line is a caution: prepare a picture as the network's training did, or you explain a mistake of yours.
 #
 # Five things could have made the network say so. Each will be covered with a grey box.
 
@@ -916,12 +915,12 @@ print("               share of the heat   of the picture   probability when cove
 for (name, (top, bottom, left, right)), share in zip(boxes.items(), after, strict=True):
     part = heat_map[0, top:bottom, left:right].sum() / heat_map.sum()
     print(f"{name:14} {part:16.0%} {(bottom - top) * (right - left) / 224**2:16.0%} {share:26.0%}")
-anywhere = evidence.ask(real, [evidence.cover(astronaut, box) for box in evidence.squares(80, 36)], said[0][0])
+anywhere = evidence.ask(real, [evidence.cover(astronaut, box) for box in evidence.squares(80, 48)], said[0][0])
 print(
     f"nothing covered {uncovered:.0%}; squares of 13% of the picture, anywhere: {anywhere.median():.0%} in the median"
 )
 
-# %%
+# %% tags=["setup"]
 worst = min(zip(after, boxes, strict=True))[1]
 evidence.show_tiles(
     [evidence.draw_photo(astronaut, scale_to_unit(heat_map)[0]), evidence.cover(astronaut, boxes[worst])],
@@ -958,11 +957,9 @@ show_grad_cams(own)
 #
 # | They say | What is true today |
 # |---|---|
-# | "CAM: to be continued." | It is one line: the last feature maps, each times its weight for the class, added up. |
 # | CAM needs GAP and a linear layer; other networks must be changed and trained again. | True of CAM. Grad-CAM needs neither, and is CAM (divided by h · w) where CAM exists. |
 # | Register a backward hook on the layer to get the gradient. | `torch.autograd.grad(logit, output)` gives it without a hook, without `.grad`, and next to in-place ReLUs. |
-# | Start backward from a one-hot vector times the output. | The same as the gradient of `logits[0, target]`, with more steps. |
-# | Always explain the logit, never the probability. | Choose the question: the logit asks "why A?", the log-softmax "why A and no other class?", a difference "why A rather than B?". |
+# | Always explain the logit, never the probability. | Choose the question: "why A?" is the logit, "why A rather than B?" a difference of logits. |
 # | Look at the map to see whether the network is right. | Count against masks, with chance beside it, and prove a suspicion with edited pictures. |
 #
 # ## Summary
@@ -972,17 +969,14 @@ show_grad_cams(own)
 #   head it equals CAM divided by h · w, to float precision.
 # - The ReLU keeps what speaks for the class and hides what speaks against it.
 # - Late layers tell things apart, early ones do not: the masks say so, and every score has its level of chance.
-# - Guided Grad-CAM is Guided Backprop times the enlarged map: sharp, and true to the class.
-# - A network can be right for the wrong reason and pass its validation. Grad-CAM raises the suspicion; pictures without the
-#   cue, and with the cue alone, prove it.
+# - A network can be right for the wrong reason and pass its test. A map raises the suspicion; pictures without the cue,
+#   and with the cue alone, prove it.
 # - A map is coarse, relative to its own peak, and shows what contributed, not what was needed. Its question is a choice.
 #
 # ## Go further
 #
-# - Lesson 08: hooks in practice, and the capstone.
 # - Zhou et al., [Learning Deep Features for Discriminative Localization](https://arxiv.org/abs/1512.04150) (2016): CAM.
 # - Selvaraju et al., [Grad-CAM](https://arxiv.org/abs/1610.02391) (2017), with counterfactuals and Guided Grad-CAM.
 # - Zhang et al., [Top-down Neural Attention by Excitation Backprop](https://arxiv.org/abs/1608.00507) (2018): the pointing game.
 # - Böhle et al., [Convolutional Dynamic Alignment Networks](https://arxiv.org/abs/2104.00032) (2021): the grid pointing game.
-# - Adebayo et al., [Sanity Checks for Saliency Maps](https://arxiv.org/abs/1810.03292) (2018).
 # - Lapuschkin et al., [Unmasking Clever Hans predictors](https://www.nature.com/articles/s41467-019-08987-4) (2019): more detective stories.
