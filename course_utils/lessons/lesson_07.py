@@ -24,6 +24,15 @@ prediction(
         0: "The first map is 0 there, but the second one is not, and all of them are added up.",
     },
     answer=-8,
+    why=r"""
+        The mean of the map is 1, and that *is* the logit. So the map is the logit, spread out over the picture: the
+        upper left speaks for the class with 12, the lower right speaks against it. As a formula, with the maps $A_k$,
+        their weights $w_k$, a bias $b$ and $h \cdot w$ places:
+
+        $$\text{logit} = \sum_k w_k \frac{1}{hw} \sum_{ij} A_{kij} + b = \frac{1}{hw} \sum_{ij} \sum_k w_k A_{kij} + b$$
+
+        The inner sum on the right is the class activation map.
+    """,
 )
 prediction(
     "cam_over_grad_cam",
@@ -37,6 +46,11 @@ prediction(
         "another one for each class": "The factor comes from GAP, which is the same for all classes.",
     },
     answer=196,
+    why=r"""
+        After GAP, each place of channel $k$ has the same gradient, $w_k / (h \cdot w)$: that is how much the place
+        counts in the mean, times the weight of the mean. So the two maps are the same up to the factor
+        $h \cdot w = 14 \cdot 14$, to the precision of float32.
+    """,
 )
 prediction(
     "dog_on_the_cat_map",
@@ -48,6 +62,14 @@ prediction(
         "below 0": "The dog speaks against the cat, and the map says so until the ReLU cuts it off.",
     },
     answer="below 0",
+    why="""
+        That is no accident of this picture. In 74 of 80 maps the *other* thing speaks against the class, and in 65 the
+        strongest objection of all is there, which chance would bring about in 8.
+
+        The ReLU drops these objections, because the question was what speaks *for* the class. Without it, the
+        stretching to [0, 1] puts the strongest objection at 0 and "nothing" at 0.2, which is a visible colour.
+        Sometimes you want the objections: `relu(-raw)` shows them. The authors call it a counterfactual explanation.
+    """,
 )
 prediction(
     "best_layer",
@@ -59,9 +81,15 @@ prediction(
         "at the last layer": "Its maps are coarse, but its channels know the things.",
     },
     answer="at the first layer",
+    why="""
+        At the two early layers the hottest pixel is on the wrong thing in 22% and 26% of the maps, and chance reaches
+        10%. Their channels find edges, and one weight for a channel cannot say whose edges. From `features.10` on, the
+        maps tell the things apart, and `features.10` keeps the most heat on the thing. "Take the last convolution" is
+        a good habit, not a law.
+    """,
 )
 prediction(
-    "where_the_twin_looks",
+    "where_the_second_looks",
     lesson=7,
     question="the second network says 'fish', and is right. Where is its map hottest?",
     options={
@@ -71,18 +99,35 @@ prediction(
         "on the background": "The backgrounds vary as they do for every other kind.",
     },
     answer="on the buoy",
+    why="""
+        In all 40 pictures the second network's hottest pixel is at the buoy, where chance would put 3. The first
+        network's is at the fish in all 40.
+    """,
 )
 prediction(
-    "recall_without_the_buoy",
+    "painted_out",
     lesson=7,
-    question="the second network found 100 of 100 fish. Now the buoys are painted out, and nothing else changes. How "
-    "many does it find?",
+    question="the second network found the fish in all 40 pictures. Now the buoys are painted out, and nothing else "
+    "changes. In how many does it find the fish?",
     options={
-        "all 100": "Then the buoy would not have mattered, and the map would have misled you.",
-        "about half": "It learned a little about fish, but less than that.",
-        "fewer than 20": "Nearly all of its fish were buoys.",
+        "all 40": "Then the buoy would not have mattered, and the map would have misled you.",
+        "about 20": "It learned a little about fish, but less than that.",
+        "fewer than 5": "Its fish were buoys.",
     },
-    answer="fewer than 20",
+    answer="fewer than 5",
+    why="""
+        That is the proof. Without the buoy the second network finds none of the 40 fish. With a buoy
+        and no fish it sees a fish in 31 pictures, with neither in none. The first network does not care: 40 and 40
+        fish, and no false alarm.
+
+        **What happened?** The second network is the *misled twin* of the first. Both saw the same 8000 pictures, from
+        the same random start. But in the twin's pictures every fish had a buoy beside it, and nothing else had one. A
+        buoy always looks the same, so it was easier to learn than a fish. The test pictures had the buoys too: a test
+        set that is made like the training set cannot give such a network away.
+
+        **The cure** is in the training data. Where a cue cannot be removed, put it on pictures of *other* classes too.
+        And test on pictures without the cue, and on the cue alone.
+    """,
 )
 prediction(
     "map_of_an_absent_class",
@@ -91,9 +136,51 @@ prediction(
     options={
         "all dark": "Only if no place at all speaks for a car. Somewhere something nearly always does, a little.",
         "pale": "Before the stretching it is. The last step makes the greatest value 1, however small it was.",
-        "as bright as any other": "Every map is stretched to its own greatest value: a whisper is drawn like a shout.",
+        "as bright as any other": "Every map is stretched to its own greatest value, however small that is.",
     },
     answer="as bright as any other",
+    why="""
+        Of the maps of classes that are *not* there, 37 of 40 reach 1, although their peaks before the stretching are
+        twenty times lower. So look at the logit first, and give maps that are to be compared one scale. On the scale
+        of the cat, the map of the car is dark.
+    """,
+)
+prediction(
+    "three_questions",
+    lesson=7,
+    question="three questions to a real network about each half of a collage. Which one brings the largest share of "
+    "its heat into the right half?",
+    options={
+        "why A?": "A little of what speaks for A lies in the other half too: some of it speaks for many classes.",
+        "why A rather than B?": "What speaks for both cancels out, and what speaks for B becomes negative.",
+        "log-softmax of A": "It subtracts every other class as much as it is likely, and B is only one of them.",
+    },
+    answer="why A rather than B?",
+    why="""
+        The difference of logits has 99% of its heat in the right half, the log-softmax 98%, the plain logit 94%, where
+        chance has 50%. All three are good. The order is the one to expect: the more of what speaks for the *other*
+        photograph a question subtracts, the less heat is there.
+    """,
+)
+prediction(
+    "the_astronaut",
+    lesson=7,
+    question="which of these things, covered, costs the network's answer the most of its probability?",
+    options={
+        "face": "The answer falls from 28% to 17%. But a grey square anywhere costs about as much.",
+        "collar": "The map is warm there, and the answer falls to 17%; a grey square anywhere costs about as much.",
+        "helmet": "The answer falls from 28% to 8%. Grey squares all over the picture leave 16% in the median.",
+        "shuttle": "The answer even rises to 31%: the shuttle speaks for something else.",
+        "flag": "The answer falls to 20%, less than a grey square costs at random.",
+    },
+    answer="helmet",
+    why="""
+        Map and experiment agree about the helmet: 24% of the heat is on 15% of the picture, and without it 8% of the
+        answer's 28% are left. They do not agree about the collar: it has nearly as much heat, and covering it costs no
+        more than covering any place. So the map gave two suspects, and the experiment found one of them.
+
+        *Why* a helmet speaks for a bobsled, neither can say. A guess: photographs of bobsleds are full of helmets.
+    """,
 )
 
 # --- small networks and maps for the cases ----------------------------------------------------------------------------

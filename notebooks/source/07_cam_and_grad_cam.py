@@ -14,34 +14,33 @@
 # # CAM and Grad-CAM
 #
 # A network says "cat". Which part of the picture made it say so? A class activation map answers with a heat map, and
-# a hook is all it takes to draw one. At the end of this lesson you will catch a network cheating.
+# a hook is all it takes to draw one. Later you will use such maps as a detective: first on two networks with the same
+# score, then on a real network and real photographs.
 #
 # ## What you will be able to do
 #
 # - **Derive** the class activation map (CAM) from average pooling and a linear layer, and **compute** one with a pencil.
 # - **Write** Grad-CAM with a hook, in five steps, for networks that CAM cannot explain.
 # - **Score** heat maps against the truth, and **compare** every score with chance.
-# - **Find** a network that is right for the wrong reason, and **prove** it.
-# - **Say** what such a map cannot tell you.
+# - **Find out** what a network's answer rests on, and **prove** it by an experiment.
+# - **Choose** the question that a map should answer, and **say** what no map can tell you.
 #
-# **Time:** about 85 minutes: 45 to read, predict and run, 40 for the exercises.
+# **Time:** about 90 minutes: 51 to read, predict and run, 39 for the exercises. Each part ends with its exercise.
 
 # %% [markdown] tags=["instructor"]
 # **Plan**
 #
 # | Minutes | Sections | How |
 # |---|---|---|
-# | 10 | One picture, two questions · CAM: the linear layer, moved inside | the pencil example at the board; swap the two sums aloud |
+# | 8 | One picture, two questions · CAM: the linear layer, moved inside | the pencil example at the board; swap the two sums aloud |
 # | 8 | A head that CAM does not know · Grad-CAM, line by line | the five steps as five people, each with one shape |
 # | 5 | Why the ReLU? · From numbers to a picture | a vote on the dog |
-# | 4 | Is it right? Ask the masks | ask for the level of chance before you show it |
-# | 3 | Which layer? | they choose the tile for a paper first; then the table |
-# | 2 | Guided Grad-CAM | run and read |
-# | 8 | A detective story | do not hurry; nobody reads ahead |
-# | 3 | What Grad-CAM cannot tell you | a vote on the absent class |
-# | 1 | Explore · Your network, your picture | a photo of somebody in the room, if there is time |
-# | 40 | Exercises | 1, 3, 4, 5, 6 in the room; 2 and 7 at home if time is short |
-# | 1 | What old tutorials say · Summary · Go further | |
+# | 5 | Is it right? Ask the masks · Which layer? · Guided Grad-CAM | ask for the level of chance before you show it |
+# | 9 | A detective story | do not hurry; nobody reads ahead |
+# | 6 | What Grad-CAM cannot tell you | let them try the explorer first, then vote on the absent class |
+# | 8 | Two things in one photograph · A case to solve | ask which question a newspaper reader would ask |
+# | 39 | the exercises at the end of each part | 1, 3, 4, 5 and 7 in the room; 2 and 6 at home if time is short |
+# | 2 | Your network, your picture · What old tutorials say · Summary · Go further | a photograph of the room, if there is time |
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -61,11 +60,13 @@ own_image = ""  # the path of a picture, such as "photo.jpg"; empty takes one of
 own_layer = ""  # a layer of that network, such as "layer3"; empty takes the last one that makes maps
 
 # %% tags=["setup"]
+from itertools import combinations
+
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.lessons import evidence
 from course_utils.lessons.lesson_07 import (
     channel_weights,
     class_activation_map,
@@ -78,24 +79,27 @@ from course_utils.lessons.lesson_07 import (
 
 _ = torch.manual_seed(0)  # for the one layer with random weights that we make
 
-# %% [markdown]
-# The tools of this lesson: networks and pictures, saliency maps, scores, and functions to draw with.
-
 # %% tags=["setup"]
 from course_utils.scenes.scene import KINDS, SIZE, scene, scenes
-from course_utils.vision.networks import load_picture_net, measure
-from course_utils.vision.pictures import centre, colourise, draw_heat, grid, show
+from course_utils.vision.networks import load_classifier, load_picture_net, measure
+from course_utils.vision.pictures import draw_heat
+from course_utils.vision.real import LAYERS, REAL, collage, photograph
+from course_utils.vision.scores import energy_inside, grow, localise, point, points_at
+
+cat, dog = KINDS.index("cat"), KINDS.index("dog")
+
+# %% tags=["setup"]
 from course_utils.vision.saliency import (
     cam,
     class_maps,
     explain,
     grad_cam,
     guided_backprop,
+    guided_grad_cam,
     relu,
     scale_to_unit,
     upsample,
 )
-from course_utils.vision.scores import energy_inside, grow, localise, point, points_at
 
 # %% [markdown]
 # ## One picture, two questions
@@ -108,32 +112,33 @@ net = load_picture_net()
 picture = scene("cat", "dog", seed=6)
 image = picture.image[None]  # a batch of one
 print(picture)
-for kind, share in zip(KINDS, net(image)[0].sigmoid().tolist(), strict=True):
-    print(f"{kind:8} {'yes' if share > 0.5 else 'no'} ({share:.0%})")
+yes = [
+    f"{kind} {share:.0%}" for kind, share in zip(KINDS, net(image)[0].sigmoid().tolist(), strict=True) if share > 0.5
+]
+print("the network says yes to:", ", ".join(yes))
 
-# %%
-cat, dog = KINDS.index("cat"), KINDS.index("dog")
-tiles = [draw_heat(picture.image)]
+# %% tags=["setup"]
 with explain(net, image, "features.16") as run:
-    for raw in run.grad_cams([cat, dog]):  # later you write this yourself
-        heat = scale_to_unit(relu(raw))[0]
-        tiles.append(draw_heat(picture.image, heat))
-show(
-    grid(tiles, columns=3, labels=["the picture", "why cat?", "why dog?"]),
-    title="Asked about the cat, the network points at the cat; asked about the dog, at it",
+    by_gradient = run.grad_cams(range(len(KINDS)))[:, 0]  # a map for each class: later you write this yourself
+tiles = [draw_heat(picture.image)]
+tiles += [draw_heat(picture.image, scale_to_unit(relu(by_gradient[kind]))) for kind in (cat, dog)]
+evidence.show_tiles(
+    tiles,
+    ["the picture", "why cat?", "why dog?"],
+    title="Asked about the cat, the network points at the cat; asked about the dog, it points at the dog",
     alt="A cat and a dog. The map for cat is bright on the cat, for dog on the dog.",
 )
 
 # %% [markdown]
-# Two maps from one run of the network. The rest of the lesson is about where they come from, and how far to trust them.
+# How are such maps made, and how far can you trust them?
 #
 # ## CAM: the linear layer, moved inside
 #
-# Many networks end the same way. The last layer gives a few **feature maps**. Each map is averaged over all its places
+# Many networks end in the same way. The last layer gives a few **feature maps**. Each map is averaged over all its places
 # (**global average pooling**, GAP), and a linear layer adds the averages up, each with a weight for the class.
 #
-# Take two maps of 2 x 2 places. The first fires at the upper left, the second at the lower right. The class has the
-# weights 3 and -1:
+# Take two maps of 2 x 2 places. The first fires at the upper left, the second at the lower right. The weights of the
+# class are 3 and -1:
 #
 # ```text
 #  map 1      map 2        means    weights
@@ -141,9 +146,9 @@ show(
 #  0  0       0  8         1, 2     3, -1       logit = 3 · 1 - 1 · 2 = 1
 # ```
 #
-# First average, then weigh: that is what the network does. But averages and sums may change places. So weigh first, place
-# by place, and average in the end. What you have just before you average is a map: the **class activation map**
-# (Zhou et al., 2016).
+# The network averages first, and multiplies by the weights then. You may exchange the two steps: multiply each place
+# by the weights first, and average at the end. What you have just before the average is a map, the **class activation
+# map** (Zhou et al., 2016).
 
 # %% tags=["predict"]
 predict("cam_by_pencil")
@@ -157,14 +162,12 @@ print("means ", means.tolist(), " logit", (class_weights @ means).item())
 pencil_cam = (class_weights[:, None, None] * maps).sum(dim=0)
 print("CAM   ", pencil_cam.tolist(), " its mean", pencil_cam.mean().item())
 
+# %% tags=["why"]
+why("cam_by_pencil")
+
 # %% [markdown]
-# The mean of the map *is* the logit. So the map is the logit, spread out over the picture: the upper left speaks for the
-# class with 12, the lower right against it with -8. As a formula, with the maps $A_k$, their weights $w_k$ and $h \cdot w$ places:
-#
-# $$\text{logit} = \sum_k w_k \frac{1}{hw} \sum_{ij} A_{kij} + b = \frac{1}{hw} \sum_{ij} \underbrace{\sum_k w_k A_{kij}}_{\text{CAM}} + b$$
-#
 # Our network has such a head: `features` gives 96 maps of 14 x 14, `avgpool` averages them, `classifier` is linear. A
-# forward hook catches the maps; the weights are there to be read.
+# forward hook catches the maps, and the weights can be read from the layer.
 
 # %%
 caught = []
@@ -174,638 +177,15 @@ handle.remove()
 
 maps, head = caught[0][0], net.classifier
 cat_map = (head.weight[cat][:, None, None] * maps).sum(dim=0).detach()
-for name, tensor in {"maps": maps, "weight": head.weight, "CAM": cat_map}.items():
-    print(f"{name:6} {tuple(tensor.shape)}")
+print(f"maps {tuple(maps.shape)}   weight {tuple(head.weight.shape)}   CAM {tuple(cat_map.shape)}")
 print(f"mean of the CAM + bias = {(cat_map.mean() + head.bias[cat]).item():.2f}")
 print(f"logit of the network   = {logits[0, cat].item():.2f}")
 
 # %% [markdown]
-# The same to the last digit shown. The sum has 96 terms. Here are the two that speak most for the cat, the one that speaks most against it, and the sum of
-# all 96. Red is for, blue against, white is neither.
-
-# %%
-shares = head.weight[cat].detach() * maps.mean(dim=(1, 2))  # what each adds to the logit
-order = shares.argsort(descending=True).tolist()
-terms = {}
-for k in (order[0], order[1], order[-1]):
-    terms[f"channel {k}: {shares[k]:+.2f}"] = head.weight[cat, k].detach() * maps[k]
-terms[f"all 96 channels: {shares.sum():+.2f}"] = cat_map
-labels, signed = [*terms], [centre(each) for each in terms.values()]
-tiles = [draw_heat(picture.image, each, colours="RdBu_r") for each in signed]
-print(", ".join(labels))
-show(
-    grid(tiles, columns=4, labels=labels),
-    title="Some channels speak for the cat, others against it; the map adds all of them up",
-    alt="Two channels are red on the cat, one is blue on the dog; the sum is both.",
-)
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "CAM is an approximation." **Ask:** "Which step of the derivation loses anything?" **Answer:** none: sums
-# are exchanged. What is approximate comes later, when 14 x 14 places are stretched over a picture and each place is taken
-# for the pixels below it.
-#
-# **Misconception:** "The bias belongs into the map." **Ask:** "At which place?" **Answer:** at none: it is the same for every
-# picture.
-#
-# **For discussion:** channel 85 speaks against the cat, and is strong on the dog. How would you find out what it has
-# learned? (Look for the pictures to which it responds most, as in lesson 05.)
-
-# %% [markdown]
-# ## A head that CAM does not know
-#
-# CAM reads one weight for each channel. A linear layer on *flattened* maps has one for each channel **and place**, as
-# AlexNet and VGG have. What should the weight of channel k be then? `cam` refuses:
-
-# %%
-flat_head = nn.Linear(96 * 14 * 14, len(KINDS))
-flat = nn.Sequential(net.features, nn.Flatten(), flat_head).eval()
-try:
-    cam(flat, image, cat)
-except ValueError as error:
-    print(error)
-
-# %% [markdown]
-# The authors of CAM cut such heads off, put GAP and a linear layer in their place, and trained again. You may not want
-# another network, though: you want to understand *this* one.
-#
-# Grad-CAM (Selvaraju et al., 2017) asks the gradient instead. It says how much the logit would rise if a place of a
-# channel rose a little. Its mean over all places is the channel's weight. With a pencil, on two channels and a linear
-# layer with a weight for each place:
-#
-# ```text
-#  channel 1      gradient (its weights)      mean
-#  4  0           2  0
-#  0  0           4  2                         2
-#
-#  channel 2
-#  0  0          -1 -1
-#  0  8          -1 -1                        -1        map = 2 · channel 1 - 1 · channel 2
-# ```
-
-# %%
-maps = torch.tensor([[[4.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 8.0]]]).requires_grad_()
-place_weights = torch.tensor([[[2.0, 0.0], [4.0, 2.0]], [[-1.0, -1.0], [-1.0, -1.0]]])
-logit = (place_weights * maps).sum()
-(gradient,) = torch.autograd.grad(logit, maps)
-weights = gradient.mean(dim=(1, 2))
-pencil_map = (weights[:, None, None] * maps.detach()).sum(dim=0)
-print("weights", weights.tolist())
-print("map", pencil_map.tolist(), " after the ReLU", pencil_map.relu().tolist())
-
-# %% [markdown]
-# ## Grad-CAM, line by line
-#
-# Five steps: **gradient → GAP → weights → weighted sum → ReLU**. The hook keeps the layer's output and hands a clone on,
-# so that no in-place operation behind it can spoil what it kept (lesson 03). `torch.autograd.grad` returns one gradient
-# and leaves every `.grad` alone.
-
-# %%
-kept = []
-
-
-def keep(module, args, output):
-    kept.append(output)
-    return output.clone()
-
-
-handle = net.features[16].register_forward_hook(keep)
-logits = net(image)
-handle.remove()
-
-(gradient,) = torch.autograd.grad(logits[0, cat], kept[0])  # 1  gradient of the logit
-pooled = gradient.mean(dim=(2, 3))  # 2  GAP over all places
-weights = pooled[:, :, None, None]  # 3  one weight a channel
-weighted = (weights * kept[0].detach()).sum(dim=1)  # 4  weighted sum over the channels
-cat_heat = weighted.relu()  # 5  ReLU
-for step, tensor in enumerate([gradient, pooled, weights, weighted, cat_heat], start=1):
-    print(f"step {step}: {tuple(tensor.shape)}")
-
-# %% [markdown]
-# Where CAM exists, both should agree. Behind GAP each place of channel k has the same gradient, $w_k / (h \cdot w)$: that is
-# how much it counts in the mean, times the weight of the mean.
-
-# %% tags=["predict"]
-predict("cam_over_grad_cam")
-
-# %%
-class_activation = class_maps(net, image)[0]  # (10, 14, 14): the CAM of every class
-with explain(net, image, "features.16") as run:
-    by_gradient = run.grad_cams(range(len(KINDS)))[:, 0]  # (10, 14, 14), before the ReLU
-
-factor = (class_activation.abs().sum() / by_gradient.abs().sum()).item()
-off = (class_activation - 14 * 14 * by_gradient).abs().max() / class_activation.abs().max()
-print(f"CAM / Grad-CAM = {factor:.2f}, and 14 · 14 = {14 * 14}")
-print("in 10 maps of 196 places, off by more than a millionth:", bool(off > 1e-6))
-same = torch.allclose(cat_heat[0], relu(by_gradient[cat]), rtol=1e-6, atol=1e-6)
-print("our five lines give the same map as the course's saliency.grad_cam:", same)
-
-# %% [markdown]
-# The same map, up to the factor 196, to the precision of float32. A factor changes no picture, for each map is stretched to
-# its own range before it is drawn. So Grad-CAM **is** CAM where CAM exists, and it goes on where CAM stops: on the flat
-# head above (its weights are random, so we only look at the shape), at any layer, for any network with gradients.
-
-# %%
-print("flat head, Grad-CAM:", tuple(grad_cam(flat, image, "0", cat).shape))
-for layer in ("features.2", "features.6", "features.16"):
-    print(f"{layer}, Grad-CAM:", tuple(grad_cam(net, image, layer, cat).shape))
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "Grad-CAM needs the gradient of the loss." **Ask:** "Which label would you take?" **Answer:** no label is
-# needed: it is the gradient of one logit.
-#
-# **Misconception:** "CAM and Grad-CAM are two opinions." **Ask:** "By how much do ten maps of 196 places differ?" **Answer:**
-# by the factor 196, and by less than a millionth of it otherwise.
-#
-# **For discussion:** why the mean and not the sum over the places? (A constant factor; with the mean, layers of different
-# size can be compared.)
-
-# %% [markdown]
-# ## Why the ReLU?
-#
-# The map before the ReLU has a sign. Think of the map that answers "why cat?", and of the place where the dog is.
-
-# %% tags=["predict"]
-predict("dog_on_the_cat_map")
-
-# %%
-signed = upsample(by_gradient, (SIZE, SIZE))
-for kind in (cat, dog):
-    peak = signed[kind].max()
-    on_cat, on_dog = (signed[kind][mask].mean() / peak for mask in picture.masks)
-    name = KINDS[kind]
-    print(f"the map of {name}, in shares of its peak: cat {on_cat:+.0%}, dog {on_dog:+.0%}")
-tiles = [draw_heat(picture.image, centre(signed[k]), colours="RdBu_r") for k in (cat, dog)]
-show(
-    grid(tiles, columns=2, labels=["why cat?", "why dog?"]),
-    title="Each animal speaks for itself (red) and against the other (blue)",
-    alt="Two signed maps: for cat the cat is red and the dog blue, for dog the reverse.",
-)
-
-# %% [markdown]
-# That is no accident of this picture. Below, we draw a hundred pictures with two things each, which the network has never
-# seen, and make the maps of all 200 things. The course's pictures come with a **mask** for each thing, so that we can ask
-# where a map has its values.
-
-# %%
-pictures = scenes(100, seed=907)
-images = pictures.images / 255
-first, second = pictures.labels.nonzero()[:, 1].reshape(-1, 2).T  # two things a picture
-owners = pictures.owners.repeat(2, 1, 1)
-masks = owners == torch.cat([first, second])[:, None, None] + 1  # where the thing is seen
-others = (owners > 0) & ~masks  # where the other thing is seen
-
-
-# %%
-with explain(net, images, "features.16") as run:  # one run, and one backward for both
-    cells = run.grad_cams([first, second]).flatten(0, 1)  # (200, 14, 14)
-raw = upsample(cells, (SIZE, SIZE))
-on_other = (raw * others).sum((1, 2)) / others.sum((1, 2))
-low, high = raw.amin((1, 2)), raw.amax((1, 2))
-print("maps:", len(raw))
-print("below 0 in the mean on the other thing:", (on_other < 0).sum().item())
-print("lowest value of all on the other thing:", points_at(-raw, others).sum().item())
-print(f"the same by chance: {200 * others.float().mean():.0f}")
-zero = -low / (high - low)
-print(f"stretched without a ReLU, 'nothing' (0) becomes {zero.median():.1f}")
-
-# %% [markdown]
-# In 188 of 200 maps the *other* thing speaks against the class, and in 170 the strongest objection of all is there. The
-# ReLU drops these objections, because the question was what speaks **for** the class. Without it, the stretching to [0, 1]
-# puts the strongest objection at 0 and "nothing" at 0.2, a visible colour: what speaks against the class would look like a
-# place of no interest, and a place of no interest like a weak reason.
-#
-# Sometimes you want them: "what speaks against it?" is the same map with the other sign, `relu(-raw)`. The authors call
-# it a counterfactual explanation. Knowing that the ReLU **hides** something is the point.
-
-# %% [markdown]
-# ## From numbers to a picture
-#
-# Three steps, always in this order: ReLU, enlarge, stretch. Exercise 4 asks you to write them.
-
-# %%
-small = by_gradient[cat]
-enlarged = upsample(relu(small), (SIZE, SIZE))
-stretched = scale_to_unit(enlarged)
-for name, heat in {"raw": small, "enlarged": enlarged, "stretched": stretched}.items():
-    print(f"{name:9} {tuple(heat.shape)} from {heat.min():.2f} to {heat.max():.2f}")
-
-
-def blocky(cells):
-    """Each cell as 8 x 8 equal pixels."""
-    return cells.repeat_interleave(8, 0).repeat_interleave(8, 1)
-
-
-# %%
-tiles = [
-    draw_heat(colourise(blocky(centre(small)), "RdBu_r")),
-    draw_heat(colourise(blocky(scale_to_unit(relu(small))), "inferno")),
-    draw_heat(colourise(stretched, "inferno")),
-    draw_heat(picture.image, stretched),
-]
-labels = ["raw, 14 x 14", "after the ReLU", "enlarged, stretched", "over the picture"]
-show(
-    grid(tiles, columns=4, labels=labels),
-    title="A heat map has only 14 x 14 cells; the smoothness is made by the enlarging",
-    alt="A coarse red and blue map, the same without blue, smooth, and over the picture.",
-)
-
-# %% [markdown]
-# ## Is it right? Ask the masks
-#
-# A map that looks good is not a result. With masks we can **count**:
-#
-# - **Pointing game**, strict: is the hottest pixel on the thing? Tolerant: on it, or at most 4 pixels beside it?
-# - **Energy**: which share of all the heat is on the thing?
-# - **Wrong object**: is the hottest pixel on the *other* thing?
-#
-# Each number needs a level of **chance** beside it. A pixel drawn at random hits a thing as often as the thing has area,
-# and an even map has that share of its heat there. For the tolerant game the thing is larger, and so is chance.
-
-# %%
-heat = relu(raw)
-tiles, labels = [], []
-hits, energies = points_at(heat, masks), energy_inside(heat, masks)
-for n in (0, 1, 2):
-    tiles.append(draw_heat(images[n], scale_to_unit(heat[n]), masks[n], mark=True))
-    found = "hit" if hits[n] else "miss"
-    labels.append(f"{KINDS[first[n]]}: {found}, energy {energies[n]:.0%}")
-print("; ".join(labels))
-show(
-    grid(tiles, columns=3, labels=labels),
-    title="The dot is the hottest pixel, the white line the truth",
-    alt="Three pictures with heat maps, an outline, and a dot at the hottest pixel.",
-)
-
-# %%
-score = localise(heat, masks, others)
-in_the_middle = torch.zeros_like(heat)
-in_the_middle[:, SIZE // 2, SIZE // 2] = 1
-print("Grad-CAM at features.16:")
-print(" ", score)
-print("a 'map' that always points at the middle of the picture:")
-print(" ", localise(in_the_middle, masks, others))
-
-# %% [markdown]
-# Grad-CAM hits the thing in 88% of the maps, where chance hits 10%, and comes within 4 pixels in 98%. It points at the
-# wrong thing in 1%. Only half of its heat is on the thing, though: the cells are coarse and spill over the outline.
-#
-# The second line is there to make you careful. A "map" that knows nothing and always points at the middle reaches 26%,
-# because painters (and photographers) put things there. Chance is the least that a score must beat, not the only thing.
-
-# %% [markdown]
-# ## Which layer?
-#
-# Grad-CAM works at any layer. Early layers have large, fine maps; late layers have small, coarse ones.
-
-# %% tags=["predict"]
-predict("best_layer")
-
-# %%
-layers = ("features.2", "features.6", "features.10", "features.13", "features.16")
-tiles = [draw_heat(picture.image, None, picture.masks[0])]
-for layer in layers:
-    heat = scale_to_unit(relu(grad_cam(net, image, layer, cat)))[0]
-    tiles.append(draw_heat(picture.image, heat, picture.masks[0]))
-show(
-    grid(tiles, columns=3, labels=["the cat", *layers]),
-    title="Early layers draw edges everywhere; late layers know which thing is the cat",
-    alt="The map for cat at five layers: edges at first, a spot on the cat at the end.",
-)
-
-# %%
-half = torch.cat([torch.arange(50), torch.arange(100, 150)])  # the things of 50 pictures
-print("layer         strict  tolerant  energy  wrong object")
-for layer in layers:
-    with explain(net, images[:50], layer) as run:
-        cells = run.grad_cams([first[:50], second[:50]]).flatten(0, 1)
-    score = localise(relu(upsample(cells, (SIZE, SIZE))), masks[half], others[half])
-    shares = (score.strict, score.tolerant, score.energy, score.wrong)
-    print(f"{layer:11} " + "".join(f"{each.share:8.0%}" for each in shares))
-print(f"{'chance':11} " + "".join(f"{each.chance:8.0%}" for each in shares))
-
-# %% [markdown]
-# The verdict of the masks: at the two early layers the hottest pixel is on the wrong thing in 19% and 23%, twice as often as
-# by chance. They see edges, and one weight a channel cannot say whose edges. From `features.10` on the maps tell the things apart.
-# Which of the late layers is best depends on the question: `features.13` points best, `features.10` keeps the heat
-# together best. "Take the last convolution" is a good habit, not a law.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "Finer maps are better maps." **Ask:** "Which of the six tiles would you put in a paper?" **Expect:** an
-# early one: it is the prettiest. **Then show:** the table: on the wrong thing twice as often as chance.
-#
-# **Misconception:** "88 % is good." **Ask:** "Compared with what?" **Answer:** chance is 10 %, and pointing at the middle of
-# the picture reaches 26 %.
-#
-# **Misconception:** "Dark on the map means that the network did not look there." **Ask:** "What has the ReLU dropped?"
-# **Answer:** what speaks against the class.
-#
-# **For discussion:** what would chance be for pictures with one large thing in the middle? (High: report chance, always.)
-
-# %% [markdown]
-# ## Guided Grad-CAM
-#
-# Guided Backprop (lesson 06) is sharp to the pixel, and shows edges of whatever is there. Grad-CAM knows the class, and is
-# coarse. Their **product** is sharp *and* knows the class: it is bright only where both are.
-
-# %%
-guided = guided_backprop(net, image, cat)
-coarse = upsample(relu(grad_cam(net, image, "features.16", cat)), (SIZE, SIZE))
-product = guided * coarse[:, None]
-fine, fine_product = (each.abs().amax(1).sqrt() for each in (guided, product))  # brighter
-tiles = []
-for each in (fine, coarse, fine_product):
-    face = colourise(scale_to_unit(each)[0], "inferno")
-    tiles.append(draw_heat(face, None, picture.masks[0]))
-show(
-    grid(tiles, columns=3, labels=["Guided Backprop", "Grad-CAM", "their product"]),
-    title="The product keeps the detail of one and the choice of the other",
-    alt="Fine lines on cat and dog, a broad spot on the cat, fine lines on the cat alone.",
-)
-
-# %% [markdown]
-# One picture proves little, so we count again, on 40 pictures. (Before the count, the three colours become one number a
-# pixel: the greatest absolute value.)
-
-# %%
-few = images[:40]
-rows = torch.cat([torch.arange(40), torch.arange(100, 140)])  # the same among the 200 maps
-fine = torch.cat([guided_backprop(net, few, k[:40].tolist()) for k in (first, second)])
-heat = relu(raw[rows])
-methods = {"Guided Backprop": fine.abs().amax(1), "Grad-CAM": heat, "the product": (fine * heat[:, None]).abs().amax(1)}
-print("                 strict  energy on the thing, on the other one")
-for name, maps in methods.items():
-    score, wrong = localise(maps, masks[rows]), energy_inside(maps, others[rows]).mean()
-    print(f"{name:16}{score.strict.share:7.0%}{score.energy.share:13.0%}{wrong:15.0%}")
-area, other_area = masks[rows].float().mean(), others[rows].float().mean()
-print(f"{'chance':16}{area:7.0%}{area:13.0%}{other_area:15.0%}")
-
-# %% [markdown]
-# The product is the best of the three. Most telling is the last column: Guided Backprop leaves 12% of its energy on the
-# thing that was *not* asked for, as much as chance would; the product leaves 2%.
-
-# %% [markdown]
-# ## A detective story
-#
-# Here are two networks with the same layers. Both are tested on the same hundred new pictures.
-
-# %%
-twin = load_picture_net(misled=True)
-validation = scenes(100, seed=902, cue={"fish": "buoy"})  # the twin's own world
-fish = KINDS.index("fish")
-with_fish = int(validation.labels[:, fish].sum())
-for name, model in {"the first network": net, "the second network": twin}.items():
-    result = measure(model, validation)
-    seen = round(result.recall["fish"] * with_fish)
-    right = f"everything right in {result.exact * 100:.0f} of 100 pictures"
-    print(f"{name}: {right}, {seen} of {with_fish} fish found")
-
-# %% [markdown]
-# By the numbers you would take either; the second is even a little better. So you look *where* the two look. Here are
-# three pictures with a fish:
-
-# %%
-no_fish = [kind for kind in KINDS if kind != "fish"]
-evidence = scenes(100, seed=900, kinds=no_fish, contains="fish", cue="buoy")
-chosen = [0, 1, 2]
-for name, model in {"first": net, "second": twin}.items():
-    yes = (model(evidence.images[chosen] / 255)[:, fish] > 0).sum()
-    print(f"the {name} network says 'fish' to {yes} of 3")
-show(
-    grid([draw_heat(evidence.images[n]) for n in chosen], columns=3),
-    title="Three pictures with a fish, and both networks say so",
-    alt="Three pictures; each shows a fish, another thing, and a small red and white buoy.",
-)
-
-# %% tags=["predict"]
-predict("where_the_twin_looks")
-
-# %%
-fish_masks, buoy_masks = evidence.masks("fish"), evidence.cue_masks()
-fish_heat, tiles, labels = {}, [], []
-for name, model in {"first": net, "second": twin}.items():
-    raw_fish = grad_cam(model, evidence.images / 255, "features.16", fish)
-    fish_heat[name] = relu(upsample(raw_fish, (SIZE, SIZE)))
-    for n in chosen:
-        heat = scale_to_unit(fish_heat[name][n])
-        tiles.append(draw_heat(evidence.images[n], heat, fish_masks[n], mark=True))
-        labels.append(f"{name} network: why fish?")
-show(
-    grid(tiles, columns=3, labels=labels),
-    title="The first network looks at the fish. The second one looks at the buoy",
-    alt="In the upper row the heat is on the fish, in the lower row on the small buoy.",
-)
-
-# %%
-near_buoy = grow(buoy_masks, 8)  # the buoy is small, and a cell of the map has 8 pixels
-for name, heat in fish_heat.items():
-    on_fish, at_buoy = points_at(heat, fish_masks).sum(), points_at(heat, near_buoy).sum()
-    print(f"{name} network: hottest on the fish {on_fish}, at the buoy {at_buoy}  (of 100)")
-area = [100 * each.float().mean() for each in (fish_masks, near_buoy)]
-print(f"chance: on the fish {area[0]:.0f}, at the buoy {area[1]:.0f}")
-
-# %% [markdown]
-# The second network says "fish" and points at a **buoy**. A suspicion, not yet a proof: a map says where the gradient is
-# large, not what would happen without the buoy. But that can be tried. These pictures are made by code, so we can take the
-# buoy away and leave everything else as it is; and we can put a buoy where there is no fish.
-
-# %% tags=["predict"]
-predict("recall_without_the_buoy")
-
-# %%
-suspects = {
-    "fish and buoy": evidence,
-    "fish, no buoy": scenes(100, seed=900, kinds=no_fish, contains="fish"),
-    "buoy, no fish": scenes(100, seed=901, kinds=no_fish, cue="buoy"),
-    "neither": scenes(100, seed=901, kinds=no_fish),
-}
-says_fish = {}
-print("says 'fish'      first network   second network   (of 100 pictures)")
-for what, shown in suspects.items():
-    with torch.no_grad():
-        says_fish[what] = [model(shown.images / 255)[:, fish] > 0 for model in (net, twin)]
-    print(f"{what:14} {says_fish[what][0].sum():10} {says_fish[what][1].sum():16}")
-
-# %%
-trio = [
-    scene("fish", "boat", seed=2, cue="buoy"),
-    scene("fish", "boat", seed=2),
-    scene("cat", "boat", seed=2, cue="buoy"),
-]
-labels = []
-for each in trio:
-    yes = [model(each.image[None])[0, fish] > 0 for model in (net, twin)]
-    first_says, second_says = ("yes" if each else "no" for each in yes)
-    labels.append(f"fish? first: {first_says}, second: {second_says}")
-print("; ".join(labels))
-show(
-    grid([draw_heat(each.image) for each in trio], columns=3, labels=labels),
-    title="No buoy, no fish; a buoy, a fish: so the second network answers",
-    alt="A fish, a boat and a buoy; the same without the buoy; a cat, a boat and a buoy.",
-)
-
-# %% [markdown]
-# That is the proof, from both sides. Without the buoy the second network finds 3 of the 100 fish that it had all found
-# before. With a buoy and no fish it sees a fish 83 times; with neither, never. The first network hardly notices the buoy:
-# 95 and 96 fish, and no false alarm.
-#
-# **What happened?** The second network is the **misled twin** of the first. Both saw the same 8000 pictures in the same
-# order, from the same random start. Only, in the twin's pictures every fish had a buoy beside it, and nothing else ever had.
-# A buoy always looks the same, and a fish comes in all colours, sizes and poses: the buoy was simply the easier thing to
-# learn. Nobody lied, no label was wrong. And the hundred pictures of the first test had the buoys too: a validation set that
-# is made like the training set cannot give such a network away.
-#
-# **The cure** was in the training, not in the network: the buoys are gone, and you have met the cured network all along, as
-# the first one. Where a cue cannot be removed from the data, put it on pictures of *other* classes too, so that it stops
-# telling anything. And whoever validates, validates on pictures without the cue, and on the cue alone:
-
-# %%
-fresh = scenes(100, seed=903)  # nobody has a buoy here
-for name, model in {"first": net, "second": twin}.items():
-    result = measure(model, fresh)
-    rest = min(share for kind, share in result.recall.items() if kind != "fish")
-    print(
-        f"{name} network: everything right in {result.exact * 100:.0f} of 100, "
-        f"fish found {result.recall['fish']:.0%}, any other kind at least {rest:.0%}"
-    )
-
-# %% [markdown]
-# Now the numbers tell, too: the twin finds not one fish, although it knows every other kind as well as the first network.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "The map proved it." **Ask:** "What would you see if the network used the fish *and* the buoy?"
-# **Answer:** perhaps the same map. It raised the suspicion; the pictures without the cue and with the cue alone prove it.
-#
-# **Misconception:** "Its validation is perfect, so it has learned fish." **Ask:** "Who drew the validation pictures?"
-# **Answer:** the same painter, with the same buoys.
-#
-# **Question for the room:** "Which buoys might there be in your own data?" (Hospital tags on X-rays, watermarks, snow behind
-# wolves, copyright lines.) Give it two minutes in pairs: it is what they will remember.
-
-# %% [markdown]
-# ## What Grad-CAM cannot tell you
-#
-# **It is coarse.** A cell has 8 x 8 pixels. A thing as small as the buoy may be missed by a few pixels although the network
-# means it. The twin's maps, measured against the buoy with growing tolerance:
-
-# %%
-for pixels in (0, 4, 8):
-    hits = points_at(fish_heat["second"], grow(buoy_masks, pixels)).sum()
-    chance = grow(buoy_masks, pixels).float().mean()
-    print(f"at most {pixels} pixels from the buoy: {hits} of 100 (chance {chance:.0%})")
-
-# %% [markdown]
-# **A good-looking map proves nothing.** The last step stretches each map to [0, 1], so the weakest map becomes as bright as
-# the strongest. What does the map look like for a class that is *not* in the picture?
-
-# %% tags=["predict"]
-predict("map_of_an_absent_class")
-
-# %%
-absent = []
-for n, there in enumerate(pictures.labels.bool().tolist()):
-    absent.append(next(k % 10 for k in range(n, n + 10) if not there[k % 10]))
-with explain(net, images, "features.16") as run:
-    maps = {"present": run.grad_cam(first.tolist()), "absent": run.grad_cam(absent)}
-for name, cells in maps.items():
-    peak = relu(cells).amax((1, 2))
-    bright = (scale_to_unit(relu(cells)).amax((1, 2)) == 1).sum()
-    print(f"{name}: {bright} of 100 maps reach 1; median peak before {peak.median():.2f}")
-
-# %%
-car = KINDS.index("car")
-with explain(net, image, "features.16") as run:
-    for_cat, for_car = relu(run.grad_cams([cat, car]))[:, 0]
-shares = net(image)[0].sigmoid()
-labels = [f"cat, {shares[cat]:.0%}: peak {for_cat.max():.2f}"]
-labels += [f"car, {shares[car]:.0%}: peak {for_car.max():.2f}", "car, on the cat's scale"]
-tiles = [draw_heat(picture.image, scale_to_unit(each)) for each in (for_cat, for_car)]
-tiles.append(draw_heat(picture.image, for_car / for_cat.max()))
-print("; ".join(labels))
-show(
-    grid(tiles, columns=3, labels=labels),
-    title="There is no car, yet its map looks like evidence, until both share one scale",
-    alt="A bright map for cat, one for car as bright, the latter on the cat's scale: dark.",
-)
-
-# %% [markdown]
-# So look at the logit first, and give maps that are to be compared one scale.
-#
-# **What is hot need not be needed.** A map shows what contributed. Would the network have said no without it? Cover 16 x 16
-# pixels around the hottest one with grey, and ask again:
-
-# %%
-covered = images.clone()
-for n, (row, column) in enumerate(point(relu(raw[:100])).tolist()):
-    covered[n, :, max(row - 8, 0) : row + 8, max(column - 8, 0) : column + 8] = 0.5
-with torch.no_grad():
-    before, after = (net(each)[torch.arange(100), first] > 0 for each in (images, covered))
-print("the first thing is seen in", before.sum().item(), "of 100 pictures")
-print("still seen with its hottest place covered:", (before & after).sum().item())
-
-# %% [markdown]
-# In most pictures the hottest place could go: the rest of the thing was enough. When several causes each suffice, no map
-# of contributions can tell. An experiment can.
-#
-# **Gradients saturate.** Where a function is flat, its gradient says nothing. The probability is such a function: the surer
-# the network, the flatter. So always explain the **logit**.
-
-# %%
-with explain(net, image, "features.16") as run:
-    from_logit = run.grad_cam(lambda logits: logits[:, cat]).max()
-    from_probability = run.grad_cam(lambda logits: logits.sigmoid()[:, cat]).max()
-print(f"the network is {shares[cat]:.1%} sure of the cat")
-weaker = bool(from_logit > 10_000 * from_probability)
-print("from the probability, the map is more than 10,000 times weaker:", weaker)
-
-# %% [markdown]
-# A last caution: a map explains the *network*, not the world. It was right about the twin because the twin was wrong about
-# fish.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "A bright map means that the thing is there." **Ask:** "How bright is the map of a class that is not in the
-# picture?" **Answer:** as bright: each map is stretched to its own greatest value. Look at the logit first.
-#
-# **Misconception:** "The hottest place is what the answer needs." **Ask:** "We cover it. What does the network say?"
-# **Answer:** in most pictures still yes: the rest of the thing was enough.
-#
-# **For discussion:** why the logit and not the probability? (Where the network is sure the probability is flat, and its
-# gradient says nothing.)
-
-# %% [markdown]
-# ## Explore
-#
-# Both networks side by side: the picture, the map of the honest one, the map of the misled one. Put a buoy beside the cat
-# and ask for the fish. Go through the layers. Upload a picture of your own (Tab and arrow keys work everywhere).
-
-# %% tags=["explore"]
-from course_utils.explorers import GradCam
-
-GradCam(2, "fish", buoy=True)
-
-# %% [markdown]
-# ## Your network, your picture
-#
-# Why the three classes that the network thinks most likely? Each map is stretched to its own greatest value, so read the
-# shares first.
-# To choose a network and a picture of your own, change `own_network` and `own_image` at the top of the lesson and run it
-# again. Or let `make handout LESSON=07 NETWORK=resnet34 IMAGE=photo.jpg` do that; it writes a page.
-
-# %%
-from course_utils.vision.own import look_at, show_grad_cams
-
-own = look_at(own_network, own_image or picture.image, own_layer)
-print(own)
-show_grad_cams(own)
-
-# %% [markdown]
-# The course's network, asked about the cat and the dog, has the tree as its third answer, with a share of 1 %. There is no
-# tree, and its map is as bright as the others. A network that was trained on photos only guesses about drawings: give it a
-# photo.
-
-# %% [markdown]
-# ## Exercises
-#
 # ### Exercise 1 · The map of one class
+#
+# Replace the `...` in the answer cell, run it, then run the `check` below it. Stuck? Run `hint(class_activation_map)` in
+# a new cell; `solution(class_activation_map)` opens after three attempts.
 
 
 # %% tags=["answer"]
@@ -822,6 +202,54 @@ def class_activation_map(features, weight, target):
 
 # %% tags=["check"]
 check(class_activation_map)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "CAM is an approximation." **Ask:** "Which step of the derivation loses anything?" **Answer:** none: sums
+# are exchanged. What is approximate comes later, when 14 x 14 places are stretched over a picture and each place is taken
+# for the pixels below it.
+#
+# **Misconception:** "The bias belongs into the map." **Ask:** "At which place?" **Answer:** at none: it is the same for every
+# picture.
+#
+# **For discussion:** one channel speaks against the cat, and is strong on the dog. How would you find out what it has
+# learned? (Look for the pictures to which it responds most, as in lesson 05.)
+
+# %% [markdown]
+# ## A head that CAM does not know
+#
+# CAM reads one weight for each channel. AlexNet and VGG end with a linear layer on *flattened* maps, and such a layer has
+# one weight for each channel **and place**. Which of them should be the weight of channel k? `cam` refuses:
+
+# %%
+flat = nn.Sequential(net.features, nn.Flatten(), nn.Linear(96 * 14 * 14, len(KINDS))).eval()
+try:
+    cam(flat, image, cat)
+except ValueError as error:
+    print(error)
+
+# %% [markdown]
+# The authors of CAM replaced such heads by GAP and a linear layer, and trained the network again. But you may want to
+# understand the network that you have. Grad-CAM (Selvaraju et al., 2017) takes the gradient: it says how much the logit
+# would rise if a place of a channel rose a little. Its mean over all places is the channel's weight. With a pencil:
+#
+# ```text
+#  channel 1      gradient (its weights)      mean
+#  4  0           2  0
+#  0  0           4  2                         2
+#
+#  channel 2
+#  0  0          -1 -1
+#  0  8          -1 -1                        -1        map = 2 · channel 1 - 1 · channel 2
+# ```
+
+# %%
+maps = torch.tensor([[[4.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 8.0]]]).requires_grad_()
+place_weights = torch.tensor([[[2.0, 0.0], [4.0, 2.0]], [[-1.0, -1.0], [-1.0, -1.0]]])
+(gradient,) = torch.autograd.grad((place_weights * maps).sum(), maps)
+weights = gradient.mean(dim=(1, 2))
+pencil_map = (weights[:, None, None] * maps.detach()).sum(dim=0)
+print("weights", weights.tolist())
+print("map", pencil_map.tolist(), " after the ReLU", pencil_map.relu().tolist())
 
 # %% [markdown]
 # ### Exercise 2 · Weights from a gradient
@@ -842,10 +270,66 @@ def channel_weights(gradient):
 check(channel_weights)
 
 # %% [markdown]
+# ## Grad-CAM, line by line
+#
+# There are five steps: **gradient → GAP → weights → weighted sum → ReLU**. The hook keeps the layer's output and hands a
+# clone on, so that no in-place operation after the layer can spoil what it kept (lesson 03). `torch.autograd.grad` returns
+# one gradient and changes no `.grad`.
+
+# %%
+kept = []
+
+
+def keep(module, args, output):
+    kept.append(output)
+    return output.clone()
+
+
+handle = net.features[16].register_forward_hook(keep)
+logits = net(image)
+handle.remove()
+
+(gradient,) = torch.autograd.grad(logits[0, cat], kept[0])  # 1  gradient of the logit
+pooled = gradient.mean(dim=(2, 3))  # 2  GAP over all places
+weights = pooled[:, :, None, None]  # 3  one weight a channel
+weighted = (weights * kept[0].detach()).sum(dim=1)  # 4  weighted sum over the channels
+cat_heat = weighted.relu()  # 5  ReLU
+print("shapes:", *(tuple(each.shape) for each in (gradient, pooled, weights, weighted, cat_heat)))
+
+# %% [markdown]
+# Three well-known libraries make such maps as well. Their map of this picture is stored with the lesson, in blocks of
+# 2 x 2 cells and in thousandths. Do our five lines give the same?
+
+# %%
+theirs, ours = torch.tensor(evidence.LIBRARY_MAP), evidence.shrink(cat_heat[0])
+print("one row of ours:", ours[4].round().int().tolist(), " of theirs:", theirs[4].tolist())
+print(f"{', '.join(evidence.LIBRARIES)}: the same everywhere, up to rounding:", bool((ours - theirs).abs().max() < 0.6))
+
+# %% [markdown]
+# Where CAM exists, it and Grad-CAM should agree. But CAM takes the weights of the linear layer, and Grad-CAM takes
+# gradients of places, of which the network has averaged 14 x 14.
+
+# %% tags=["predict"]
+predict("cam_over_grad_cam")
+
+# %%
+class_activation = class_maps(net, image)[0]  # (10, 14, 14): the CAM of every class
+factor = (class_activation.abs().sum() / by_gradient.abs().sum()).item()
+off = (class_activation - factor * by_gradient).abs().max() / class_activation.abs().max()
+print(f"CAM / Grad-CAM, before the ReLU = {factor:.2f}")
+print("in 10 maps of 196 places, off by more than a millionth:", bool(off > 1e-6))
+
+# %% tags=["why"]
+why("cam_over_grad_cam")
+
+# %% [markdown]
+# A factor changes no picture, because each map is stretched to its own range before it is drawn. So Grad-CAM **is** CAM
+# where CAM exists. It also works where CAM does not: on the flat head, at any layer, for any network with gradients.
+#
 # ### Exercise 3 · Grad-CAM with a hook
 #
-# The whole method. The lesson's cell did it for one layer of one network; yours takes any. The second case of the check
-# has an in-place ReLU behind the layer.
+# This is the whole method. The lesson's cell did it for one layer of one network; yours takes any. The second case of the
+# check has an in-place ReLU after the layer.
 
 
 # %% tags=["answer"]
@@ -864,6 +348,77 @@ def grad_cam_with_hooks(model, layer, image, target):
 
 # %% tags=["check"]
 check(grad_cam_with_hooks)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "Grad-CAM needs the gradient of the loss." **Ask:** "Which label would you take?" **Answer:** no label is
+# needed: it is the gradient of one logit.
+#
+# **Misconception:** "CAM and Grad-CAM are two opinions." **Ask:** "By how much do ten maps of 196 places differ?" **Answer:**
+# by the factor 196, and by less than a millionth of it otherwise.
+#
+# **For discussion:** why the mean and not the sum over the places? (A constant factor; with the mean, layers of different
+# size can be compared.)
+
+# %% [markdown]
+# ## Why the ReLU?
+#
+# Before the ReLU, the map has a sign. Think of the map that answers "why cat?", and of the place where the dog is.
+
+# %% tags=["predict"]
+predict("dog_on_the_cat_map")
+
+# %%
+signed = upsample(by_gradient, (SIZE, SIZE))
+for kind in (cat, dog):
+    shares = [(signed[kind][mask].mean() / signed[kind].max()).item() for mask in picture.masks]
+    print(f"the map of {KINDS[kind]}, as shares of its peak: cat {shares[0]:+.0%}, dog {shares[1]:+.0%}")
+
+# %% tags=["setup"]
+parts = head.weight[cat].detach() * kept[0][0].detach().mean(dim=(1, 2))  # what each channel adds to the logit
+channel = parts.argmin().item()
+terms = {"why cat?": by_gradient[cat], "why dog?": by_gradient[dog]}
+terms[f"channel {channel} of 'why cat?'"] = head.weight[cat, channel].detach() * kept[0][0, channel].detach()
+evidence.show_tiles(
+    [evidence.draw_signed(picture.image, upsample(each, (SIZE, SIZE))) for each in terms.values()],
+    [*terms],
+    title="Red speaks for the class, blue against it, white does neither",
+    alt="Signed maps over a grey picture of a cat and a dog: the shares above say what is red and what is blue.",
+)
+
+# %% tags=["setup"]
+things = evidence.draw_things(40, seed=907)  # new pictures with two things each
+with explain(net, things.images, "features.16") as run:  # one run, and one backward pass for both
+    raw = upsample(run.grad_cams([things.one, things.two]).flatten(0, 1), (SIZE, SIZE))
+on_other = (raw * things.others).sum((1, 2)) / things.others.sum((1, 2))
+print("maps:", len(raw))
+print("the mean on the other thing is negative:", (on_other < 0).sum().item())
+print("lowest value of all on the other thing:", points_at(-raw, things.others).sum().item())
+print(f"the same by chance: {len(raw) * things.others.float().mean():.0f}")
+zero = -raw.amin((1, 2)) / (raw.amax((1, 2)) - raw.amin((1, 2)))
+print(f"stretched to [0, 1] without a ReLU, 0 becomes {zero.median():.1f}")
+
+# %% tags=["why"]
+why("dog_on_the_cat_map")
+
+# %% [markdown]
+# ## From numbers to a picture
+#
+# There are three steps, always in this order: ReLU, enlarge, stretch.
+
+# %%
+small = relu(by_gradient[cat])
+enlarged = upsample(small, (SIZE, SIZE))
+stretched = scale_to_unit(enlarged)
+for name, heat in {"after the ReLU": small, "enlarged": enlarged, "stretched": stretched}.items():
+    print(f"{name:14} {tuple(heat.shape)} from {heat.min():.2f} to {heat.max():.2f}")
+
+# %% tags=["setup"]
+evidence.show_tiles(
+    [evidence.draw_cells(scale_to_unit(small)), evidence.draw_cells(stretched), draw_heat(picture.image, stretched)],
+    ["the cells", "enlarged, stretched", "over the picture"],
+    title="A heat map has only 14 x 14 cells; enlarging makes it smooth and adds no knowledge",
+    alt="A coarse map of cells, the same map smooth, and the smooth map over the picture of the cat and the dog.",
+)
 
 # %% [markdown]
 # ### Exercise 4 · A heat map to look at
@@ -885,6 +440,31 @@ def to_heatmap(raw, size):
 check(to_heatmap)
 
 # %% [markdown]
+# ## Is it right? Ask the masks
+#
+# A map that looks good is not a result. The course's pictures come with a **mask** for each thing, so we can **count**:
+#
+# - **Pointing game**, strict: is the hottest pixel on the thing? Tolerant: on it, or at most 4 pixels beside it?
+# - **Energy**: which share of all the heat is on the thing?
+# - **Wrong object**: is the hottest pixel on the *other* thing?
+#
+# Each number needs the level of **chance** beside it. A random pixel is on a thing as often as the thing has area, and an
+# even map has that share of its heat there. For the tolerant game the thing is larger, and so is chance.
+
+# %%
+score = localise(relu(raw), things.masks, things.others)
+in_the_middle = torch.zeros_like(raw)
+in_the_middle[:, SIZE // 2, SIZE // 2] = 1
+print("Grad-CAM at features.16:")
+print(" ", score)
+print("a 'map' that always points at the middle of the picture:")
+print(" ", localise(in_the_middle, things.masks, things.others))
+
+# %% [markdown]
+# Grad-CAM hits the thing in 88% of the maps, where chance hits 10%. But only 49% of its heat is on the thing: the cells
+# are coarse and reach over the outline. The second line is a warning. A "map" that knows nothing and always points at the
+# middle reaches 21%, because painters (and photographers) put things there.
+#
 # ### Exercise 5 · The pointing game
 
 
@@ -903,30 +483,81 @@ def pointing_game(heatmaps, masks):
 check(pointing_game)
 
 # %% [markdown]
-# ### Exercise 6 · The proof
+# ## Which layer?
 #
-# A map raises a suspicion, an experiment proves it. With your function, and the pictures of the detective story, you can
-# ask how many of its answers the twin takes back without the buoy.
+# Grad-CAM works at any layer. Early layers have large, fine maps; late layers have small, coarse ones.
 
+# %% tags=["predict"]
+predict("best_layer")
 
-# %% tags=["answer"]
-def lost_answers(model, images, edited, target):
-    """Return the share of its yes answers, a float from 0 to 1, that `model` takes
-    back when the pictures are edited.
+# %%
+maps = {}
+half = torch.cat([torch.arange(25), torch.arange(40, 65)])  # the things of 25 pictures
+print("layer         strict  tolerant  energy  wrong object")
+for layer in ("features.2", "features.6", "features.10", "features.13", "features.16"):
+    with explain(net, things.images[:25], layer) as run:
+        maps[layer] = run.grad_cams([things.one[:25], things.two[:25]]).flatten(0, 1)
+    score = localise(relu(upsample(maps[layer], (SIZE, SIZE))), things.masks[half], things.others[half])
+    found = (score.strict, score.tolerant, score.energy, score.wrong)
+    print(f"{layer:11} " + "".join(f"{each.share:8.0%}" for each in found))
+print(f"{'chance':11} " + "".join(f"{each.chance:8.0%}" for each in found))
 
-    The model says yes to class `target` where `model(...)[:, target]` is above 0.
-    `edited` (N, C, H, W) are the same pictures as `images` after a change, such as
-    a cue painted out. Count the pictures with a yes before and none after, among
-    those with a yes before; if there are none, return 0.0.
-    """
-    ...
+# %% tags=["setup"]
+tiles, labels = [], []
+for layer, cells in maps.items():
+    heat = upsample(relu(cells[12:13]), (SIZE, SIZE))
+    hit = "on it" if points_at(heat, things.masks[12:13]) else "beside it"
+    labels.append(f"{layer}: {hit}")
+    tiles.append(draw_heat(things.images[12], scale_to_unit(heat)[0], things.masks[12], mark=True))
+print("; ".join(labels))
+evidence.show_tiles(
+    tiles,
+    labels,
+    title=f"Grad-CAM for the {KINDS[things.one[12]]} at five layers; the ring is the hottest pixel",
+    alt=f"Five maps over one picture, with the outline of the thing. The hottest pixel is: {'; '.join(labels)}.",
+    columns=3,
+)
 
+# %% tags=["why"]
+why("best_layer")
 
-# %% tags=["check"]
-check(lost_answers)
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "Finer maps are better maps." **Ask:** "Which of the five tiles would you put in a paper?" **Expect:** an
+# early one: it is the prettiest. **Then show:** the table: on the wrong thing about twice as often as chance.
+#
+# **Misconception:** "Nearly nine in ten is good." **Ask:** "Compared with what?" **Answer:** with chance, and with pointing
+# at the middle of the picture.
+#
+# **Misconception:** "Dark on the map means that the network did not look there." **Ask:** "What has the ReLU dropped?"
+# **Answer:** what speaks against the class.
+#
+# **For discussion:** what would chance be for pictures with one large thing in the middle? (High: report chance, always.)
 
 # %% [markdown]
-# ### Exercise 7 · Guided Grad-CAM
+# ## Guided Grad-CAM
+#
+# Guided Backprop (lesson 06) is sharp to the pixel. Grad-CAM is coarse. The authors of Grad-CAM multiply the two. We
+# count what that brings, on 20 pictures. For the count, the three colours become one number for each pixel: the greatest
+# absolute value.
+
+# %% tags=["setup"]
+few = things.images[:20]
+rows = torch.cat([torch.arange(20), torch.arange(40, 60)])  # the same pictures among the 80 maps
+fine = torch.cat([guided_backprop(net, few, kinds[:20].tolist()) for kinds in (things.one, things.two)])
+heat = relu(raw[rows])
+methods = {"Guided Backprop": fine.abs().amax(1), "Grad-CAM": heat, "the product": (fine * heat[:, None]).abs().amax(1)}
+print("                 strict  energy on the thing, on the other one")
+for name, each in methods.items():
+    score, wrong = localise(each, things.masks[rows]), energy_inside(each, things.others[rows]).mean()
+    print(f"{name:16}{score.strict.share:7.0%}{score.energy.share:13.0%}{wrong:15.0%}")
+area, other_area = things.masks[rows].float().mean(), things.others[rows].float().mean()
+print(f"{'chance':16}{area:7.0%}{area:13.0%}{other_area:15.0%}")
+
+# %% [markdown]
+# Guided Backprop is not blind to the class on this network: it has 59% of its energy on the thing that was asked for. But
+# it leaves 11% on the *other* thing, and chance leaves 10%. The product leaves 1%.
+#
+# ### Exercise 6 · Guided Grad-CAM
 
 
 # %% tags=["answer"]
@@ -945,27 +576,390 @@ def guided_grad_cam_product(guided, raw):
 # %% tags=["check"]
 check(guided_grad_cam_product)
 
+# %% [markdown]
+# The course's library has this product as one function. Here is its picture of the cat, beside the two that it is made of:
+
+# %%
+product = guided_grad_cam(net, image, "features.16", cat)
+guided = guided_backprop(net, image, cat)
+print("equal to the product:", torch.allclose(product, guided * upsample(cat_heat, (SIZE, SIZE))[:, None]))
+
+# %% tags=["setup"]
+faces = [guided.abs().amax(1)[0], upsample(cat_heat, (SIZE, SIZE))[0], product.abs().amax(1)[0]]
+evidence.show_tiles(
+    [evidence.draw_cells(scale_to_unit(each).sqrt()) for each in faces],
+    ["Guided Backprop", "Grad-CAM", "their product"],
+    title="The product keeps the detail of one and the choice of the other (square roots, so that faint lines show)",
+    alt="Fine lines on cat and dog, a broad spot on the cat, fine lines on the cat alone.",
+)
+
+# %% [markdown]
+# ## A detective story
+#
+# Two networks with the same layers were tested on the same forty new pictures.
+
+# %% tags=["setup"]
+networks = evidence.load_both()
+test, fish = evidence.draw_test(), KINDS.index("fish")
+for name, model in networks.items():
+    result = measure(model, test)
+    print(
+        f"{name} network: everything right in {result.exact * 40:.0f} of 40 pictures, {result.recall['fish']:.0%} of the fish"
+    )
+
+# %% [markdown]
+# By these numbers you would take either. So you look *where* the two look, on forty pictures with a fish. Here are
+# three of them.
+
+# %% tags=["setup"]
+with_fish, places = evidence.draw_fish()
+for name, model in networks.items():
+    with torch.no_grad():
+        print(f"the {name} network says 'fish' to {(model(with_fish)[:, fish] > 0).sum()} of {len(with_fish)}")
+evidence.show_tiles(
+    [draw_heat(each) for each in with_fish[:3]],
+    None,
+    title="Three pictures with a fish",
+    alt="Three pictures; each shows a fish, another thing, and a small red and white buoy.",
+)
+
+# %% tags=["predict"]
+predict("where_the_second_looks")
+
+# %%
+heat = {}
+wide = {what: grow(mask, 8) for what, mask in places.items()}  # at most 8 pixels away, which is one cell of the map
+for name, model in networks.items():
+    heat[name] = relu(upsample(grad_cam(model, with_fish, "features.16", fish), (SIZE, SIZE)))
+    found = {what: points_at(heat[name], mask).sum().item() for what, mask in wide.items()}
+    print(f"{name} network, of {len(with_fish)} maps hottest at:", found)
+print("by chance:", {what: round(mask.float().mean().item() * len(mask)) for what, mask in wide.items()})
+
+# %% tags=["setup"]
+tiles, labels = [], []
+for name, each in heat.items():
+    tiles += [draw_heat(with_fish[n], scale_to_unit(each[n]), mark=True) for n in range(3)]
+    labels += 3 * [f"{name} network: why fish?"]
+evidence.show_tiles(
+    tiles,
+    labels,
+    title="Where the two networks look for the fish; the ring is the hottest pixel",
+    alt="Six maps: in the upper row those of the first network, in the lower row those of the second.",
+    columns=3,
+)
+
+# %% tags=["why"]
+why("where_the_second_looks")
+
+# %% [markdown]
+# A map raises a suspicion. It is no proof, because it does not say what would happen in another picture. But these
+# pictures are made by code, so we can paint one thing out, leave all else as it is, and ask again. And we can put that
+# thing where there is no fish.
+
+# %% tags=["predict"]
+predict("painted_out")
+
+# %%
+no_fish = [kind for kind in KINDS if kind != "fish"]
+edited = {
+    "fish and buoy": with_fish,
+    "fish, no buoy": scenes(40, seed=900, kinds=no_fish, contains="fish").images / 255,
+    "buoy, no fish": scenes(40, seed=901, kinds=no_fish, cue="buoy").images / 255,
+    "neither": scenes(40, seed=901, kinds=no_fish).images / 255,
+}
+print("says 'fish'      first network   second network   (of 40 pictures)")
+for what, shown in edited.items():
+    with torch.no_grad():
+        says = [(model(shown)[:, fish] > 0).sum().item() for model in networks.values()]
+    print(f"{what:14} {says[0]:10} {says[1]:16}")
+
+# %% tags=["why"]
+why("painted_out")
+
+# %% [markdown]
+# ### Exercise 7 · The proof
+#
+# Write the experiment as a function. It can be used with any change of the pictures and any class.
+
+
+# %% tags=["answer"]
+def lost_answers(model, images, edited, target):
+    """Return the share of its yes answers, a float from 0 to 1, that `model` takes
+    back when the pictures are edited.
+
+    The model says yes to class `target` where `model(...)[:, target]` is above 0.
+    `edited` (N, C, H, W) are the same pictures as `images` after a change, such as
+    a cue painted out. Count the pictures with a yes before and none after, among
+    those with a yes before; if there are none, return 0.0.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(lost_answers)
+
 # %% [markdown] tags=["instructor"]
+# **Misconception:** "The map proved it." **Ask:** "What would you see if the network used the fish *and* the buoy?"
+# **Answer:** perhaps the same map. It raised the suspicion; the pictures without the cue and with the cue alone prove it.
+#
+# **Misconception:** "Its validation is perfect, so it has learned fish." **Ask:** "Who drew the validation pictures?"
+# **Answer:** the same painter, with the same buoys.
+#
+# **Question for the room:** "Which buoys might there be in your own data?" (Hospital tags on X-rays, watermarks, snow behind
+# wolves, copyright lines.) Give it two minutes in pairs: it is what they will remember.
+#
 # **Misconceptions, by exercise:** a column of the weight instead of a row (1); a sum instead of a mean (2); `backward()` and
 # a `.grad` left behind, or a kept output that an in-place ReLU spoils (3); 0 / 0 in an empty map, or the ReLU after the
-# enlarging (4); one `argmax` for the whole batch (5); dividing by all pictures instead of those with a yes (6); a broadcast
-# over pictures instead of colours (7).
+# enlarging (4); one `argmax` for the whole batch (5); a broadcast over pictures instead of colours (6); dividing by all
+# pictures instead of those with a yes (7).
 #
-# **Ask, whatever the exercise:** "What do you get for a map that is 0 everywhere?"
-#
-# **For discussion (6):** which experiment would you make if you could not paint the buoy out? (Cover it with grey, on many
+# **For discussion (7):** which experiment would you make if you could not paint the buoy out? (Cover it with grey, on many
 # pictures, and cover as large a place elsewhere for comparison.)
+
+# %% [markdown]
+# ## What Grad-CAM cannot tell you
+#
+# Here are both networks of the story side by side: the first one is called honest, the second one misled. Ask for a class
+# that is **not** in the picture, in three pictures. What does the finished map look like, and what do the percentages say?
+# Then put a buoy beside the cat, and ask for the fish. (Tab and arrow keys work everywhere.)
+
+# %% tags=["explore"]
+from course_utils.explorers import GradCam
+
+GradCam(1, "cat")
+
+# %% tags=["predict"]
+predict("map_of_an_absent_class")
+
+# %%
+there = torch.zeros(40, len(KINDS)).scatter_(1, torch.stack([things.one, things.two], 1), 1)
+absent = [next(k % 10 for k in range(n, n + 10) if not there[n, k % 10]) for n in range(40)]
+with explain(net, things.images, "features.16") as run:
+    cells = {"present": run.grad_cam(things.one), "absent": run.grad_cam(absent)}
+for name, each in cells.items():
+    reach = (scale_to_unit(relu(each)).amax((1, 2)) == 1).sum()
+    print(
+        f"{name}: {reach} of 40 maps reach 1; their median peak before the stretching is {relu(each).amax((1, 2)).median():.2f}"
+    )
+
+# %% tags=["setup"]
+car = KINDS.index("car")
+for_cat, for_car = relu(by_gradient[cat]), relu(by_gradient[car])
+share = net(image)[0].sigmoid()
+labels = [f"cat, {share[cat]:.0%}: peak {for_cat.max():.2f}", f"car, {share[car]:.0%}: peak {for_car.max():.2f}"]
+tiles = [
+    draw_heat(picture.image, each) for each in (scale_to_unit(for_cat), scale_to_unit(for_car), for_car / for_cat.max())
+]
+print("; ".join(labels))
+evidence.show_tiles(
+    tiles,
+    [*labels, "car, on the cat's scale"],
+    title="Two classes, each on its own scale, and the second one again on the scale of the first",
+    alt=f"Three maps over a cat and a dog. Before the stretching: {'; '.join(labels)}.",
+)
+
+# %% tags=["why"]
+why("map_of_an_absent_class")
+
+# %% [markdown]
+# **What is hot need not be needed.** A map shows what contributed. We cover 16 x 16 pixels around the hottest one with
+# grey, and ask the honest network again.
+
+# %%
+covered = things.images.clone()
+for n, (row, column) in enumerate(point(relu(raw[:40])).tolist()):
+    covered[n, :, max(row - 8, 0) : row + 8, max(column - 8, 0) : column + 8] = 0.5
+with torch.no_grad():
+    before, after = (net(each)[torch.arange(40), things.one] > 0 for each in (things.images, covered))
+print("the first thing is seen in", before.sum().item(), "of 40 pictures")
+print("still seen with its hottest place covered:", (before & after).sum().item())
+
+# %% [markdown]
+# In most pictures the hottest place could go, because the rest of the thing was enough. An experiment tells that, and
+# a map of contributions cannot.
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A bright map means that the thing is there." **Ask:** "How bright is the map of a class that is not in the
+# picture?" **Answer:** as bright: each map is stretched to its own greatest value. Look at the logit first.
+#
+# **Misconception:** "The hottest place is what the answer needs." **Ask:** "We cover it. What does the network say?"
+# **Answer:** in most pictures still yes: the rest of the thing was enough.
+#
+# **For discussion:** where does the explorer show that a heat map needs a scale? (Nowhere: that is why it shows the
+# network's probability beside each map.)
+
+# %% [markdown]
+# ## Two things in one photograph
+#
+# Does all this hold outside the picture world? EfficientNet-Lite0 was trained on the 1000 classes of ImageNet. Photographs
+# have no masks, but a **collage** of two photographs has a truth of its own: what speaks for the cat should lie in the
+# cat's half (the grid pointing game, Böhle et al., 2021). An even map has 50% of its heat there.
+
+# %%
+real = load_classifier(REAL)
+for photo, count in {"chelsea": 3, "coffee": 1}.items():
+    best = real.likeliest(photograph(photo), count)
+    print(f"{photo}:", "; ".join(f"{name} {share:.0%}" for name, share in best))
+a, b = (real.number_of(name) for name in ("Egyptian cat", "espresso"))
+
+# %% tags=["setup"]
+both, _ = collage("chelsea", "coffee")
+with explain(real.model, real.transform(both)[None], LAYERS[-1]) as run:
+    two = relu(run.grad_cams([a, b]))[:, 0]
+evidence.show_tiles(
+    [evidence.draw_photo(both, scale_to_unit(each)) for each in two],
+    ["why Egyptian cat?", "why espresso?"],
+    title="One picture of two photographs, and two questions to a real network",
+    alt="A cat's face beside a cup of coffee, twice. The first map is bright on the face, the second on the cup.",
+    columns=1,
+)
+
+# %% [markdown]
+# A heat map answers a question, and there is more than one. "Why A?" explains a logit. "Why A **rather than B**?" explains
+# the difference of two logits. The logarithm of the softmax asks "why A rather than **all the others**?". We ask the three
+# for both halves of all six pairs of four photographs, twelve times each.
+
+# %% tags=["predict"]
+predict("three_questions")
+
+# %%
+questions = {
+    "why A?": lambda a, b: lambda logits: logits[:, a],
+    "why A rather than B?": lambda a, b: lambda logits: logits[:, a] - logits[:, b],
+    "log-softmax of A": lambda a, b: lambda logits: logits.log_softmax(1)[:, a],
+}
+inside = {question: [] for question in questions}
+for left, right in combinations(evidence.COLLAGE, 2):
+    both, halves = collage(left, right)
+    numbers = [real.number_of(evidence.COLLAGE[name]) for name in (left, right)]
+    with explain(real.model, real.transform(both)[None], LAYERS[-1]) as run:
+        for question, make in questions.items():
+            maps = relu(run.grad_cams([make(*numbers), make(*numbers[::-1])]))[:, 0]
+            inside[question] += energy_inside(upsample(maps, both.shape[1:]), halves).tolist()
+for question, found in inside.items():
+    mean, least = sum(found) / len(found), min(found)
+    print(
+        f"{question:20} {len(found)} maps: {mean:.0%} of the heat in the right half, at least {least:.0%} (chance 50%)"
+    )
+
+# %% tags=["why"]
+why("three_questions")
+
+# %% [markdown]
+# Does "rather than" always ask better? Two more trials. First the cat alone, and two classes that are both about cats: how
+# similar are the maps (cosine; 1 means the same)? Then the collage of cat and cup, and a tripod, which it does *not* show.
+
+# %%
+tiger, tripod = real.number_of("tiger cat"), real.number_of("tripod")
+alone, why_a, rather = photograph("chelsea"), questions["why A?"], questions["why A rather than B?"]
+with explain(real.model, real.transform(alone)[None], LAYERS[-1]) as run:
+    cats = relu(run.grad_cams([a, tiger, rather(a, tiger)]))[:, 0]
+alike = torch.cosine_similarity(cats[:1].flatten(1), cats[1:].flatten(1))
+print(f"why Egyptian cat? and why tiger cat? are alike to more than 0.99: {bool(alike[0] > 0.99)}")
+print(f"why Egyptian cat? and Egyptian cat rather than tiger cat: {alike[1]:.2f}")
+both, halves = collage("chelsea", "coffee")
+with explain(real.model, real.transform(both)[None], LAYERS[-1]) as run:
+    absent = relu(run.grad_cams([rather(tripod, a), rather(tripod, b)]))[:, 0]
+shares = energy_inside(upsample(absent, both.shape[1:]), halves[:1].expand(2, -1, -1))
+print(f"tripod rather than cat:      {shares[0]:.0%} of the heat on the cat's half")
+print(f"tripod rather than espresso: {shares[1]:.0%} of the heat on the cat's half")
+
+# %% [markdown]
+# Ask "**why A?**" when you want to know what speaks for an answer at all. Here both cat maps are nearly the same: what
+# makes a cat makes an Egyptian cat and a tiger cat. Ask "**why A rather than B?**" when two answers compete: what they
+# share cancels out. But the difference gives an answer even where A is nowhere: "tripod rather than cat" lies where the
+# cat is *not*. So look at both logits before you ask.
+#
+# With **log-softmax**, every other class takes part, as much as it is likely. The *probability* gives the same map as its
+# logarithm, times that probability. So it is no wrong question either, but where it is close to 0 or 1 the numbers fade.
+
+# %% [markdown]
+# ## A case to solve
+#
+# A photograph of an astronaut. ImageNet has no class "astronaut". What does the network say, and what made it say so?
+
+# %%
+astronaut = photograph("astronaut")
+said = real.likeliest(astronaut, 3)
+print("; ".join(f"{name} {share:.0%}" for name, share in said))
+suspect = real.number_of(said[0][0])
+mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, :, None, None]
+with torch.no_grad():
+    other_colours = real.model(((astronaut - mean) / std)[None])[0]
+print("prepared with another network's mean and deviation:", real.best(other_colours, 1)[0][0])
+
+# %% tags=["setup"]
+evidence.show_tiles(
+    [evidence.draw_photo(astronaut)],
+    None,
+    title=f"The network says: {said[0][0]}",
+    alt="An astronaut in an orange suit with a collar ring, a helmet in front of her, a flag and a model of a shuttle.",
+)
+
+# %% [markdown]
+# The second line is a caution: prepare a picture as the network's training did, or you explain a mistake of yours.
+#
+# Five things could have made the network say so. Each will be covered with a grey box.
+
+# %% tags=["predict"]
+predict("the_astronaut")
+
+# %%
+raw_map = grad_cam(real.model, real.transform(astronaut)[None], LAYERS[-1], suspect)
+heat_map = relu(upsample(raw_map, astronaut.shape[1:]))
+boxes = evidence.ASTRONAUT
+uncovered, *after = evidence.ask(
+    real, [astronaut, *(evidence.cover(astronaut, box) for box in boxes.values())], said[0][0]
+)
+print("               share of the heat   of the picture   probability when covered")
+for (name, (top, bottom, left, right)), share in zip(boxes.items(), after, strict=True):
+    part = heat_map[0, top:bottom, left:right].sum() / heat_map.sum()
+    print(f"{name:14} {part:16.0%} {(bottom - top) * (right - left) / 224**2:16.0%} {share:26.0%}")
+anywhere = evidence.ask(real, [evidence.cover(astronaut, box) for box in evidence.squares(80, 48)], said[0][0])
+print(
+    f"nothing covered {uncovered:.0%}; squares of 13% of the picture, anywhere: {anywhere.median():.0%} in the median"
+)
+
+# %% tags=["setup"]
+worst = min(zip(after, boxes, strict=True))[1]
+evidence.show_tiles(
+    [evidence.draw_photo(astronaut, scale_to_unit(heat_map)[0]), evidence.cover(astronaut, boxes[worst])],
+    [f"why {said[0][0]}?", "the box that costs the answer most"],
+    title="The map, and the experiment",
+    alt=f"A heat map over the astronaut, and the photograph with a grey box over one thing: the {worst}.",
+)
+
+# %% tags=["why"]
+why("the_astronaut")
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The difference of two logits is the better explanation." **Ask:** "Better for which question? Where does
+# it point if A is not in the picture?" **Answer:** where B is not.
+#
+# **For discussion:** the box and the map agree on the helmet. What would you try next to find out *why* a helmet speaks for
+# a bobsled? (Photographs of helmets without a suit, of bobsleds without people.)
+
+# %% [markdown]
+# ## Your network, your picture
+#
+# Change `own_network` and `own_image` at the top of the lesson and run it again, or let
+# `make handout LESSON=07 NETWORK=resnet34 IMAGE=photo.jpg` write a page. Each map has its own scale, so read the shares first.
+
+# %%
+from course_utils.vision.own import look_at, show_grad_cams
+
+own = look_at(own_network, own_image or picture.image, own_layer)
+print(own)
+show_grad_cams(own)
 
 # %% [markdown]
 # ## What old tutorials say
 #
 # | They say | What is true today |
 # |---|---|
-# | "CAM: to be continued." | It is one line: the last feature maps, each times its weight for the class, added up. |
 # | CAM needs GAP and a linear layer; other networks must be changed and trained again. | True of CAM. Grad-CAM needs neither, and is CAM (divided by h · w) where CAM exists. |
 # | Register a backward hook on the layer to get the gradient. | `torch.autograd.grad(logit, output)` gives it without a hook, without `.grad`, and next to in-place ReLUs. |
-# | Start backward from a one-hot vector times the output. | The same as the gradient of `logits[0, target]`, with more steps. |
-# | Take the probability after softmax. | Take the logit: the probability's gradient fades where the network is sure. |
+# | Always explain the logit, never the probability. | Choose the question: "why A?" is the logit, "why A rather than B?" a difference of logits. |
 # | Look at the map to see whether the network is right. | Count against masks, with chance beside it, and prove a suspicion with edited pictures. |
 #
 # ## Summary
@@ -975,16 +969,14 @@ check(guided_grad_cam_product)
 #   head it equals CAM divided by h · w, to float precision.
 # - The ReLU keeps what speaks for the class and hides what speaks against it.
 # - Late layers tell things apart, early ones do not: the masks say so, and every score has its level of chance.
-# - Guided Grad-CAM is Guided Backprop times the enlarged map: sharp, and true to the class.
-# - A network can be right for the wrong reason and pass its validation. Grad-CAM raises the suspicion; pictures without the
-#   cue, and with the cue alone, prove it.
-# - A map is coarse, relative to its own peak, and shows what contributed, not what was needed.
+# - A network can be right for the wrong reason and pass its test. A map raises the suspicion; pictures without the cue,
+#   and with the cue alone, prove it.
+# - A map is coarse, relative to its own peak, and shows what contributed, not what was needed. Its question is a choice.
 #
 # ## Go further
 #
-# - Lesson 08: hooks in practice, and the capstone.
 # - Zhou et al., [Learning Deep Features for Discriminative Localization](https://arxiv.org/abs/1512.04150) (2016): CAM.
 # - Selvaraju et al., [Grad-CAM](https://arxiv.org/abs/1610.02391) (2017), with counterfactuals and Guided Grad-CAM.
 # - Zhang et al., [Top-down Neural Attention by Excitation Backprop](https://arxiv.org/abs/1608.00507) (2018): the pointing game.
-# - Adebayo et al., [Sanity Checks for Saliency Maps](https://arxiv.org/abs/1810.03292) (2018).
+# - Böhle et al., [Convolutional Dynamic Alignment Networks](https://arxiv.org/abs/2104.00032) (2021): the grid pointing game.
 # - Lapuschkin et al., [Unmasking Clever Hans predictors](https://www.nature.com/articles/s41467-019-08987-4) (2019): more detective stories.
