@@ -67,8 +67,11 @@ def loss_of(net: nn.Module) -> Tensor:
     return nn.functional.binary_cross_entropy_with_logits(net(numbers), answers)
 
 
-def train(net: nn.Module, steps: int = STEPS) -> list[float]:
-    """Train the network by gradient descent with momentum, and return its loss before each step."""
+def train(net: nn.Module, steps: int = STEPS, after_step: Callable[[], object] | None = None) -> list[float]:
+    """Train the network by gradient descent with momentum, and return its loss before each step.
+
+    after_step: is called after each step.
+    """
     # By hand: the first use of torch.optim imports torch's compiler, which takes seconds.
     parameters = list(net.parameters())
     speeds = [torch.zeros_like(parameter) for parameter in parameters]
@@ -82,6 +85,9 @@ def train(net: nn.Module, steps: int = STEPS) -> list[float]:
                 if parameter.grad is not None:
                     parameter -= 0.1 * speed.mul_(0.9).add_(parameter.grad)
         losses.append(loss.item())
+        del loss
+        if after_step:
+            after_step()
     return losses
 
 
@@ -111,7 +117,7 @@ def draw_curves(
     if log:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(value for values in curves.values() for value in values if math.isfinite(value)))
     axes.set(xlabel="training step", ylabel=ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
