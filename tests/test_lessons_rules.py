@@ -24,7 +24,8 @@ from tests.sealing import seal_problems
 LESSONS = sources()
 CODE_LINES = 18
 SECTIONS = ("What you will be able to do", "What old tutorials say", "Summary", "Go further")
-LEAST = {"predict": 3, "answer": 5, "explore": 1}  # cells with this tag; `00_start_here` needs an answer only
+LEAST = {"predict": 3, "answer": 5, "explore": 1}  # cells with this tag
+LESS = {"00": {"answer": 1}, "09": {"predict": 1, "answer": 17}}  # for the start, and for the reference
 LOST = {"Output", "clear_output", "interact", "interactive"}  # what they show is not in a saved notebook
 UNCOMPARED = re.compile(r"nbval-\S+|raises-exception|^\s*#\s*(?:NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$", re.M)
 REASON = re.compile(r"^\s*# Not compared: \S+ \S+ \S+", re.M)
@@ -34,7 +35,7 @@ def find_problems(path, exercises, predictions):
     """What is wrong with the lesson at `path`. exercises: {name: the reference answer}; predictions: by their names."""
     whole = read_source(path)
     cells = [cell for cell in whole.cells if "instructor" not in tags_of(cell)]
-    found = [*layout_problems(cells, path.stem[:2] == "00"), *cell_problems(whole.cells), *check_problems(cells)]
+    found = [*layout_problems(cells, path.stem[:2]), *cell_problems(whole.cells), *check_problems(cells)]
     found += seal_problems(cells, predictions)
     answers = {name: cell.source for name, cell in answer_cells(whole).items()}
     predicted = {called_with(cell.source, "predict") for cell in cells if "predict" in tags_of(cell)}
@@ -45,7 +46,7 @@ def find_problems(path, exercises, predictions):
     return found
 
 
-def layout_problems(cells, start):
+def layout_problems(cells, number):
     texts = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     headings = re.findall(r"^(#+) +(.+?) *$", texts, re.M)
     titles = [text for marks, text in headings if marks == "#"]
@@ -53,10 +54,10 @@ def layout_problems(cells, start):
         yield f"the one heading of level 1 starts the first cell; there are {len(titles)}"
     if first_code(cells) != first_code(read_source(LESSONS[0]).cells):
         yield f"the first code cell says how to get the course, as that of {LESSONS[0].stem} does"
-    for tag, least in {"answer": 1}.items() if start else LEAST.items():
+    for tag, least in LESS.get(number, LEAST).items():
         if (count := sum(tag in tags_of(cell) for cell in cells)) < least:
             yield f"at least {least} cells are tagged `{tag}`; here {count}"
-    if not start:
+    if number != "00":
         sections = [each for _, text in headings for each in SECTIONS if text.lower().startswith(each.lower())]
         if sections != list(SECTIONS):
             yield f"these sections, each once, in this order: {SECTIONS}; here {sections}"

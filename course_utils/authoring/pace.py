@@ -13,6 +13,7 @@ from course_utils.authoring.source import learner, number_of, tags_of
 from course_utils.exercises.engine import exercises_of, predictions_of
 
 LONGEST = 90  # minutes, of any lesson
+REFERENCE = 9  # the lesson that is looked up and not read: of it only predictions and exercises count
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 APART = {"setup", "predict", "why", "explore", "answer", "check"}  # cells whose code nobody reads, or that count apart
 
@@ -32,4 +33,5 @@ def minutes(path: Path) -> dict[str, float]:
         "explorers": 3.0 * tags.count("explore"),
         "exercises": 3.0 * sum(each.points for each in exercises_of(number)),
     }
+    found |= {"words": 0.0, "code": 0.0} if number == REFERENCE else {}
     return {name: round(value, 1) for name, value in found.items()}

@@ -162,6 +162,7 @@ check(largest)
 # | 06 | [Guided Backprop](06_guided_backprop.ipynb) | to trace an answer back to the pixels, and to doubt the picture | 70 |
 # | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to catch one that looks at the wrong thing | 85 |
 # | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 95 |
+# | 09 | [Every hook](09_every_hook.ipynb) | to find any hook in a reference that runs, and to solve twelve puzzles | 70 |
 #
 # ## Your progress
 #

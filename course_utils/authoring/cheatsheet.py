@@ -1,0 +1,74 @@
+"""The cheat sheet of lesson 09: all kinds of hooks, the order of a call and five traps on one page.
+
+Nothing stands in it that is not in the lesson: the table is made from the lists under its headings (`Call`, `Runs`,
+`Returns`), the order is what its cell printed, and the traps are those of its summary.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from jinja2 import Template
+from markdown_it import MarkdownIt
+from nbformat import NotebookNode
+
+from course_utils.authoring.editions import BUILD, read_built, write_and_say
+from course_utils.authoring.source import choose
+from course_utils.root import ASSETS
+
+COLUMNS = ("Call", "Runs", "Returns")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+POINT = re.compile(r"^- \*\*(\w+):\*\* (.+(?:\n +.+)*)", re.MULTILINE)
+NUMBERED = re.compile(r"^\d+\. (.+(?:\n +.+)*)", re.MULTILINE)
+_html = MarkdownIt("js-default").renderInline
+TOPIC = re.compile(r"^##(#?) (.+)$", re.MULTILINE)
+
+
+def write_cheatsheet(folder: Path = BUILD / "cheatsheet") -> int:
+    """Write the sheet as HTML, and as PDF where a browser prints it; `CourseError` where the lesson is out of date."""
+    (lesson,) = choose(["09"])
+    page, pdf = folder / "hooks.html", folder / "hooks.pdf"
+    write_and_say(page, make_page(read_built(lesson)), "one page to print")
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print("There is no Chromium or Chrome here to make a PDF of it: print the page from your browser.")
+        return 0
+    options = ["--headless", "--disable-gpu", "--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
+    options += ["--no-sandbox"] * (getattr(os, "geteuid", lambda: 1)() == 0)  # root has none
+    subprocess.run([browser, *options, page.resolve().as_uri()], check=True, capture_output=True, timeout=120)
+    write_and_say(pdf, pdf.read_bytes(), "the same as PDF")
+    return 0
+
+
+def make_page(lesson: NotebookNode) -> str:
+    """The sheet as one HTML text, from the notebook of lesson 09 as it was built."""
+    (order,) = [cell.outputs[0].text for cell in lesson.cells if cell.id == "the-order-of-a-call"]
+    return Template((ASSETS / "cheatsheet.html.j2").read_text(encoding="utf-8"), autoescape=True).render(
+        columns=COLUMNS,
+        table=[(topic, [[_html(cell) for cell in row] for row in rows]) for topic, rows in read_table(lesson)],
+        order=[line.strip().partition(" ")[2] for line in order.splitlines()],
+        traps=[_html(each) for each in read_traps(lesson)],
+    )
+
+
+def read_table(lesson: NotebookNode) -> list[tuple[str, list[list[str]]]]:
+    """The lesson's sections that describe hooks, each with a row for every kind: what stands in `COLUMNS`."""
+    found, section = [], ""
+    for cell in lesson.cells:
+        parts = TOPIC.split(cell.source) if cell.cell_type == "markdown" else []
+        for level, heading, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+            section = section if level else heading
+            said = dict(POINT.findall(text))
+            if said.keys() >= set(COLUMNS):
+                if not found or found[-1][0] != section:
+                    found.append((section, []))
+                found[-1][1].append([" ".join(said[column].split()) for column in COLUMNS])
+    return found
+
+
+def read_traps(lesson: NotebookNode) -> list[str]:
+    """The numbered traps of the summary."""
+    (text,) = [cell.source for cell in lesson.cells if "## Summary" in cell.source and cell.cell_type == "markdown"]
+    return [" ".join(each.split()) for each in NUMBERED.findall(text.partition("## Summary")[2])]

@@ -1,0 +1,1614 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Every hook
+#
+# This is a reference that runs. Look up what you need in the index, follow the link, and run the cell below it: each cell
+# is short, needs only the setup at the top, and shows one thing. Nobody has to read this notebook from start to end.
+# At the end there are twelve puzzles of one line each, and five sentences of this course for you to refute.
+#
+# ## What you will be able to do
+#
+# - **Find** the hook for a task, with its signature, the moment when it runs, what it may return, and its trap.
+# - **Explain** why a hook did not fire, or fired twice.
+# - **Choose** between a hook, a mode, a rewritten graph and a feature extractor.
+# - **Solve** small tasks with one line of code.
+#
+# **Time:** about 70 minutes: 4 for the index and the predictions, 66 for the exercises. The reference itself is looked up
+# and not read, so it is not counted.
+
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 2 | Index | everybody looks for the answer to one question of their own |
+# | 0 | Hooks on tensors · Hooks on the graph · Hooks on what forward saves · Hooks on modules · Hooks on all modules · Hooks on saving and loading · Hooks on optimizers · The order of a call | to look things up; nobody reads it in the room |
+# | 1 | When it does not fire, or fires twice | the prediction about copies; one case for each pair, if there is time |
+# | 0 | Several devices and processes · Hooks that need other hardware | read the table |
+# | 1 | History: the legacy backward hook | for those who maintain old code |
+# | 0 | When something else is the better tool | one question: which one would you have used? |
+# | 15 | the exercises at the end of each part | at home |
+# | 36 | Exercises: twelve puzzles | the first six in the room, in pairs; the others at home |
+# | 15 | Exercises: break this rule | two in the room, three at home |
+# | 0 | What old tutorials say · Summary · Go further | print the cheat sheet for everybody |
+
+# %% find the course tags=["setup"]
+# Find the course. Where it is missing, this says how to get it.
+try:
+    import course_utils
+except ModuleNotFoundError:
+    raise SystemExit(
+        "This Python does not have the course.\n"
+        "On your own computer: open the lessons with `make lab`, or choose the course's .venv as the kernel.\n"
+        "On Colab or another server: upload the course as a zip file, run  %pip install the-file.zip  in a new cell,\n"
+        "and restart the kernel."
+    ) from None
+
+# %% tags=["setup"]
+import contextlib
+import copy
+import io
+import warnings
+
+import torch
+from torch import nn
+from torch.autograd import graph
+from torch.nn.modules import module as all_modules
+
+from course_utils.exercises import hint, predict, solution, why
+from course_utils.hooks.inventory import count_hooks
+from course_utils.lessons.lesson_09 import (
+    Handle,
+    block_gradient,
+    clear_after_step,
+    first_arrival,
+    fix_argument,
+    forget_gradient,
+    freeze_weight,
+    halve_output,
+    leaf_without_gradient,
+    lost_in_the_copy,
+    make_twelve,
+    note_failures,
+    out_of_order,
+    pass_on_twice,
+    pretend_saved,
+    save_as_kernel,
+    stop_unheard,
+    twelve_from_afar,
+    zero_second_factor,
+)
+from course_utils.lessons.side_by_side import check
+from course_utils.vision.toys import SmallNet
+
+
+# %% tags=["setup"]
+class Times(nn.Module):
+    """The input times a weight, which is 2 at first."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([2.0]))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+def leaf(*numbers):
+    """A leaf that requires its gradient."""
+    return torch.tensor(numbers, requires_grad=True)
+
+
+def show(values):
+    """A tuple of gradients, or of arguments, as numbers."""
+    return tuple(value.tolist() if isinstance(value, torch.Tensor) else value for value in values)
+
+
+# %% [markdown]
+# ## Index
+#
+# ### I want to …
+#
+# | I want to … | Look here |
+# |---|---|
+# | see or change the gradient of one tensor | [Tensor.register_hook](#Tensor.register_hook) |
+# | use `.grad` as soon as it is complete | [Tensor.register_post_accumulate_grad_hook](#Tensor.register_post_accumulate_grad_hook) |
+# | train without keeping all gradients in memory | [An optimizer step in backward](#An-optimizer-step-in-backward) |
+# | wait until several gradients are there | [register_multi_grad_hook](#register_multi_grad_hook) |
+# | change a gradient at one operation only, also at a function | [Node.register_hook](#Node.register_hook) |
+# | know which operation made which node | [node_creation_hook](#node_creation_hook) |
+# | store what forward saves in another form | [saved_tensors_hooks](#saved_tensors_hooks) |
+# | see or change what goes into a layer | [Module.register_forward_pre_hook](#Module.register_forward_pre_hook) |
+# | see or change what comes out of a layer | [Module.register_forward_hook](#Module.register_forward_hook) |
+# | see or change the gradients at a layer | [Module.register_full_backward_hook](#Module.register_full_backward_hook) |
+# | watch every module of the session | [Module hooks for all modules](#Module-hooks-for-all-modules) |
+# | notice when a layer or a parameter is added to a model | [Registration hooks](#Registration-hooks) |
+# | change what is saved, or load an old file | [Saving](#Module.register_state_dict_post_hook) · [Loading](#Module.register_load_state_dict_pre_hook) |
+# | do something at each step of any optimizer | [Optimizer steps](#Optimizer.register_step_pre_hook-and-register_step_post_hook) · [all optimizers](#Step-hooks-for-all-optimizers) |
+# | change how processes exchange gradients | [DistributedDataParallel.register_comm_hook](#DistributedDataParallel.register_comm_hook) |
+# | know who comes first | [The order of a call](#The-order-of-a-call) |
+# | see operations that belong to no module | [TorchFunctionMode](#TorchFunctionMode) · [TorchDispatchMode](#TorchDispatchMode) |
+# | change the network itself | [torch.fx](#torch.fx) |
+# | have a few feature maps and nothing else | [create_feature_extractor](#create_feature_extractor) |
+#
+# ### It does not fire because …
+#
+# | It does not fire because … | Look here |
+# |---|---|
+# | the gradient was asked for with `torch.autograd.grad` | [autograd.grad instead of backward](#autograd.grad-instead-of-backward) |
+# | the weight is computed from another parameter | [A parametrized weight](#A-parametrized-weight) |
+# | the inputs came as keyword arguments or in a list | [Keyword arguments and lists](#Keyword-arguments-and-lists) |
+# | the output is a tuple in a tuple, or a dict | [Nested outputs](#Nested-outputs) |
+# | forward raised, or somebody pressed Ctrl-C | [An exception in forward](#An-exception-in-forward) |
+# | the model was compiled before | [torch.compile](#torch.compile) |
+# | nothing there requires a gradient | [No gradient required](#No-gradient-required) |
+# | this is a copy of the model | [Copies](#Copies) |
+# | somebody called `forward` itself | lesson 04 |
+#
+# | It fires, but … | Look here |
+# |---|---|
+# | it fires twice | [Checkpointing](#Checkpointing) |
+# | it raises under `torch.func` | [torch.func](#torch.func) |
+# | the model cannot be saved any more | [Saving a whole model](#Saving-a-whole-model) |
+# | what it stores on `module` is gone | [DataParallel](#DataParallel) |
+# | its gradient is not the one in `.grad` | [DistributedDataParallel](#DistributedDataParallel) |
+
+# %% [markdown]
+# ## Hooks on tensors
+#
+# ### Tensor.register_hook
+#
+# - **Call:** `tensor.register_hook(hook)` with `hook(grad)`
+# - **Runs:** in each backward, and in `autograd.grad`, as soon as the whole gradient of the tensor is known
+# - **Returns:** a tensor of the same shape and dtype replaces the gradient; `None` keeps it
+# - **Trap:** never write into `grad`, because siblings may share it. Return a new tensor. (Lesson 01)
+
+# %%
+x = leaf(1.0, 2.0)
+y = 3 * x
+y.register_hook(lambda grad: 10 * grad)
+y.sum().backward()
+print("x.grad =", x.grad.tolist())
+
+# %% [markdown]
+# ### Tensor.register_post_accumulate_grad_hook
+#
+# - **Call:** `leaf.register_post_accumulate_grad_hook(hook)` with `hook(leaf)`
+# - **Runs:** in backward, after the gradient was added to `leaf.grad`; not in `autograd.grad`
+# - **Returns:** nothing; any other value raises. It may change or clear `leaf.grad`
+# - **Trap:** `leaf.grad` is the sum of all backwards since it was last cleared, not the gradient of this one.
+
+# %%
+w = leaf(5.0)
+w.register_post_accumulate_grad_hook(lambda leaf: print("w.grad is now", leaf.grad.item()))
+(2 * w).backward()
+(3 * w).backward()
+
+# %% [markdown]
+# ### An optimizer step in backward
+#
+# The best known use: each parameter has an optimizer of its own, which steps as soon as the gradient is there and then
+# throws it away. So there is only one gradient in memory at a time. Clipping by the norm of *all* gradients is no longer
+# possible then.
+
+# %%
+net = nn.Sequential(Times(), Times())
+optimizers = {parameter: torch.optim.SGD([parameter], lr=0.25) for parameter in net.parameters()}
+
+
+def step(parameter):
+    optimizers[parameter].step()
+    parameter.grad = None
+
+
+for parameter in net.parameters():
+    parameter.register_post_accumulate_grad_hook(step)
+net(torch.ones(1)).backward()
+print("weights:", [each.item() for each in net.parameters()], " gradients:", [each.grad for each in net.parameters()])
+
+# %% [markdown]
+# ### register_multi_grad_hook
+#
+# - **Call:** `graph.register_multi_grad_hook(tensors, hook, mode="all")` with `hook(grads)`, or `hook(grad)` if `mode="any"`
+# - **Runs:** once in a backward: when all the gradients are there, or with `mode="any"` at the first one
+# - **Returns:** nothing; it cannot change a gradient
+# - **Trap:** it does not wait for a tensor that is not needed in this backward, and shows `None` for it.
+
+# %%
+a, b, c = leaf(2.0), leaf(3.0), leaf(4.0)
+every = graph.register_multi_grad_hook((a, b, c), lambda grads: print("all:", show(grads)))
+first = graph.register_multi_grad_hook((a, b, c), lambda grad: print("any:", grad.tolist()), mode="any")
+with every, first:
+    (a * (5 * b)).backward()
+
+# %% [markdown]
+# ## Hooks on the graph
+#
+# ### Node.register_prehook
+#
+# - **Call:** `tensor.grad_fn.register_prehook(hook)` with `hook(grad_outputs)`
+# - **Runs:** in backward, before the node computes, after all hooks on its output and after what `retain_grad()` keeps
+# - **Returns:** a tuple replaces the gradients of the node's outputs; `None` keeps them
+# - **Trap:** a node belongs to one graph: the next forward makes a new one, without your hook.
+
+# %%
+x = leaf(3.0)
+y = x * x
+y.retain_grad()
+y.grad_fn.register_prehook(lambda grad_outputs: (10 * grad_outputs[0],))
+y.backward()
+print("y.grad =", y.grad.item(), " x.grad =", x.grad.item())
+
+# %% [markdown]
+# ### Node.register_hook
+#
+# - **Call:** `tensor.grad_fn.register_hook(hook)` with `hook(grad_inputs, grad_outputs)`
+# - **Runs:** in backward, after the node has computed
+# - **Returns:** a tuple, with an entry for each input of the operation, replaces `grad_inputs`; `None` keeps them
+# - **Trap:** the entries belong to the *operation*, in its own order, and not to the arguments of your layer.
+
+# %%
+a, b = leaf(3.0), leaf(4.0)
+product = a * b
+with product.grad_fn.register_hook(lambda grad_inputs, grad_outputs: (grad_inputs[0], 10 * grad_inputs[1])):
+    product.backward()
+print("a.grad =", a.grad.item(), " b.grad =", b.grad.item())
+
+# %% [markdown]
+# ### node_creation_hook
+#
+# - **Call:** `with graph.node_creation_hook(hook):` with `hook(node)`
+# - **Runs:** in forward, whenever an operation in the block makes a node
+# - **Returns:** nothing
+# - **Trap:** the node of a leaf (`AccumulateGrad`) is made once and used again, so it is not announced every time. Old
+#   versions of PyTorch do not have this hook: 2.15 has it.
+
+# %%
+x, names = leaf(3.0), []
+with graph.node_creation_hook(lambda node: names.append(node.name())):
+    y = (2 * x).exp()
+print([name for name in names if "Accumulate" not in name])
+
+# %% [markdown]
+# ## Hooks on what forward saves
+#
+# ### saved_tensors_hooks
+#
+# - **Call:** `with graph.saved_tensors_hooks(pack, unpack):` with `pack(tensor)` and `unpack(packed)`
+# - **Runs:** `pack` in forward, for each tensor that an operation saves; `unpack` in backward, when it is needed
+# - **Returns:** `pack` anything at all; `unpack` a tensor with the shape and dtype that was saved
+# - **Trap:** of nested pairs only the innermost runs. Nobody checks the values: wrong ones give wrong gradients. (Lesson 02)
+
+
+# %%
+def telling(name):
+    """A pair of hooks that changes nothing and tells when it runs."""
+    return (
+        lambda tensor: print(name, "packs", tensor.item()) or tensor
+    ), lambda packed: print(name, "unpacks") or packed
+
+
+x = leaf(9.0)
+with graph.saved_tensors_hooks(*telling("outer")), graph.saved_tensors_hooks(*telling("inner")):
+    y = x.sqrt()
+y.backward()
+
+# %% [markdown]
+# ### disable_saved_tensors_hooks
+#
+# - **Call:** `with graph.disable_saved_tensors_hooks(message):`
+# - **Runs:** it is no hook: in the block, `saved_tensors_hooks` raises `RuntimeError(message)`
+# - **Returns:** nothing
+# - **Trap:** `checkpoint` and `save_on_cpu` are made of these hooks, so they raise too.
+
+# %%
+from torch.utils.checkpoint import checkpoint
+
+for what in ("saved_tensors_hooks", "checkpoint"):
+    try:
+        with graph.disable_saved_tensors_hooks("no hooks on saved tensors here"):
+            if what == "checkpoint":
+                checkpoint(Times(), leaf(1.0), use_reentrant=False)
+            else:
+                graph.saved_tensors_hooks(*telling("never")).__enter__()
+    except RuntimeError as error:
+        print(f"{what}: {error}")
+
+# %% [markdown]
+# ### SavedTensor.register_hooks
+#
+# - **Call:** `tensor.grad_fn._raw_saved_NAME.register_hooks(pack, unpack)`: for one saved tensor
+# - **Runs:** `pack` at once, `unpack` in backward
+# - **Returns:** as for `saved_tensors_hooks`
+# - **Trap:** one pair only; a second one raises. Which names there are depends on the operation: `_raw_saved_result`,
+#   `_raw_saved_self`, …
+
+# %%
+x = leaf(3.0, -3.0)
+y = x * x
+y.grad_fn._raw_saved_self.register_hooks(lambda tensor: tensor.tolist(), lambda packed: torch.tensor(packed))
+y.sum().backward()
+print("x.grad =", x.grad.tolist(), " saved:", sorted(name for name in dir(y.grad_fn) if name.startswith("_raw_saved")))
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "`register_post_accumulate_grad_hook` gives me the gradient of this backward." **Ask:** "After two
+# backwards the cell prints 2 and 5. Which number is the gradient of the second one?" **Answer:** 3, and no hook printed it:
+# `.grad` is a sum.
+#
+# **Misconception:** "A hook on a node is the same as one on its tensor." **Ask:** "Which of the two sees the gradients of
+# *both* factors?" **Answer:** the node's. The tensor's hook sees only what arrives at the product.
+#
+# **For discussion:** why does an outer pair of saved-tensor hooks not see what the inner pair packs? (The inner pair may
+# have made anything of it, such as a file's name. There is no tensor any more to be packed.)
+
+# %% [markdown]
+# ## Hooks on modules
+#
+# ### Module.register_forward_pre_hook
+#
+# - **Call:** `module.register_forward_pre_hook(hook, prepend=False, with_kwargs=False)` with `hook(module, args)`, or
+#   `hook(module, args, kwargs)`
+# - **Runs:** in each call, before `forward`
+# - **Returns:** new arguments: a tuple, or one value; with `with_kwargs=True` a pair `(args, kwargs)`; `None` keeps them
+# - **Trap:** without `with_kwargs=True` it neither sees nor changes a keyword argument.
+
+# %%
+layer, x = Times(), torch.tensor([3.0])
+with layer.register_forward_pre_hook(lambda module, args: (10 * args[0],)):
+    print("positional:", layer(x).item())
+with layer.register_forward_pre_hook(lambda module, args, kwargs: (args, {"x": 10 * kwargs["x"]}), with_kwargs=True):
+    print("keyword:   ", layer(x=x).item())
+
+# %% [markdown]
+# ### Module.register_forward_hook
+#
+# - **Call:** `module.register_forward_hook(hook, prepend=False, with_kwargs=False, always_call=False)` with
+#   `hook(module, args, output)`, or `hook(module, args, kwargs, output)`
+# - **Runs:** in each call, after `forward`; with `always_call=True` also if something raised
+# - **Returns:** anything but `None` replaces the output
+# - **Trap:** `output` is the real one. Keep `output.detach().clone()`, or you keep the graph and see later in-place changes.
+
+# %%
+layer, x = Times(), torch.tensor([3.0])
+with layer.register_forward_hook(lambda module, args, output: output + 100):
+    print("with the hook:", layer(x).item())
+print("after it:     ", layer(x).item())
+
+# %%
+for prepend in (False, True):
+    ran = []
+    old = layer.register_forward_hook(lambda *_: ran.append("old"))
+    new = layer.register_forward_hook(lambda *_: ran.append("new"), prepend=prepend)
+    with old, new:
+        layer(x)
+    print(f"prepend={prepend}: {ran}")
+
+# %% [markdown]
+# ### Module.register_full_backward_pre_hook
+#
+# - **Call:** `module.register_full_backward_pre_hook(hook, prepend=False)` with `hook(module, grad_output)`
+# - **Runs:** in backward, when the gradients of the module's outputs have arrived
+# - **Returns:** a tuple, or one tensor, replaces `grad_output`; `None` keeps it
+# - **Trap:** what it changes also changes the gradients of the module's own parameters.
+
+# %%
+layer, x = Times(), leaf(3.0)
+with layer.register_full_backward_pre_hook(lambda module, grad_output: (10 * grad_output[0],)):
+    layer(x).backward()
+print("x.grad =", x.grad.item(), " weight.grad =", layer.weight.grad.item(), " without the hook: 2 and 3")
+
+# %% [markdown]
+# ### Module.register_full_backward_hook
+#
+# - **Call:** `module.register_full_backward_hook(hook, prepend=False)` with `hook(module, grad_input, grad_output)`
+# - **Runs:** in backward, when the gradients of the module's inputs are known
+# - **Returns:** a tuple, or one tensor, replaces `grad_input`; `None` keeps it
+# - **Trap:** inputs and outputs become views, so an in-place operation right before or after the module raises. (Lesson 03)
+
+# %%
+layer, x = Times(), leaf(3.0)
+with layer.register_full_backward_hook(lambda module, grad_input, grad_output: (10 * grad_input[0],)):
+    layer(x).backward()
+    print("x.grad =", x.grad.item(), " weight.grad =", layer.weight.grad.item())
+    try:
+        layer(x).relu_()
+    except RuntimeError as error:
+        print(str(error).split(" and is being")[0])
+
+# %% [markdown]
+# ### Exercise 1 · Overrule the caller
+
+
+# %% tags=["answer"]
+def fix_argument(module, name, value):
+    """Make every call of `module` use `value` for its keyword argument `name`, and
+    return the hook's handle.
+
+    It does not matter whether the caller gives that argument. The positional
+    arguments and the other keyword arguments go on unchanged.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(fix_argument)
+
+# %% [markdown]
+# ### Exercise 2 · The handle
+#
+# Registering takes a key, puts the hook into a table, and returns a handle. The handle must not keep the table alive: a
+# handle that somebody forgot in a list would otherwise keep a whole network in memory. `weakref.ref(table)` refers to
+# an object without keeping it.
+
+
+# %% tags=["answer"]
+class Handle:
+    """What registering a hook returns: `table[handle.id] = hook` puts the hook into
+    a table, `handle.remove()` takes it out again.
+
+    No two handles have the same `id`, whatever their tables. Removing twice is no
+    error. The handle does not keep the table alive, and with a table that is gone,
+    `remove()` does nothing. `with handle as h:` gives the handle itself as `h`, and
+    removes the hook at the end of the block; what the block raises goes on.
+    """
+
+    def __init__(self, table): ...
+
+    def remove(self): ...
+
+    def __enter__(self): ...
+
+    def __exit__(self, *exception): ...
+
+
+# %% tags=["check"]
+check(Handle)
+
+# %% [markdown]
+# ## Hooks on all modules
+#
+# ### Module hooks for all modules
+#
+# - **Call:** `register_module_forward_pre_hook(hook)`, `register_module_forward_hook(hook)`,
+#   `register_module_full_backward_pre_hook(hook)`, `register_module_full_backward_hook(hook)`, in `torch.nn.modules.module`
+# - **Runs:** for every module of every model, before the hooks of the module itself
+# - **Returns:** as the hook of the same name on one module
+# - **Trap:** they stay for the whole session and slow every module down: use them in a `with` block.
+
+# %%
+net = nn.Sequential(Times())
+kinds = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
+for kind in kinds:
+    called = []
+    with getattr(all_modules, f"register_module_{kind}")(lambda module, *_: called.append(type(module).__name__)):
+        net(leaf(1.0)).backward()
+    print(f"register_module_{kind}: {called}")
+
+# %% [markdown]
+# ### Registration hooks
+#
+# - **Call:** `register_module_module_registration_hook(hook)`, `register_module_parameter_registration_hook(hook)`,
+#   `register_module_buffer_registration_hook(hook)`, with `hook(module, name, new)`
+# - **Runs:** whenever a module, a parameter or a buffer is put into any module
+# - **Returns:** another module, parameter or tensor takes its place; `None` keeps it
+# - **Trap:** they also run while somebody else's `__init__` builds a model, so keep the block short.
+
+# %%
+with (
+    all_modules.register_module_module_registration_hook(lambda module, name, new: print("module", name)),
+    all_modules.register_module_parameter_registration_hook(lambda module, name, new: print("parameter", name)),
+    all_modules.register_module_buffer_registration_hook(lambda module, name, new: print("buffer", name)),
+):
+    net = nn.Sequential(Times())
+    net.register_buffer("mean", torch.zeros(1))
+    net.mean = torch.ones(1)
+
+# %% [markdown]
+# ## Hooks on saving and loading
+#
+# ### Module.register_state_dict_pre_hook
+#
+# - **Call:** `module.register_state_dict_pre_hook(hook)` with `hook(module, prefix, keep_vars)`
+# - **Runs:** in `state_dict()`, before the module writes its entries
+# - **Returns:** nothing
+# - **Trap:** `prefix` is the module's place in the model, with a dot at its end: `"0."`, or `""` for the model itself.
+
+# %%
+net = nn.Sequential(Times())
+net[0].register_state_dict_pre_hook(lambda module, prefix, keep_vars: print("about to save", repr(prefix)))
+print(list(net.state_dict()))
+
+# %% [markdown]
+# ### Module.register_state_dict_post_hook
+#
+# - **Call:** `module.register_state_dict_post_hook(hook)` with `hook(module, state_dict, prefix, local_metadata)`
+# - **Runs:** in `state_dict()`, after the module and its children wrote their entries
+# - **Returns:** nothing; it changes `state_dict` in place. Any other value raises
+# - **Trap:** whoever loads the file needs the inverse, so register a load pre-hook as well.
+
+# %%
+net = nn.Sequential(Times())
+net[0].register_state_dict_post_hook(
+    lambda module, state, prefix, metadata: state.update({f"{prefix}kernel": state.pop(f"{prefix}weight")})
+)
+print(list(net.state_dict()))
+
+# %% [markdown]
+# ### Module.register_load_state_dict_pre_hook
+#
+# - **Call:** `module.register_load_state_dict_pre_hook(hook)` with `hook(module, state_dict, prefix, local_metadata, strict,
+#   missing_keys, unexpected_keys, error_msgs)`
+# - **Runs:** in `load_state_dict()`, before the module reads its entries
+# - **Returns:** nothing; it changes `state_dict` in place, which is a shallow copy of the caller's
+# - **Trap:** `state_dict` holds the entries of the whole model: use `prefix`.
+
+# %%
+net[0].register_load_state_dict_pre_hook(
+    lambda module, state, prefix, *rest: state.update({f"{prefix}weight": state.pop(f"{prefix}kernel")})
+)
+print(net.load_state_dict({"0.kernel": torch.tensor([7.0])}), net[0].weight.item())
+
+# %% [markdown]
+# ### Module.register_load_state_dict_post_hook
+#
+# - **Call:** `module.register_load_state_dict_post_hook(hook)` with `hook(module, incompatible_keys)`
+# - **Runs:** in `load_state_dict()`, after the module and its children were loaded
+# - **Returns:** nothing; it may change the two lists in `incompatible_keys` in place
+# - **Trap:** with `strict=True` an empty list means no error: this hook can hide a missing weight.
+
+# %%
+layer = nn.Linear(1, 1)
+layer.register_load_state_dict_post_hook(lambda module, keys: print("missing:", keys.missing_keys) or keys[0].clear())
+print(layer.load_state_dict({"weight": torch.ones(1, 1)}))
+
+# %% [markdown]
+# ## Hooks on optimizers
+#
+# ### Optimizer.register_step_pre_hook and register_step_post_hook
+#
+# - **Call:** `optimizer.register_step_pre_hook(hook)` and `register_step_post_hook(hook)`, with
+#   `hook(optimizer, args, kwargs)`
+# - **Runs:** before and after each `step()`
+# - **Returns:** the pre-hook may return new `(args, kwargs)`; the post-hook nothing
+# - **Trap:** a learning-rate scheduler or a gradient scaler may leave a step out, and then neither runs.
+
+# %%
+w = leaf(1.0)
+optimizer = torch.optim.SGD([w], lr=0.5)
+w.grad = torch.tensor([1.0])
+before = optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: print("before:", w.item()))
+after = optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print("after: ", w.item()))
+with before, after:
+    optimizer.step()
+
+# %% [markdown]
+# ### Step hooks for all optimizers
+#
+# - **Call:** `register_optimizer_step_pre_hook(hook)` and `register_optimizer_step_post_hook(hook)`, in
+#   `torch.optim.optimizer`
+# - **Runs:** around each `step()` of every optimizer: the pre-hook before the optimizer's own, the post-hook after them
+# - **Returns:** as the hooks on one optimizer
+# - **Trap:** they stay for the whole session: use them in a `with` block.
+
+# %%
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+before = register_optimizer_step_pre_hook(lambda optimizer, *_: print("before:", type(optimizer).__name__, w.item()))
+after = register_optimizer_step_post_hook(lambda optimizer, *_: print("after: ", type(optimizer).__name__, w.item()))
+with before, after:
+    optimizer.step()
+
+# %% [markdown]
+# ### Optimizer.register_state_dict_pre_hook and register_state_dict_post_hook
+#
+# - **Call:** `optimizer.register_state_dict_pre_hook(hook)` with `hook(optimizer)`, and `register_state_dict_post_hook(hook)`
+#   with `hook(optimizer, state_dict)`
+# - **Runs:** before and after `optimizer.state_dict()`
+# - **Returns:** the post-hook may return another dict, which takes the place of `state_dict`
+# - **Trap:** a module's post-hook must not return anything; an optimizer's may.
+
+# %%
+optimizer.register_state_dict_pre_hook(lambda optimizer: print("about to save"))
+optimizer.register_state_dict_post_hook(lambda optimizer, state: {**state, "epoch": 3})
+state = optimizer.state_dict()
+print(sorted(state))
+
+# %% [markdown]
+# ### Optimizer.register_load_state_dict_pre_hook and register_load_state_dict_post_hook
+#
+# - **Call:** `optimizer.register_load_state_dict_pre_hook(hook)` with `hook(optimizer, state_dict)`, and
+#   `register_load_state_dict_post_hook(hook)` with `hook(optimizer)`
+# - **Runs:** before and after `optimizer.load_state_dict(state_dict)`
+# - **Returns:** the pre-hook may return another dict, which is loaded instead; the post-hook nothing
+# - **Trap:** `state_dict` is a shallow copy: adding a key does not reach the caller, writing into a tensor does.
+
+# %%
+optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: print("epoch", state["epoch"]))
+optimizer.register_load_state_dict_post_hook(lambda optimizer: print("loaded"))
+optimizer.load_state_dict(state)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "`hook(module, args)` sees all that the layer gets." **Ask:** "How was the layer called in the second
+# line of the cell?" **Answer:** with a keyword argument; without `with_kwargs=True` the hook's `args` would be empty.
+#
+# **Misconception:** "A hook on `state_dict` returns the new dict." **Ask:** "On a module, or on an optimizer?" **Answer:** a
+# module's post-hook changes the dict in place and raises if it returns one; an optimizer's may return one.
+#
+# **For discussion:** a library registers a global forward hook when it is imported. Who notices, and how? (Every call of
+# every module becomes slower, because there is no fast path any more; `list_hooks` of this course shows it.)
+
+# %% [markdown]
+# ## The order of a call
+#
+# One module with a hook of every kind, its weight, its output and an optimizer with hooks too. The cell lists them as they
+# run. The hooks of all modules were registered *last*. (Lesson 04 shows the source that makes this order.)
+
+# %% tags=["setup"]
+order = []
+
+
+def tell(what):
+    """A hook of any kind that changes nothing, and writes down when it runs."""
+    return lambda *_: order.append(what)
+
+
+class Telling(Times):
+    """Tells when forward runs, and hooks what forward computes."""
+
+    def forward(self, x):
+        order.append("forward")
+        result = super().forward(x)
+        result.register_hook(tell("tensor hook on what forward returned"))
+        result.grad_fn.register_prehook(tell("pre-hook on the node of the operation"))
+        result.grad_fn.register_hook(tell("hook on the node of the operation"))
+        return result
+
+
+# %% the order of a call
+kinds = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
+layer, x, order[:] = Telling(), leaf(3.0), []
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+layer.weight.register_hook(tell("tensor hook on the weight"))
+layer.weight.register_post_accumulate_grad_hook(tell("post-accumulate hook on the weight"))
+x.register_hook(tell("tensor hook on the input"))
+handles = [getattr(layer, f"register_{kind}")(tell(f"{kind} of the module")) for kind in kinds]
+handles += [getattr(all_modules, f"register_module_{kind}")(tell(f"{kind} of all modules")) for kind in kinds]
+handles += [
+    getattr(optimizer, f"register_{kind}")(tell(f"{kind} of the optimizer"))
+    for kind in ("step_pre_hook", "step_post_hook")
+]
+output = layer(x)
+output.register_hook(tell("tensor hook on the module's output"))
+output.backward()
+optimizer.step()
+for handle in handles:
+    handle.remove()
+print(*(f"{number:2} {what}" for number, what in enumerate(order, start=1)), sep="\n")
+
+# %% [markdown]
+# ## When it does not fire, or fires twice
+#
+# ### autograd.grad instead of backward
+#
+# `torch.autograd.grad` returns the gradient and does not touch `.grad`. So the tensor's hook fires, and the
+# post-accumulate hook, which waits for `.grad`, does not.
+
+# %%
+w, ran = leaf(3.0), []
+w.register_hook(lambda grad: ran.append("tensor hook"))
+w.register_post_accumulate_grad_hook(lambda leaf: ran.append("post-accumulate hook"))
+torch.autograd.grad(2 * w, w)
+print("autograd.grad:", ran)
+ran.clear()
+(2 * w).backward()
+print("backward:     ", ran)
+
+# %% [markdown]
+# ### No gradient required
+#
+# Forward hooks run whether or not anything requires a gradient. Backward hooks need a graph: under `torch.no_grad()`, or in
+# a frozen layer whose input requires no gradient either, there is none.
+
+# %%
+layer, ran = Times(), []
+layer.register_forward_hook(lambda *_: ran.append("forward"))
+layer.register_full_backward_hook(lambda *_: ran.append("backward"))
+with torch.no_grad():
+    print("no_grad: requires_grad =", layer(leaf(1.0)).requires_grad, ran)
+ran.clear()
+layer.requires_grad_(False)
+print("frozen:  requires_grad =", layer(torch.ones(1)).requires_grad, ran)
+
+# %% [markdown]
+# ### A parametrized weight
+#
+# A parametrization (also `weight_norm` and `spectral_norm`) computes the weight anew whenever you write `layer.weight`. A
+# hook on that tensor belongs to a tensor that nobody uses. Put the hook on the parameter that stays, `original`.
+
+
+# %%
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+
+layer, ran = Times(), []
+nn.utils.parametrize.register_parametrization(layer, "weight", Doubled())
+layer.weight.register_hook(lambda grad: ran.append("layer.weight"))
+layer.parametrizations.weight.original.register_hook(lambda grad: ran.append("original"))
+layer(torch.ones(1)).backward()
+print("twice the same tensor:", layer.weight is layer.weight, " hooks that ran:", ran)
+
+# %% [markdown]
+# ### Keyword arguments and lists
+#
+# A full backward hook follows the tensors among the *positional* arguments. A tensor that comes by keyword is not among
+# them, and a list counts as one argument without a gradient. The hook runs, with `grad_input` empty, and a warning says so.
+
+
+# %%
+class Sum(nn.Module):
+    def forward(self, tensors):
+        return sum(tensors)
+
+
+def report(module, grad_input, grad_output):
+    print(f"{type(module).__name__}: grad_input {show(grad_input)}, grad_output {show(grad_output)}")
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # "... since no inputs require gradients"
+    for layer, args, kwargs in ((Times(), (), {"x": leaf(3.0)}), (Sum(), ([leaf(3.0), leaf(4.0)],), {})):
+        with layer.register_full_backward_hook(report):
+            layer(*args, **kwargs).backward()
+
+# %% [markdown]
+# ### Nested outputs
+#
+# Of the outputs, a full backward hook follows those that are tensors, or tensors in one tuple. In a tuple in a tuple it sees
+# nothing: a backward that comes that way alone does not call it. For a dict there is no hook at all, and a warning.
+
+
+# %%
+class Nested(nn.Module):
+    def forward(self, x):
+        return 2 * x, (3 * x,)
+
+
+layer = Nested()
+with layer.register_full_backward_hook(report):
+    outer, (inner,) = layer(leaf(1.0))
+    print("backward from the inner tensor:")
+    inner.backward(retain_graph=True)
+    print("backward from the outer tensor:")
+    outer.backward()
+
+# %% [markdown]
+# ### An exception in forward
+#
+# If `forward` raises, plain forward hooks do not run; those with `always_call=True` do, with `None` for the output. But this
+# holds for an `Exception` only. `KeyboardInterrupt` (Ctrl-C, or the stop button of Jupyter) and `SystemExit` are none, and
+# no forward hook runs. What has to happen in any case belongs into a `finally` around the call.
+
+
+# %%
+class Fails(nn.Module):
+    def forward(self, error):
+        raise error
+
+
+layer = Fails()
+layer.register_forward_hook(lambda module, args, output: print("  plain:", output))
+layer.register_forward_hook(lambda module, args, output: print("  always called:", output), always_call=True)
+for error in (ValueError(), KeyboardInterrupt()):
+    print(type(error).__name__)
+    try:
+        layer(error)
+    except (ValueError, KeyboardInterrupt):
+        print("  went on to the caller")
+
+# %% [markdown]
+# ### Checkpointing
+#
+# A checkpointed piece runs again in backward, to compute anew what it did not keep. So its forward hooks run **twice**. With
+# `use_reentrant=False`, the repetition stops as soon as backward has what it needs, so a hook at the end of the piece may
+# run only once. Where a hook counts, or keeps outputs, a part of what it has is the repetition. Full backward hooks run once.
+
+# %%
+for use_reentrant in (False, True):
+    piece, ran = nn.Sequential(Times(), Times()), []
+    for name, layer in (("first", piece[0]), ("second", piece[1])):
+        layer.register_forward_hook(lambda *_, name=name: ran.append(name))
+    piece[0].register_full_backward_hook(lambda *_: ran.append("backward hook"))
+    output = checkpoint(piece, leaf(3.0), use_reentrant=use_reentrant)
+    ran.append("| backward begins:")
+    output.backward()
+    print(f"use_reentrant={use_reentrant}:", *ran)
+
+# %% [markdown]
+# ### torch.func
+#
+# `grad` of `torch.func` does not go through the nodes that a full backward hook needs: it raises. `vmap` alone does not
+# raise, and does not call the hook either. Forward hooks and tensor hooks work; what they see under `vmap` is one sample,
+# although they run once for all of them.
+
+# %%
+layer, batch, ran = Times(), torch.ones(3, 1), []
+with layer.register_forward_hook(lambda module, args, output: print("forward hook sees", tuple(output.shape))):
+    print("vmap:", torch.func.vmap(layer)(batch).flatten().tolist())
+layer.register_full_backward_hook(lambda *_: ran.append("full hook"))
+torch.func.vmap(layer)(batch.clone().requires_grad_()).sum().backward()
+print("full hook under vmap:", ran)
+try:
+    torch.func.grad(lambda x: layer(x).sum())(torch.ones(1))
+except RuntimeError as error:
+    print("full hook under grad:", str(error).split(" with ")[0])
+
+# %% [markdown]
+# ### torch.compile
+#
+# `torch.compile` translates a model when it is first called, with the hooks of that moment. Of the hooks that come later,
+# some run and some are **silently skipped**. `backend="eager"` needs no C compiler, and treats hooks as any other backend.
+
+
+# %%
+class Chain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Times(), Times()
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def late_calls(place, hooked_before):
+    """How often a late hook runs in the next call, and in the one after `torch.compiler.reset()`."""
+    model, ran = Chain(), []
+    if hooked_before:
+        model.get_submodule(place).register_forward_hook(lambda *_: None)
+    compiled = torch.compile(model, backend="eager")
+    compiled(torch.ones(1))
+    model.get_submodule(place).register_forward_hook(lambda *_: ran.append(place))
+    compiled(torch.ones(1))
+    at_once = len(ran)
+    torch.compiler.reset()  # throws all compiled code away, so that the next call compiles again
+    compiled(torch.ones(1))
+    torch.compiler.reset()
+    return at_once, len(ran) - at_once
+
+
+# %%
+try:
+    for place, hooked_before in (("first", False), ("first", True), ("", False)):
+        at_once, after_reset = late_calls(place, hooked_before)
+        what = f"{place or 'the model itself'}{', which had a hook before' * hooked_before}"
+        print(f"{what}: {at_once} call at once, {after_reset} after a reset")
+except RuntimeError as error:  # torch.compile does not exist for every Python and system
+    print("torch.compile does not work here:", str(error).split(".")[0])
+
+# %% [markdown]
+# So a late hook on a layer is skipped, if the layer had none when the model was compiled. A hook on the model itself runs,
+# unless the model is one of PyTorch's own classes, such as `nn.Sequential`. A tensor hook on a parameter always runs.
+# Register hooks before the first compiled call, or reset, or call the model inside: `compiled._orig_mod`. This course's
+# `record` says what it missed:
+
+# %%
+from course_utils.hooks.record import record
+
+model = Chain()
+try:
+    compiled = torch.compile(model, backend="eager")
+    compiled(torch.ones(1))
+    with warnings.catch_warnings(record=True) as caught, record(compiled, "first"):
+        warnings.simplefilter("always")
+        compiled(torch.ones(1))
+    print(*(str(warning.message).split(":")[0] for warning in caught))
+except RuntimeError as error:
+    print("torch.compile does not work here:", str(error).split(".")[0])
+torch.compiler.reset()
+
+# %% [markdown]
+# ### Copies
+#
+# `copy.deepcopy` is the usual way to keep the best model of a training.
+
+# %% tags=["predict"]
+predict("hooks_and_deepcopy")
+
+# %%
+layer, callers = Times(), []
+handle = layer.register_forward_hook(lambda module, args, output: callers.append(module))
+twin = copy.deepcopy(layer)
+handle.remove()
+layer(torch.ones(1))
+twin(torch.ones(1))
+print("hooks on the layer and on its copy:", count_hooks(layer).total(), count_hooks(twin).total())
+print("the hook was called by the copy only:", callers == [twin])
+
+# %% tags=["why"]
+why("hooks_and_deepcopy")
+
+# %% [markdown]
+# Other hooks fare otherwise. An object with `__call__` is copied with everything that it holds, and a hook on a *tensor* is
+# not copied at all:
+
+
+# %%
+class Keep:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.item())
+
+
+layer, keep, ran = Times(), Keep(), []
+layer.register_forward_hook(keep)
+layer.weight.register_hook(lambda grad: ran.append("tensor hook"))
+copy.deepcopy(layer)(torch.ones(1)).backward()
+print("kept by the object that you hold:", keep.outputs, " tensor hooks that ran:", ran)
+
+# %% [markdown]
+# ### Saving a whole model
+#
+# `torch.save(model, file)` pickles the hooks too, and a lambda, or a function in a function, cannot be pickled.
+# `model.state_dict()` has no hooks in it. Save that, or remove the hooks first.
+
+# %%
+layer = Times()
+handle = layer.register_forward_hook(lambda *_: None)
+for what, value in (("the model", layer), ("its state_dict", layer.state_dict())):
+    try:
+        torch.save(value, io.BytesIO())
+        print(f"{what} was saved")
+    except Exception as error:  # pickle's error or an AttributeError, by the version of Python
+        print(f"{what} cannot be saved: {'pickle' in str(error)}")
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "Removing the hook from my model also removes it from the copy that I checkpointed." **Ask:** "Whose
+# table does the handle know?" **Answer:** the original's. Remove hooks before you copy.
+#
+# **Misconception:** "A compiled model calls my hooks." **Ask:** "When was it compiled, and which hooks were there then?"
+# **Expect:** "It would warn." **Then show:** 0 calls, no warning; after a reset, 1.
+#
+# **Misconception:** "`always_call=True` is a `finally`." **Ask:** "What does the cell print for `KeyboardInterrupt`?"
+# **Answer:** only that the exception went on to the caller; the hook did not run.
+#
+# **For discussion:** which of these surprises would a test with `no_hooks_left` have found? (Forgotten handles. Not the
+# copy, which is another model, and not the compiled one, which has no hook too many but a call too few.)
+
+# %% [markdown]
+# ## Several devices and processes
+#
+# ### DataParallel
+#
+# `nn.DataParallel` makes a *replica* of the model for every device in every call. The replica shares the hooks, so a hook
+# runs once a device, in several threads. Its `module` is the replica, which is gone after the call, together with whatever
+# the hook stored on it. The method that makes replicas also works on the CPU.
+
+# %%
+layer = nn.ReLU()
+layer.register_forward_hook(lambda module, args, output: setattr(module, "last", output.item()))
+replica = layer._replicate_for_data_parallel()
+replica(torch.ones(1))
+print("on the replica:", hasattr(replica, "last"), " on the layer:", hasattr(layer, "last"))
+
+# %% [markdown]
+# ### DistributedDataParallel
+#
+# One process a device, each with a model of its own; after backward all have the mean gradient. Two processes on this
+# computer show what a hook sees. The gradient is 2 in the first process and 6 in the second, and this is what each of them
+# runs, once without and once with a communication hook:
+
+# %%
+import inspect
+
+from course_utils.lessons import two_processes
+
+print(inspect.getsource(two_processes.train))
+
+# %%
+try:
+    seen = two_processes.run_two_processes()
+    for process, (plain, _) in enumerate(seen):
+        print(f"process {process}:", plain)
+except (RuntimeError, OSError) as error:  # no gloo, or no processes of one's own, as in some browsers
+    print("Two processes do not work here:", error)
+
+# %% [markdown]
+# Tensor hooks and post-accumulate hooks see the **local** gradient, because the processes exchange theirs later, in whole
+# buckets. Only after `backward()` is the mean in `.grad`. So clip, log and step after backward, not in a hook.
+#
+# ### DistributedDataParallel.register_comm_hook
+#
+# - **Call:** `model.register_comm_hook(state, hook)` with `hook(state, bucket)`
+# - **Runs:** in backward, for each bucket of gradients, in the place of the all-reduce
+# - **Returns:** a `torch.futures.Future` with the bucket's new content
+# - **Trap:** whoever replaces the exchange has to do it: this hook exchanges nothing, so the two models drift apart.
+
+# %%
+print(inspect.getsource(two_processes.keep_local))
+try:
+    for process, (_, local) in enumerate(seen):
+        print(f"process {process}:", local)
+except NameError:
+    print("Two processes do not work here.")
+
+# %% [markdown]
+# `torch.distributed.algorithms.ddp_comm_hooks` has ready ones, such as compression to half precision, which
+# `register_ddp_comm_hook` registers.
+#
+# ### FullyShardedDataParallel
+#
+# There is no cell for this one: it is made for several accelerators. Each process keeps only a slice of every parameter.
+# FSDP collects whole parameters just before a module's forward and backward, and gives each process its slice of the summed
+# gradients afterwards; for this it uses forward and backward hooks of its own. What follows for yours:
+#
+# - Module hooks run, with whole activations, once in each process.
+# - A parameter that you look at outside its module's forward is a slice, or empty.
+# - A hook on a parameter that you registered *before* wrapping may sit on a tensor that is no longer used: register later.
+# - `FullyShardedDataParallel.register_comm_hook` replaces the exchange, as `register_comm_hook` above.
+#
+# ## Hooks that need other hardware
+#
+# These are not run here. They exist in the PyTorch that built this page.
+#
+# | Where | Methods | What for |
+# |---|---|---|
+# | `torch.cuda.CUDAGraph` | `register_capture_start_hook`, `register_capture_end_hook`, `register_post_instantiate_hook`, `register_replay_start_hook`, `register_replay_end_hook` | the life of one CUDA graph |
+# | `torch.cuda.graphs` | `register_graph_capture_start_hook`, `register_graph_capture_end_hook`, `register_graph_instantiate_hook`, `register_graph_replay_start_hook`, `register_graph_replay_end_hook`, `register_graph_destroy_hook` | the same for all CUDA graphs |
+# | `torch.package.PackageExporter` | `register_extern_hook`, `register_mock_hook`, `register_intern_hook` | what becomes of each module that is packed |
+#
+# A remote module (`torch.distributed.nn.RemoteModule`) takes no hooks from here: they belong on the module that it stands
+# for, in the other process.
+#
+# ## History: the legacy backward hook
+#
+# Before PyTorch 1.8 modules had one backward hook, `register_backward_hook`. Most tutorials still use it. It exists today,
+# and warns. Here it sits on the small network of lesson 03: `fc1`, `relu`, `fc2`. Full hooks gave `fc2` a `grad_input` of
+# ([1, 2, 3, 4]).
+
+# %% tags=["predict"]
+predict("legacy_entries")
+
+
+# %% tags=["setup"]
+def backward_with_legacy_hooks(owners, output_of):
+    """Run backward with a printing legacy hook on each of `owners` (name to module); return the warnings' first words."""
+
+    def print_entries(name):
+        return lambda module, grad_input, grad_output: print(f"{name}:", *show(grad_input), sep="\n    ")
+
+    with warnings.catch_warnings(record=True) as caught, contextlib.ExitStack() as stack:
+        warnings.simplefilter("always")
+        for name, module in owners.items():
+            stack.enter_context(module.register_backward_hook(print_entries(name)))
+        output_of().sum().backward()
+    return sorted({f"{warning.category.__name__}: {str(warning.message).split('. ')[0]}." for warning in caught})
+
+
+# %%
+net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
+print(*backward_with_legacy_hooks(dict(net.named_children()), lambda: net(x)), sep="\n")
+
+# %% tags=["why"]
+why("legacy_entries")
+
+# %% [markdown]
+# ### Module.register_backward_hook
+#
+# - **Call:** `module.register_backward_hook(hook)` with `hook(module, grad_input, grad_output)`: deprecated; for all modules
+#   `register_module_backward_hook(hook)`
+# - **Runs:** in backward, at the node of the *last operation* in `forward`
+# - **Returns:** a tuple replaces the gradients of that operation's inputs
+# - **Trap:** `grad_input` does not belong to the module's inputs. Use the full hook; the two cannot be on one module.
+#
+# On a **whole model** it sees the last operation and nothing else: these are the entries of `fc2` again, and the gradient of
+# the model's input, [22, 26, 30], is not among them. A hook on the node itself gets the same.
+
+# %%
+net = SmallNet()
+print(*backward_with_legacy_hooks({"the model": net}, lambda: net(x)), sep="\n")
+output = net.fc2(torch.tensor([[7.0, 0.0, 27.0, 0.0]], requires_grad=True))
+with output.grad_fn.register_hook(lambda grad_inputs, grad_outputs: print(*show(grad_inputs), sep="\n    ")):
+    print("the node:", output.grad_fn.name(), end="\n    ")
+    output.backward()
+
+# %% [markdown]
+# Operations differ, so layers do. For Linear the entries are bias, input and weight, and the weight's is transposed; for a
+# convolution they are input, weight and bias. `grad_input[0]` means another thing for each layer, and a module with several
+# operations reports a part of its own work:
+
+
+# %%
+def print_entry_shapes(module, grad_input, grad_output):
+    print(f"{type(module).__name__}: entries {[tuple(grad.shape) for grad in grad_input]}")
+
+
+class TwoOperations(nn.Module):
+    def forward(self, x):
+        return (2 * x) * 3
+
+
+for layer, batch in ((nn.Linear(2, 3), torch.ones(5, 2)), (nn.Conv2d(2, 3, 2), torch.ones(5, 2, 4, 4))):
+    with warnings.catch_warnings(), layer.register_backward_hook(print_entry_shapes):
+        warnings.simplefilter("ignore")  # the same warning as above
+        layer(batch.requires_grad_()).sum().backward()
+for register in ("register_backward_hook", "register_full_backward_hook"):
+    layer = TwoOperations()
+    with warnings.catch_warnings(), getattr(layer, register)(lambda module, into, out: print(register, show(into))):
+        warnings.simplefilter("ignore")
+        layer(leaf(1.0)).backward()
+
+# %% [markdown]
+# The form for all modules, `register_module_backward_hook`, has one more trap: in a session in which a *full* global hook was
+# ever registered, as above, it is refused, even if that hook is gone.
+
+# %%
+try:
+    all_modules.register_module_backward_hook(print_entry_shapes).remove()
+except RuntimeError as error:
+    print(str(error).split(". ")[0])
+
+# %% [markdown]
+# ## When something else is the better tool
+#
+# A hook belongs to a tensor, a node or a module. Where none of these is at hand, or where you want to change the network
+# itself, there is something better.
+#
+# | You want | Take |
+# |---|---|
+# | to see or change every call of a *function* of PyTorch, `F.relu` as well as `+` | `TorchFunctionMode` |
+# | to see or change every *operation* that really runs, backward included | `TorchDispatchMode` |
+# | another network: an operation replaced, removed or added | `torch.fx` |
+# | the outputs of some layers, once and for all, as a new module | `create_feature_extractor` |
+# | one layer, now, and without a trace afterwards | a hook |
+#
+# ### TorchFunctionMode
+#
+# Its method gets each call of a function of PyTorch's Python interface in the block, as you wrote it, and may change it.
+
+# %%
+from torch.overrides import TorchFunctionMode, resolve_name
+
+
+class TanhForRelu(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        print(resolve_name(function))
+        return torch.tanh(*args) if function is nn.functional.relu else function(*args, **(kwargs or {}))
+
+
+with TanhForRelu():
+    y = nn.functional.relu(torch.tensor(1.0) * 2)
+print(round(y.item(), 3))
+
+# %% [markdown]
+# ### TorchDispatchMode
+#
+# Its method gets what is left when autograd has done its part: the operations that compute, in forward *and* in backward.
+# That is the tool for counting them, for measuring memory, or for finding the operation that made the first NaN.
+
+# %%
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function).split(".")[1])
+        return function(*args, **(kwargs or {}))
+
+
+layer, x = Times(), leaf(3.0)
+with Operations() as forward:
+    y = layer(x).relu()
+with Operations() as backward:
+    y.backward()
+print("forward: ", [name for name in forward.names if name != "detach"])
+print("backward:", "mul" in backward.names, "threshold_backward" in backward.names)
+
+# %% [markdown]
+# ### torch.fx
+#
+# `symbolic_trace` writes down what `forward` does as a graph that you can edit, and makes Python code of it again. There is
+# no hook left to be forgotten: the network is another one. It cannot follow an `if` that depends on a tensor's values.
+
+
+# %%
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Times(), Times()
+
+    def forward(self, x):
+        return self.second(nn.functional.relu(self.first(x)) + 1)
+
+
+traced = torch.fx.symbolic_trace(Block())
+for node in traced.graph.nodes:
+    if node.target is nn.functional.relu:
+        node.target, node.kwargs = torch.neg, {}
+traced.recompile()
+print("before:", Block()(torch.ones(1)).item(), " after:", traced(torch.ones(1)).item())
+
+# %% [markdown]
+# ### create_feature_extractor
+#
+# torchvision's `create_feature_extractor` is made of `torch.fx`: it returns a module whose output is a dict of the results
+# you named, functions included, and which does not compute what comes after the last of them.
+
+# %%
+from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
+
+names, _ = get_graph_node_names(Block())
+print(names)
+extractor = create_feature_extractor(Block(), ["first", "relu"])
+print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "With DDP my hook sees the mean gradient." **Ask:** "When do the processes exchange their gradients?"
+# **Answer:** bucket by bucket, after the hooks. Both hooks see 2 and 6; 4 is in `.grad` afterwards.
+#
+# **Misconception:** "`grad_input[0]` is the gradient of the input" in old code. **Ask:** "For Linear, what was entry 0 of the
+# legacy hook?" **Answer:** the bias. For a convolution it was the input: the same line of code means another thing.
+#
+# **For discussion:** you want to know which ReLU of a stranger's network made the first NaN, and half of them are functions.
+# Which tool? (A `TorchDispatchMode`, or a `TorchFunctionMode`; a hook sees modules only.)
+
+# %% [markdown]
+# ## Exercises: twelve puzzles
+#
+# Each puzzle is solved by **one line** that returns what registering returns. Replace the `...`, run the cell, and run the
+# check below it. If something is wrong, the check draws side by side what was wanted and what came. From easy to wicked;
+# `hint(make_twelve)` helps, and the reference above has all that you need.
+#
+# ### Puzzle 1
+
+
+# %% tags=["answer"]
+def make_twelve(w):
+    """Let every gradient that reaches the leaf `w` be 12 everywhere; return the handle."""
+    ...
+
+
+# %% tags=["check"]
+check(make_twelve)
+
+# %% [markdown]
+# ### Puzzle 2
+
+
+# %% tags=["answer"]
+def halve_output(layer):
+    """Let each call of `layer` give half of what it gave before; return the handle."""
+    ...
+
+
+# %% tags=["check"]
+check(halve_output)
+
+# %% [markdown]
+# ### Puzzle 3
+
+
+# %% tags=["answer"]
+def forget_gradient(leaf):
+    """Let `leaf.grad` be None again as soon as a backward has completed it; return the handle.
+
+    Hooks on the gradient of `leaf`, and all other gradients, are as before.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(forget_gradient)
+
+# %% [markdown]
+# ### Puzzle 4
+
+
+# %% tags=["answer"]
+def freeze_weight(layer):
+    """Let `layer.weight` get the gradient 0, and everything else what it got before; return the handle."""
+    ...
+
+
+# %% tags=["check"]
+check(freeze_weight)
+
+# %% [markdown]
+# ### Puzzle 5
+
+
+# %% tags=["answer"]
+def block_gradient(layer):
+    """Let `layer` pass the gradient 0 on to its one input, and learn as before; return the handle.
+
+    The input requires a gradient.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(block_gradient)
+
+# %% [markdown]
+# ### Puzzle 6
+
+
+# %% tags=["answer"]
+def note_failures(layer, notes):
+    """After each call of `layer`, append True to the list `notes` if forward raised a ValueError, and
+    else False; return the handle.
+
+    The layer never returns None, and its outputs stay as they are.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(note_failures)
+
+# %% [markdown]
+# ### Puzzle 7
+
+
+# %% tags=["answer"]
+def clear_after_step(optimizer):
+    """Let `optimizer` set all gradients to None after each of its steps; return the handle."""
+    ...
+
+
+# %% tags=["check"]
+check(clear_after_step)
+
+# %% [markdown]
+# ### Puzzle 8
+
+
+# %% tags=["answer"]
+def first_arrival(tensors, seen):
+    """In each backward, append a copy of the first gradient that arrives at any of `tensors` to the list
+    `seen`, and no other; return the handle.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(first_arrival)
+
+# %% [markdown]
+# ### Puzzle 9
+
+
+# %% tags=["answer"]
+def save_as_kernel(layer):
+    """Let the weight of `layer` stand under the name "kernel" in every state_dict, the layer's own and that of
+    any model with the layer in it; return the handle.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(save_as_kernel)
+
+# %% [markdown]
+# ### Puzzle 10
+
+
+# %% tags=["answer"]
+def zero_second_factor(product):
+    """`product` is `a * b`. In backward, let `a` get its gradient and `b` zeros; return the handle.
+
+    You have neither `a` nor `b`, only `product`.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(zero_second_factor)
+
+# %% [markdown]
+# ### Puzzle 11
+
+
+# %% tags=["answer"]
+def twelve_from_afar(y):
+    """`y` was computed by one operation from one leaf. Let every gradient that reaches this leaf, on whatever
+    path, be 12 everywhere; return the handle.
+
+    You do not have the leaf, only `y`.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(twelve_from_afar)
+
+# %% [markdown]
+# ### Puzzle 12
+
+
+# %% tags=["answer"]
+def pretend_saved(value):
+    """Return a context manager: whatever forward saves in its block, backward finds tensors full of `value`
+    instead. The values that forward computes stay right.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(pretend_saved)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A hook needs a function of mine." (Puzzle 4) **Ask:** "What does a hook get, and what does it return?
+# Which function of PyTorch does just that?" **Answer:** a gradient in, a gradient out: `torch.zeros_like`.
+#
+# **Misconception:** "To block the gradient I return zeros, wherever." (Puzzles 4 and 5) **Ask:** "Who else lives from this
+# gradient?" **Then show:** the tables side by side: which of the three gradients differs?
+#
+# **For discussion:** in puzzle 12 forward is right and backward is wrong. Who would notice, and how? (A check with finite
+# differences, `torch.autograd.gradcheck`, compares backward with forward.)
+
+# %% [markdown]
+# ## Exercises: break this rule
+#
+# Five sentences of this course. Each is true where it stands, and too wide in general. Write the counterexample. The check
+# runs the lesson's program and yours, and looks in both whether the rule holds.
+#
+# ### Rule 1
+#
+# > Backward writes their gradients into `.grad`
+#
+# says lesson 01 of the leaves.
+
+
+# %% tags=["answer"]
+def leaf_without_gradient(w, x):
+    """Compute y = w * x, go backward from it once so that `x.grad` is there and nothing was ever added to
+    `w.grad`, and return y.
+
+    `w` and `x` are leaves of one number that require a gradient, and `w` is in the graph of y.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(leaf_without_gradient)
+
+# %% [markdown]
+# ### Rule 2
+#
+# > Hooks on one tensor run in the order of their registration
+#
+# says lesson 01.
+
+
+# %% tags=["answer"]
+def out_of_order(w, first, second):
+    """Register the function `first` as a hook on the leaf `w`, then `second` as another one, so that `second`
+    runs before `first`; return the two handles, in the order in which you registered.
+
+    Both functions take whatever they are given, and return None.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(out_of_order)
+
+# %% [markdown]
+# ### Rule 3
+#
+# > The hooks are copied with the module
+#
+# says the prediction about deepcopy, above.
+
+
+# %% tags=["answer"]
+def lost_in_the_copy(layer, hook):
+    """Register `hook` so that it runs when you call `layer` and go backward, and not when you do the same with
+    a deep copy of `layer`; return the handle.
+
+    `hook` takes whatever it is given, and returns None.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(lost_in_the_copy)
+
+# %% [markdown]
+# ### Rule 4
+#
+# > The kept gradient is the one that is passed on
+#
+# says lesson 02 of `retain_grad()`.
+
+
+# %% tags=["answer"]
+def pass_on_twice(y):
+    """`y.retain_grad()` was called. Let backward pass on twice of what it keeps in `y.grad`, and keep there what
+    arrived; return the handle.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(pass_on_twice)
+
+# %% [markdown]
+# ### Rule 5
+#
+# > `always_call=True` hooks run when the call raises
+#
+# says lesson 04.
+
+
+# %% tags=["answer"]
+def stop_unheard(limit):
+    """Return a function to be the forward of a layer. It gives back its input, a tensor; where a number in it is
+    above `limit`, it raises, and a hook with `always_call=True` does not run.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(stop_unheard)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A counterexample shows that the lesson is wrong." **Ask:** "What does the rule say about the program of
+# the lesson?" **Answer:** the truth. The rule lacks a condition: say it with the condition, in one sentence.
+#
+# **Misconception:** "`w.grad = None` afterwards is also a counterexample." (Rule 1) **Ask:** "Did backward add something to
+# `w.grad`?" **Answer:** yes, and it was thrown away; the check counts what was added.
+#
+# **For discussion:** let each pair put the missing condition into one of the five sentences. (1: of the leaves that it is
+# asked for. 2: hooks of one kind. 3: those in a table of the module. 4: by the tensor, its node comes later. 5: an
+# `Exception`.)
+
+# %% [markdown]
+# ## What old tutorials say
+#
+# | They say | What is true today |
+# |---|---|
+# | Use `register_backward_hook`. | Deprecated since 1.8: it shows the last operation's inputs. Use `register_full_backward_hook`. |
+# | `grad_input` of a Linear layer is (bias, input, weight). | Of its last operation. With full hooks: one entry for each input of `forward`. |
+# | A backward hook on a whole model sees only the last layer. | The legacy one. The full one has the gradients of the model's inputs and outputs. |
+# | Save the model with `torch.save(model)`. | With a hook on it, this may fail. Save `model.state_dict()`. |
+# | `DataParallel` for several devices. | `DistributedDataParallel`; hooks then see the local gradient. |
+#
+# ## Summary
+#
+# Five traps, of all kinds of hooks together:
+#
+# 1. **`return` is missing.** `None` keeps what is there. A hook that shall change something returns the new value.
+# 2. **The hook writes into what it gets.** Gradients are shared, outputs are the real ones. Make a new tensor.
+# 3. **Nobody removes the hook.** Keep the handle, or use `with`. Hooks survive cells that run again, and copies of a model.
+# 4. **The hook sits where nothing comes by:** on a parametrized weight, on a function, on a compiled layer, beside keyword
+#    arguments, or under `no_grad`.
+# 5. **The hook runs more often than you think:** in a checkpoint, for a shared layer, in each replica, in each backward.
+#
+# `make cheatsheet` prints these five, the order of a call and a table of all kinds of hooks on one page.
+#
+# ## Go further
+#
+# - [Autograd mechanics: backward hooks execution](https://pytorch.org/docs/stable/notes/autograd.html#backward-hooks-execution),
+#   the rules in PyTorch's own words.
+# - [`torch.nn.Module`](https://pytorch.org/docs/stable/generated/torch.nn.Module.html) and
+#   [`torch.autograd.graph`](https://pytorch.org/docs/stable/autograd.html#autograd-graph), with every method of this page.
+# - [Tensor Puzzles](https://github.com/srush/Tensor-Puzzles), whose idea the puzzles follow.

@@ -1,0 +1,183 @@
+"""Lesson 09 names every hook of the installed torch, its numbers are right by a pencil, and its sheet is made of it."""
+
+import ast
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+from bs4 import BeautifulSoup
+from lesson_pages import LessonPage
+
+from course_utils.authoring import cheatsheet
+from course_utils.authoring.source import sources
+from course_utils.exercises.declaration import LESSONS, read_declarations
+from course_utils.lessons import two_processes
+from course_utils.lessons.side_by_side import SideBySide, check
+
+PAGE = LessonPage("09_every_hook")
+shows = PAGE.shows
+HOOK = r"register_\w*hooks?"
+NODE = type((torch.ones(1, requires_grad=True) * 2).grad_fn)
+FIELDS = ["Call", "Runs", "Returns", "Trap"]
+
+
+def hooks_of_torch() -> set[str]:
+    """The names of all functions and methods of the installed torch that register a hook."""
+    folder, found = Path(torch.__file__).parent, set()
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder).with_suffix("").parts
+        if not any(part == "testing" or re.match(r"_(?!_init__$)", part) for part in parts):
+            found.update(re.findall(rf"^\s*def ({HOOK})\(", path.read_text(encoding="utf-8"), re.MULTILINE))
+    made_in_c = (torch.Tensor, NODE, torch._C._autograd.SavedTensor)
+    found |= {name for owner in made_in_c for name in dir(owner) if re.fullmatch(HOOK, name)}
+    return found | {name for name in torch.autograd.graph.__all__ if "hook" in name}
+
+
+def missing(hooks: set[str], code: str, prose: str) -> set[str]:
+    """The hooks that no cell runs or prints, and that are not among those of which the prose says why."""
+    return {name for name in hooks if not re.search(rf"\b{name}\b", code) and f"`{name}`" not in prose}
+
+
+def test_every_hook_of_the_installed_torch_is_run_or_said_to_need_more_than_this_computer():
+    hooks = hooks_of_torch()
+    assert len(hooks) > 35
+    texts = [cell.source for cell in PAGE.cells if cell.cell_type == "markdown"]
+    code = "\n".join([PAGE.printed, *(cell.source for cell in PAGE.code)])
+    (words,) = [text.partition("## Hooks that need other hardware")[2] for text in texts if "other hardware" in text]
+    assert missing(hooks, code, words) == {"register_ddp_comm_hook"}  # which calls `register_comm_hook`
+    assert missing({"register_new_hook"}, code, words) == {"register_new_hook"}
+
+
+def test_every_entry_says_four_things_and_a_cell_runs_it():
+    entries = 0
+    for cell, after in zip(PAGE.cells, PAGE.cells[1:], strict=False):
+        said = re.findall(r"^- \*\*(\w+):\*\*", cell.source, re.M) if cell.cell_type == "markdown" else []
+        if said:
+            assert (said, after.cell_type) == (FIELDS, "code"), cell.source
+            entries += 1
+    assert entries >= 24
+
+
+def test_numbers_by_a_pencil():
+    assert shows(f"x.grad = [{3 * 10.0}, {3 * 10.0}]")
+    assert shows("w.grad is now 2.0 w.grad is now 5.0")
+    weights = 2 - 0.25 * 2  # each weight's gradient is the other's value, before any step
+    assert shows(f"weights: [{weights}, {weights}] gradients: [None, None]")
+    assert shows("any: [15.0] all: ([15.0], [10.0], None)")
+    assert shows("y.grad = 1.0 x.grad = 60.0")
+    assert shows("x.grad = 20.0 weight.grad = 30.0")
+    assert shows("x.grad = 20.0 weight.grad = 3.0")
+    mean = (2 + 6) / 2
+    for process, local in enumerate((2.0, 6.0)):
+        seen = f"process {process}: {{'tensor hook': {local}, 'post-accumulate hook': {local}, '.grad afterwards': "
+        assert shows(f"{seen}{mean}}}")
+        assert shows(f"{seen}{local}}}")
+
+
+def test_the_legacy_hook_shows_the_inputs_of_the_last_operation():
+    bias, x, weight = torch.ones(1), torch.tensor([[7.0, 0, 27, 0]]), torch.tensor([[1.0], [2], [3], [4]])
+    inputs = [each.requires_grad_() for each in (bias, x, weight)]
+    entries = [grad.tolist() for grad in torch.autograd.grad(torch.addmm(*inputs), inputs)]
+    for owner in ("fc2:", "the model:", "the node: AddmmBackward0"):
+        assert shows(owner, *map(str, entries))
+
+
+def test_the_order_of_a_call_is_that_of_the_rules():
+    (text,) = [cell.outputs[0].text for cell in PAGE.code if cell.id == "the-order-of-a-call"]
+    order = [line.split(maxsplit=1)[1] for line in text.splitlines()]
+    for kind in ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook"):
+        place = order.index(f"{kind} of all modules")
+        assert order[place + 1] == f"{kind} of the module"
+    rules = ["forward_pre_hook", "forward", "forward_hook", "tensor hook on the module's output"]
+    rules += ["full_backward_pre_hook", "tensor hook on what forward", "pre-hook on the node", "hook on the node"]
+    rules += ["post-accumulate", "full_backward_hook", "tensor hook on the input", "step_pre_hook", "step_post_hook"]
+    places = [next(number for number, what in enumerate(order) if what.startswith(rule)) for rule in rules]
+    assert places == [0, *sorted(order.index(order[place]) for place in places[1:])]
+
+
+def test_two_processes_that_fail_say_why(monkeypatch):
+    monkeypatch.setattr(two_processes, "__name__", "no_such_module")
+    with pytest.raises(RuntimeError, match="No module named no_such_module"):
+        two_processes.run_two_processes()
+
+
+def test_puzzles_are_of_one_line():
+    names = [re.search(r"check\((\w+)\)", cell.source)[1] for cell in PAGE.code if cell.id.startswith("check-")]
+    twelve = names[names.index("make_twelve") :][:12]
+    answers = {each.name: ast.parse(each.source).body[0].body for each in read_declarations(9)}
+    assert twelve[-1] == "pretend_saved"
+    assert all(len(answers[name]) == 2 for name in twelve), "the task and a return"
+
+
+def test_the_rules_to_break_stand_in_the_lessons():
+    texts = [path.read_text(encoding="utf-8") for path in (*sources()[:-1], *LESSONS.glob("lesson_0?.py"))]
+    course = " ".join(" ".join(texts).replace("\n# ", " ").split())
+    rules = re.findall(r"^> (.+)$", "\n".join(cell.source for cell in PAGE.cells), re.M)
+    assert len(rules) == 5
+    assert [rule for rule in rules if rule not in course] == []
+
+
+def make_twelve(w):
+    return w.register_hook(lambda grad: 12 * grad)
+
+
+def test_what_was_wanted_and_what_came_stand_side_by_side():
+    outcome = check(make_twelve)
+    assert isinstance(outcome, SideBySide)
+    (given,) = re.findall(r"x\.grad +(\[.+?\]) +\1$", str(outcome), re.M)  # which is right
+    (row,) = re.findall(r"^ +w\.grad +\[12\., 12\.\] +(\[.+\]) +differs$", str(outcome), re.M)
+    assert ast.literal_eval(row) != ast.literal_eval(given)
+    table = BeautifulSoup(outcome._repr_html_(), "html.parser").table
+    assert [cell.get_text() for cell in table.find_all("tr")[0]] == ["", "wanted", "yours", ""]
+    first = next(line for line in table.find_all("tr") if line.th.get_text() == "w.grad")
+    wanted, yours, mark = first.find_all("td")
+    assert [box.get_text() for box in wanted.find_all("span")] == ["12.", "12."]
+    assert [box.get_text() for box in yours.find_all("span")] == re.findall(r"[\d.]+", row)
+    assert mark.get_text() == "≠ differs"
+
+
+def test_nothing_is_drawn_where_nothing_can_be_compared():
+    def halve_output(layer):
+        return layer.register_forward_hook(lambda output: output / 2)
+
+    def forget_gradient(leaf):
+        return leaf.register_post_accumulate_grad_hook(lambda leaf: setattr(leaf, "grad", None))
+
+    outcomes = [check(halve_output), check(forget_gradient), check(None)]
+    assert [str(each.stage) for each in outcomes] == ["raised", "passed", "not an exercise"]
+    assert not any(isinstance(each, SideBySide) for each in outcomes)
+
+
+@pytest.fixture(scope="module")
+def sheet():
+    return BeautifulSoup(cheatsheet.make_page(nbformat.read(PAGE.path, as_version=4)), "html.parser")
+
+
+def test_the_sheet_has_each_entry_the_order_and_five_traps_and_nothing_else(sheet):
+    prose = " ".join(PAGE.prose.replace("`", "").replace("*", "").split())
+    cells = [" ".join(cell.get_text().split()) for cell in sheet.find_all("td")]
+    assert len(cells) == 3 * PAGE.prose.count("**Call:**")
+    order, traps = (
+        [" ".join(each.get_text().split()) for each in part.find_all("li")] for part in sheet.find_all("ol")
+    )
+    assert [text for text in (*cells, *traps) if text not in prose] == []
+    assert shows(*(f"{number} {step}" for number, step in enumerate(order, start=1)))
+    assert len(traps) == 5
+
+
+@pytest.mark.slow
+def test_the_sheet_is_one_page_of_pdf_where_a_browser_is_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cheatsheet, "read_built", lambda lesson: nbformat.read(PAGE.path, as_version=4))
+    browser = any(map(shutil.which, cheatsheet.BROWSERS))
+    assert cheatsheet.write_cheatsheet(tmp_path) == 0
+    assert (tmp_path / "hooks.html").exists()
+    assert (tmp_path / "hooks.pdf").exists() is browser
+    if browser:
+        assert len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "hooks.pdf").read_bytes())) == 1
+    monkeypatch.setattr(cheatsheet, "BROWSERS", ())
+    cheatsheet.write_cheatsheet(tmp_path / "other")
+    assert "print the page from your browser" in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["hooks.html"]
