@@ -111,7 +111,7 @@ class Patient(nn.Module):
 
 
 # %% [markdown]
-# `admit` makes a fresh network with the same random weights each time. `train` takes 300 steps of gradient descent and
+# `admit` makes a fresh network with the same random weights each time. `train` takes 120 steps of gradient descent and
 # returns the loss before each step.
 
 # %%
@@ -121,7 +121,7 @@ before = train(admit(Patient))
 draw_curves(
     {"this network": before},
     title="The loss falls a little, and then it gets stuck",
-    alt="The loss over 300 training steps. It begins at 0.7, the loss of guessing, and hardly falls below it.",
+    alt="The loss over 120 training steps. It begins at 0.7, the loss of guessing, and hardly falls below it.",
 )
 
 # %% [markdown]
@@ -808,7 +808,7 @@ after = train(admit(Patient))
 draw_curves(
     {"before": before, "after": after},
     title="After the cure, the loss falls to 0",
-    alt="The loss over 300 training steps. Before the cure it gets stuck above 0.6. After the cure it falls to 0 within "
+    alt="The loss over 120 training steps. Before the cure it gets stuck above 0.6. After the cure it falls to 0 within "
     "about 100 steps.",
 )
 
