@@ -14,13 +14,13 @@ from PIL import Image
 
 from course_utils.authoring import editions, page, slides
 from course_utils.authoring.build import WIDGET
-from course_utils.authoring.pace import POINT
 from course_utils.authoring.source import answer_cells, defined_name, learner, number_of, read_source, sources, tags_of
 from course_utils.exercises import classroom
 from course_utils.exercises.engine import exercises_of, find, predictions_of
 from course_utils.root import CourseError
 
 LESSONS = sources()
+POINT = 3  # minutes, of an exercise: see course_utils/authoring/pace.py
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 read_page = cache(partial(BeautifulSoup, features="html.parser"))
 LACKING = "formulas and slides need latex2mathml and pyreveal: pip install -e '.[instructor]'"

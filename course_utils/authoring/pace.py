@@ -13,7 +13,6 @@ from course_utils.authoring.source import learner, number_of, tags_of
 from course_utils.exercises.engine import exercises_of, predictions_of
 
 LONGEST = 90  # minutes, of any lesson
-POINT = 3  # minutes, of an exercise
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 APART = {"setup", "predict", "why", "explore", "answer", "check"}  # cells whose code nobody reads, or that count apart
 
@@ -31,6 +30,6 @@ def minutes(path: Path) -> dict[str, float]:
         "code": len(lines) / 15 + len(code) / 5,
         "predictions": 1.0 * tags.count("predict"),
         "explorers": 3.0 * tags.count("explore"),
-        "exercises": POINT * sum(each.points for each in exercises_of(number)),
+        "exercises": 3.0 * sum(each.points for each in exercises_of(number)),
     }
     return {name: round(value, 1) for name, value in found.items()}
