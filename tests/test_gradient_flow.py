@@ -75,9 +75,13 @@ def test_vectors_are_expected_with_all_their_numbers_and_what_is_no_gradient_is_
     ):
         use(explorer, ("I expect at", "x"), ("the gradient", guess), "Commit")
         assert reply in watch(explorer)[1]
-    for guess in ("", "x", "[1, [2]]", "'1'"):
+    for guess in ("", "x", "[1, [2]]", "'1'", "None", "1j"):
         use(explorer, ("the gradient", guess), "Commit")
         assert "is no gradient: type a number such as 3" in shown(explorer)
+        assert not explorer.controls["play"].playing
+    explorer = GradientFlow("w = 3; d = detach(w); y = w * d; dead = y * 2; out = y + 1")
+    use(explorer, ("I expect at", "dead"), ("the gradient", "0"), "Commit")
+    assert watch(explorer)[1].endswith("You expect 0 at dead; none arrives.")
 
 
 def test_lines_of_the_learner_and_hooks_that_stay_while_they_are_edited():
