@@ -52,7 +52,7 @@ class GradientFlow(Explorer):
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", **button),
             "hooks": widgets.HTML(),
             "at": widgets.Dropdown(description="I expect at", layout={"width": "220px"}),
-            "guess": widgets.Text(description="the gradient", placeholder="3 or [1, 2]", continuous_update=False),
+            "guess": widgets.Text(description="gradient", placeholder="3 or [1, 2]", continuous_update=False),
             "commit": widgets.Button(description="Commit", tooltip="Fix this, and watch the gradient arrive", **button),
             "play": widgets.Play(max=stopped.last_step, interval=900, layout={"display": "none"}),
             "numbers": widgets.Checkbox(description="All numbers as a table", indent=False),
