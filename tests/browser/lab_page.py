@@ -215,8 +215,10 @@ class LabPage:
 
     def look_through(self) -> Look:
         """Scroll through the notebook in front, cell by cell, and say what there is to be seen."""
-        for number in range(len(self.read_cells())):
-            self.cell(number).scroll_into_view_if_needed()
+        scroll = "each.scrollIntoView(); await new Promise(requestAnimationFrame);"
+        self.panel.evaluate(
+            f"async panel => {{ for (const each of panel.querySelectorAll('.jp-Cell')) {{ {scroll} }} }}"
+        )
         parts = ".jp-OutputArea-output", ".jp-InputPlaceholder:visible"
         return Look(self.panel.inner_text(), *(self.panel.locator(each).count() for each in parts))
 
