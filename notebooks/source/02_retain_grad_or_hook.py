@@ -413,7 +413,7 @@ print("returned:", returned.tolist(), "  x.grad =", x.grad, "  z.grad =", z.grad
 # %% [markdown]
 # ## What it costs
 #
-# Most tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
+# Many tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
 #
 # `measure_memory()` watches every operation in its block, and it counts the bytes of the tensors that operations
 # return, for as long as they live. It counts nothing else. What an operation needs inside itself and frees before it
@@ -655,7 +655,7 @@ saved, exact = measure_training_step(tanh_chain)
 print(f"saved for backward: {saved:.2f} MiB")
 
 # %% [markdown]
-# 16 MiB is eight times as much as the gradients. This is where the memory of training goes, and neither `retain_grad`
+# 16 MiB is eight times as much as the gradients. Most of the memory of training goes here, and neither `retain_grad`
 # nor a hook on a gradient can change it. A third kind of hook can: `saved_tensors_hooks(pack, unpack)`. Inside its
 # `with` block,
 #
