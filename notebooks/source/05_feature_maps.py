@@ -382,7 +382,7 @@ check(tile_maps)
 #
 # TensorBoard shows in a browser what a program has written into *event files*, also while the program runs.
 # `SummaryWriter.add_image` takes the same sheet. Here we write into a temporary folder, and read back what the file
-# holds. `LAYERS` are five layers of the real network, from the first to the last.
+# holds. `LAYERS` are five layers of the real network, and here are the last three.
 
 # %%
 import tempfile
@@ -394,8 +394,8 @@ with torch.no_grad(), record(real.model, *LAYERS) as depths:
     real.model(x)
 with tempfile.TemporaryDirectory() as folder:
     with SummaryWriter(folder) as writer:
-        for name, layer in depths.items():
-            tiles = layer.output[0].unsqueeze(1)
+        for name in LAYERS[2:]:
+            tiles = depths[name].output[0].unsqueeze(1)
             sheet = make_grid(tiles, nrow=int(len(tiles) ** 0.5), normalize=True)
             writer.add_image(name, sheet)
     written = EventAccumulator(folder).Reload()
@@ -497,7 +497,7 @@ predict("what_channel_53_follows")
 
 # %%
 first_hundred = scenes(100, seed=905)
-with torch.no_grad(), record(net, nn.ReLU) as seen:
+with torch.no_grad(), record(net, "features.13") as seen:
     net(first_hundred.images.float() / 255)
 response = seen["features.13"].output[:, 53].mean((1, 2))
 by_kind = [response[first_hundred.labels[:, k] > 0].mean().item() for k in range(len(KINDS))]
@@ -557,12 +557,12 @@ def follow(model, batch):
 
 
 def measure(model):
-    """For each ReLU layer: the best channels, one a kind, and the means of their two numbers on new pictures."""
+    """For each ReLU layer: the best channels, one a kind; the means of their two numbers on new pictures; its maps."""
     chosen, tested, kinds = follow(model, first_hundred), follow(model, second_hundred), range(len(KINDS))
     rows = {}
-    for name, (_, found) in tested.items():
+    for name, (maps, found) in tested.items():
         best = [chosen[name][1].best_channel(kind) for kind in KINDS]
-        rows[name] = best, found.share[best, kinds].mean(), found.tells[best, kinds].mean()
+        rows[name] = best, found.share[best, kinds].mean(), found.tells[best, kinds].mean(), maps
     return rows
 
 
@@ -585,19 +585,19 @@ tables = {"trained": measure(net), "untrained": measure(untrained)}
 print("                     on the thing          tells")
 print("layer        places  trained untrained     trained untrained")
 for name in tables["trained"]:
-    (best, on, tells), (_, on_random, tells_random) = (table[name] for table in tables.values())
-    side = seen[name].output.shape[-1]
-    print(f"{name:12} {side} x {side} {on:6.0%} {on_random:9.0%} {tells:11.0%} {tells_random:9.0%}")
+    (_, on, tells, maps), (_, on_random, tells_random, _) = (table[name] for table in tables.values())
+    places = "{} x {}".format(*maps.shape[2:])
+    print(f"{name:12} {places} {on:7.0%} {on_random:9.0%} {tells:11.0%} {tells_random:9.0%}")
 
 # %% [markdown]
 # How much of the response lies on the thing **or beside it**? Let each region grow by 8 pixels on all sides, which is one
 # place of a map of 14 x 14.
 
 # %%
-maps_of = {name: maps for name, (maps, _) in follow(net, second_hundred).items()}
 for name in ("features.13", "features.16"):
+    best, _, _, maps = tables["trained"][name]
     for pixels in (0, 8):
-        share, area = share_in_grown(maps_of[name], tables["trained"][name][0], pixels)
+        share, area = share_in_grown(maps, best, pixels)
         print(f"{name}, grown by {pixels} pixels: {share:.0%} on it; it covers {area:.0%} of the picture")
 
 # %% tags=["why"]
@@ -624,7 +624,8 @@ def draw_channels(maps, best):
 
 
 # %%
-draw_channels(maps_of["features.13"], tables["trained"]["features.13"][0])
+best, _, _, maps = tables["trained"]["features.13"]
+draw_channels(maps, best)
 
 # %% [markdown]
 # Nobody told the network where the things are: it was trained on their names alone. Lesson 07 adds channels up into one map
