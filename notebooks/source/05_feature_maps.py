@@ -139,7 +139,7 @@ show(
 
 # %% [markdown]
 # A kernel with dark beside light finds edges. A kernel with one colour beside another finds changes of colour. Each kernel
-# makes one **channel** of the layer's output, and the channel of one picture is a **map**.
+# makes one **channel** of the layer's output. What a channel shows for one picture is a **map**.
 #
 # In the next layer, each kernel looks at 24 channels at once, and no screen has 24 colours. So from here on you look at what a
 # layer **makes** of a picture, not at its kernels.
@@ -298,7 +298,8 @@ why("lowest_number_stored")
 # numbers, which is worse if you compute with them, and invisible if you only look.)
 
 # %% [markdown]
-# Replace the `...` in an answer cell, run it, then run the `check` below it. Stuck? Run `hint(keep_maps)` in a new cell; `solution(keep_maps)` opens after three attempts.
+# Replace the `...` in an answer cell, run it, then run the `check` below it. Stuck? Run `hint(keep_maps)` in a new cell;
+# `solution(keep_maps)` opens after three attempts.
 
 # %% [markdown]
 # ### Exercise 1 · Keep the maps
@@ -666,23 +667,13 @@ check(share_on_thing)
 # %% [markdown]
 # ## Without hooks: `create_feature_extractor`
 #
-# torchvision can also rewrite a model, so that it returns the maps you name. It follows one call symbolically, notes each
-# step as a node of a graph, and drops what lies behind the last map that you asked for.
+# torchvision can also rewrite a model, so that it returns the maps you name. It follows one call without numbers, notes each
+# step as a node of a graph, and drops what lies behind the last map that you asked for. An `if` that looks at the numbers
+# has no answer then, and our network starts with one. So we take its part `features`, which has none.
 
 # %%
 from torchvision.models.feature_extraction import create_feature_extractor
 
-wanted = {"features.2": "first", "features.6": "second"}
-try:
-    create_feature_extractor(net, wanted)
-except torch.fx.proxy.TraceError as error:
-    print("TraceError:", error)
-
-# %% [markdown]
-# *Symbolically* means that no numbers flow. Our network starts with an `if` that looks at its input, and without numbers
-# that `if` has no answer. The part `features` has no `if`, and can be followed.
-
-# %%
 short = create_feature_extractor(net.features, {"2": "first", "6": "second"})
 with torch.no_grad():
     extracted = short((picture.image[None] - 0.5) / 0.25)  # what net does before features
