@@ -97,19 +97,27 @@ def join_names(names: Sequence[str], most: int = 12) -> str:
     return shown if len(names) <= most else f"{shown}, … ({len(names)} in all)"
 
 
-def check_model(model: nn.Module, gradients: bool = False) -> None:
-    """Raise `CourseError` for what no hook can look into; with `gradients`, also for what has none, or no values."""
+def check_model(model: nn.Module, gradients: bool = False) -> tuple[list[nn.Module], list[Tensor]]:
+    """Return the modules of the model, itself first, and their tensors, shared ones perhaps twice; quick, not by name.
+
+    Raises `CourseError` for what no hook can look into; with `gradients`, also for what has none, or no values.
+    """
     if not isinstance(model, nn.Module):
         fix = "; give the module that was exported" if hasattr(model, "graph_signature") else ""
         raise CourseError(f"a model is an nn.Module, got {type(model).__name__}{fix}")
-    for name, module in model.named_modules():
-        part = f"layer {name!r}" if name else "the model"
-        if isinstance(module, torch.jit.ScriptModule):
-            raise CourseError(f"{part} is TorchScript, where no hook runs: give the module that was scripted or traced")
-        if gradients and ".quantized" in type(module).__module__:
-            raise CourseError(f"{part} is quantised, and whole numbers have no gradients: give the model in float")
-        if gradients and any(each is not None and each.is_meta for each in module._parameters.values()):
-            raise CourseError(f"{part} is on the meta device, which has shapes and no values: load its weights first")
+    modules, tables = [model], []
+    for module in modules:
+        modules += [child for child in module._modules.values() if child is not None]
+        tables += module._parameters, module._buffers
+    tensors = [tensor for table in tables for tensor in table.values() if tensor is not None]
+    for kind in {*map(type, modules)}:
+        if issubclass(kind, torch.jit.ScriptModule):
+            raise CourseError(f"{kind.__name__} is TorchScript, where no hook runs: give what was scripted or traced")
+        if gradients and ".quantized" in kind.__module__:
+            raise CourseError(f"a layer {kind.__name__} is quantised and has no gradients: give the model in float")
+    if gradients and True in [tensor.is_meta for tensor in tensors]:
+        raise CourseError("a model on the meta device has shapes and no values: load its weights first")
+    return modules, tensors
 
 
 def why_never(module: nn.Module) -> str:

@@ -81,11 +81,11 @@ class Run:
             raise CourseError(f'relu_rule is "plain", "guided" or "deconvnet", got {relu_rule!r}')
         if relu_rule != "plain" and not self._watch:
             raise CourseError(f"the {relu_rule} rule needs a run that watched ReLUs: explain(..., watch_relus=True)")
-        with torch.inference_mode(False), self._follow(relu_rule):
+        with torch.inference_mode(False), nullcontext() if relu_rule == "plain" else self._follow(relu_rule):
             gradients = self._go_backward([_weigh_logits(self._logits, each) for each in targets])
         if self._reshape:
             gradients = torch.stack([self._reshape(each) for each in gradients])
-        if not gradients.sum().isfinite() and not gradients.isfinite().all():  # the sum is a quick first look
+        if not math.isfinite(gradients.sum().item()) and not gradients.isfinite().all():  # the sum is quicker
             where = f"the gradient at {self._place} has NaN or infinite values, the logits have no NaN"
             raise CourseError(f"{where}: an overflow in half precision, or a slope such as that of the root of 0?")
         return gradients
@@ -116,9 +116,6 @@ class Run:
     @contextmanager
     def _follow(self, rule: ReluRule) -> Iterator[None]:
         """Backward passes in the block follow the rule: a hook before each ReLU's node, or after it, in its place."""
-        if rule == "plain":
-            yield
-            return
         relus, others = _find_relus(self._logits, self._leaf)
         if not relus:
             raise CourseError(
@@ -158,7 +155,7 @@ class Run:
             raise CourseError(f"what the backward pass needs was changed in place: {where}") from error
         if gradients[0] is None:
             raise _independent(self._place)
-        return torch.stack(gradients)
+        return torch.stack(gradients) if len(gradients) > 1 else gradients[0][None]
 
 
 def explain(
@@ -175,12 +172,12 @@ def explain(
     times, or has no positions (N, K, h, w); an output that is not one tensor with a row for each image, that has NaN,
     or that does not depend on the layer.
     """
-    check_model(model, gradients=True)
+    parts = check_model(model, gradients=True)
     _check_images(images)
     name, module = ("", None) if layer is None else find_layer(model, layer)
     watch, check = _PartViews() if watch_relus else None, partial(_check_maps, model, images, name, reshape)
     with _undisturbed():
-        stand_ins = _make_stand_ins(model)
+        stand_ins = _make_stand_ins(model, *parts)
         for graph_before in (False, True):  # the second time only for a forward that turns gradients off
             with watch or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
                 logits, leaves = _run_from(model, stand_ins, images, module, check)
@@ -202,20 +199,18 @@ def _undisturbed() -> Iterator[None]:
         yield
 
 
-def _make_stand_ins(model: nn.Module) -> dict[str, Tensor]:
+def _make_stand_ins(model: nn.Module, modules: list[nn.Module], tensors: list[Tensor]) -> dict[str, Tensor]:
     """Copies for tensors that a run must not use: made in inference mode (no graph), or updated in training mode."""
-    named = list(model.named_modules())
-    noisy = [(name, module) for name, module in named if module.training and isinstance(module, _NOISY)]
-    tables = [table for _, module in named for table in (module._parameters, module._buffers)]  # quicker than by name
-    if not noisy and not any(tensor is not None and tensor.is_inference() for t in tables for tensor in t.values()):
+    noisy = [module for module in modules if module.training and isinstance(module, _NOISY)]
+    if not noisy and True not in [tensor.is_inference() for tensor in tensors]:
         return {}
     if noisy:
-        name, module = noisy[0]
-        title = f"{type(module).__name__} {name!r} of {type(model).__name__}"
+        name = next(name for name, module in model.named_modules() if module is noisy[0])
+        title = f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__}"
         danger = "maps depend on chance or on the other images of the batch. Call model.eval() first."
         warnings.warn(f"{title} is in training mode: {danger}", stacklevel=4)
-    tensors = (*model.named_buffers(), *(each for each in model.named_parameters() if each[1].is_inference()))
-    return {name: tensor.detach().clone() for name, tensor in tensors}
+    used = (*model.named_buffers(), *(each for each in model.named_parameters() if each[1].is_inference()))
+    return {name: tensor.detach().clone() for name, tensor in used}
 
 
 def _run_from(
@@ -274,29 +269,25 @@ _ACTIVATIONS = (  # that are no ReLU, as they are called in a graph
 
 def _find_relus(logits: Tensor, leaf: Tensor) -> tuple[list[Any], Counter[str]]:
     """Return the nodes of the ReLUs between the logits and the leaf, and how many other activations lie there."""
-    users = defaultdict(list)  # of a node: those that hand it gradients
-    for node in (nodes := _reach(logits.grad_fn, lambda node: [each for each, _ in node.next_functions if each])):
+    users, waiting = defaultdict(list), [logits.grad_fn]  # of each node: those that hand it gradients
+    while waiting:
+        node = waiting.pop()
         for each, _ in node.next_functions:
+            waiting += [each] * (each is not None and each not in users)
             users[each].append(node)
-    start = [node for node in nodes if getattr(node, "variable", None) is leaf]
+    waiting, on_way = [node for node in users if getattr(node, "variable", None) is leaf], set()
+    while waiting:
+        if (node := waiting.pop()) not in on_way:
+            on_way.add(node)
+            waiting += users[node]
     relus, others = [], Counter()
-    for node in _reach(start[0], users.__getitem__) if start else ():
-        kind, _, last = node.name().partition("Backward")
-        six = kind == "Hardtanh" and (node._saved_min_val, node._saved_max_val) == (0, 6)
-        if six or (kind == "Relu" and last):
+    for node in on_way:
+        kind = node.name().partition("Backward")[0]
+        if kind == "Relu" or (kind == "Hardtanh" and (node._saved_min_val, node._saved_max_val) == (0, 6)):
             relus.append(node)
-        elif last and kind in _ACTIVATIONS:
+        elif kind in _ACTIVATIONS:
             others[kind] += 1
     return relus, others
-
-
-def _reach(start: Any, follow: Callable[[Any], list]) -> set:
-    found, waiting = set(), [start]
-    while waiting:
-        if (node := waiting.pop()) not in found:
-            found.add(node)
-            waiting += follow(node)
-    return found
 
 
 def _keep_positive(gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
@@ -396,11 +387,11 @@ class _WatchHead(TorchFunctionMode):
 
 def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the logits, the weights of the linear head (classes, K), and the maps that it reads the means of."""
-    check_model(model, gradients=True)
+    parts = check_model(model, gradients=True)
     _check_images(images)
     with _undisturbed():
         with _WatchHead() as head:
-            logits = _call(model, _make_stand_ins(model), images.detach())
+            logits = _call(model, _make_stand_ins(model, *parts), images.detach())
         _check_logits(model, images, logits)
         linears = [(x, weight) for x, weight, output in head.linears if torch.equal(output, logits)]
         identity = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)  # perhaps the means are logits
@@ -430,6 +421,10 @@ def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     if logits.dim() != 2:
         given = f"a class needs logits (N, classes), the model returned {tuple(logits.shape)}"
         raise CourseError(f"{given}: give a function of them, such as lambda logits: logits[:, 3].mean((1, 2))")
+    if type(target) is int and 0 <= target < logits.shape[1]:  # the usual one, quickly
+        rows = torch.zeros_like(logits)
+        rows.select(1, target).fill_(1)
+        return rows
     try:
         classes = logits.argmax(1) if target is None else torch.as_tensor(target, device=logits.device)
     except (TypeError, ValueError, RuntimeError):
@@ -465,7 +460,7 @@ def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
         wanted = f"expected one floating-point tensor of logits ({len(images)}, classes)"
         fix = "call model.eval() if this is what it returns in training, or wrap it in a module that returns the logits"
         raise CourseError(f"{title} returned {type(logits).__name__} {shapes_in(logits)}, {wanted}: {fix}")
-    if logits.isnan().any():
+    if math.isnan(logits.sum().item()) and logits.isnan().any():
         tensors = {"images": images} | dict(model.named_parameters()) | dict(model.named_buffers())
         bad = next((repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()), "none")
         raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad}")
