@@ -6,6 +6,8 @@ from course_utils.authoring.source import called_with, tags_of
 
 CHAPTER = re.compile(r"^##? ", re.M)
 SENTENCE_WORDS = 6  # fewer may stand anywhere by chance
+COMMON = {"a", "an", "and", "all", "any", "as", "at", "be", "both", "by", "for", "in", "is", "it", "its", "no", "none"}
+COMMON |= {"not", "of", "on", "only", "or", "that", "the", "those", "to", "yes"}
 
 
 def words(text):
@@ -75,12 +77,13 @@ def chapter_problems(chapter, predictions):
 def find_hints(text, prediction):
     """The lines or sentences of `text` that have all the own words of the right option, where no other's are seen.
 
-    An option's own words are those that the question has not. Single letters, digits, yes and no are everywhere.
+    An option's own words are those that the question has not, without `COMMON` ones. Letters and digits are everywhere.
     """
     lines = {line.strip(): set(words(line)) for line in re.split(r"(?<=[.:?!])\s|\n\s*\n|\n(?!# )", text)}
-    own = {option: set(words(option)) - set(words(prediction.question)) for option in prediction.options}
+    asked = COMMON | set(words(prediction.question))
+    own = {option: set(words(option)) - asked for option in prediction.options}
     right = own.pop(prediction.answer)
-    if not right or right <= {"yes", "no", "none"} or max(map(len, right)) < 2:
+    if not right or max(map(len, right)) < 2:
         return []
     if any(other and other <= line for other in own.values() for line in lines.values()):
         return []

@@ -12,13 +12,15 @@ def test_a_hook_is_added_switched_off_and_on_and_removed():
     explorer = GradientFlow("two paths", step=-1)
     plain, hooked = explorer.sentence, GradientFlow("two paths", hooks={"a": "times 6"}, step=-1).sentence
     use(explorer, ("Hook on", "a"), ("that does", "times 6"), "Add hook")
+    assert explorer.sentence.startswith("Forward is done"), "a new hook tells nothing before backward"
+    control(explorer, "Step").value = 5
     assert explorer.sentence == hooked != plain
     switch = control(explorer, "a: grad * 6, on")
     switch.value = False
     assert (explorer.sentence, switch.description) == (plain, "a: grad * 6, off")
     switch.value = True
     assert explorer.sentence == hooked
-    use(explorer, "Remove all")
+    use(explorer, "Remove all", ("Step", 5))
     assert (explorer.sentence, controls(explorer, widgets.ToggleButton)) == (plain, [])
     assert control(explorer, "Remove all").disabled
     assert "No hook is registered." in shown(explorer)
@@ -36,6 +38,46 @@ def test_another_graph_has_its_own_steps_and_tensors_is_looked_at_once_and_leave
     assert (len(controls(explorer, widgets.ToggleButton)), len(controls(explorer))) == (1, before)
     use(explorer, ("Graph", OWN), ("Lines", "w = 1\nd = detach(w)\ny = w * d"))
     assert control(explorer, "Hook on").options == ("w", "y")
+
+
+def watch(explorer):
+    """Count as the browser does once backward plays; return the last sentence on the way to the end, and at the end."""
+    play, sentences = explorer.controls["play"], [explorer.sentence]
+    assert play.playing
+    for number in range(1, play.max + 1):
+        play.value = number
+        sentences.append(explorer.sentence)
+    return sentences[-2:]
+
+
+@pytest.mark.parametrize(
+    ("at", "guess", "steps", "reply"),
+    [("w", "30", 4, "; it is 15."), ("w", "15.0", 4, ", and so it is."), ("b", " 3 ", 2, ", and so it is.")],
+)
+def test_what_is_expected_is_committed_and_arrives_step_by_step(at, guess, steps, reply):
+    explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
+    use(explorer, ("I expect at", at), ("the gradient", guess), "Commit")
+    assert explorer.sentence.startswith("Forward is done"), "backward runs after the commitment"
+    before, after = watch(explorer)
+    said = f" You expect {float(guess):g} at {at}"
+    assert (before.endswith(f"{said}: go on step by step."), after.endswith(f"{said}{reply}")) == (True, True)
+    assert explorer.controls["play"].max == explorer.controls["step"].value == steps
+    control(explorer, "a: grad * 6, on").value = False
+    assert "You expect" not in explorer.sentence, "with other hooks it is another question"
+
+
+def test_vectors_are_expected_with_all_their_numbers_and_what_is_no_gradient_is_said():
+    explorer = GradientFlow("dot product")
+    for guess, reply in (
+        ("[1, 2, 3, 4]", ", and so it is."),
+        ("[1, 2, 3]", "; it is [1, 2, 3, 4]."),
+        ("1", "; it is [1"),
+    ):
+        use(explorer, ("I expect at", "x"), ("the gradient", guess), "Commit")
+        assert reply in watch(explorer)[1]
+    for guess in ("", "x", "[1, [2]]", "'1'"):
+        use(explorer, ("the gradient", guess), "Commit")
+        assert "is no gradient: type a number such as 3" in shown(explorer)
 
 
 def test_lines_of_the_learner_and_hooks_that_stay_while_they_are_edited():

@@ -1,5 +1,7 @@
 """The values that lesson 02 teaches, found by a second method, and that its committed notebook shows just these."""
 
+import re
+
 import pytest
 import torch
 from lesson_pages import LessonPage
@@ -43,25 +45,14 @@ def test_retain_grad_comes_after_all_hooks_wherever_it_is_called(place):
     assert shows("z.grad = [20.0, 40.0, 60.0, 80.0] x.grad = [20.0, 40.0, 60.0, 80.0]")
 
 
-def test_kept_gradients_of_higher_derivatives():
-    x = torch.tensor(4.0, requires_grad=True)
-    z = x * x
-    (of_z,) = torch.autograd.grad(z * z, z, create_graph=True)
-    first = of_z * 2 * x  # the chain rule by hand; what the second pass sends through z is 2 · 2x
-    (added,) = torch.autograd.grad(first, z)
-    assert (of_z.item(), first.item(), added.item()) == (32, 256, 16)
-    assert shows("first derivative 256 = 4x³ z.grad = 32, z.grad.requires_grad = True")
-    assert shows("second derivative 192 = 12x² z.grad = 48")
-
-
-def peak_in_the_allocators_log(watch) -> float:
-    """Peak MiB of backward through 16 times tanh, from the profiler.
+def peak_in_the_allocators_log(watch, layer=lambda held: torch.tanh(held[-1])) -> float:
+    """Peak MiB of backward through 16 layers, from the profiler. layer: makes the next activation from all so far.
 
     The activations are held, so that backward frees none of them: the log would count that as less memory.
     """
     held = [torch.zeros(256, 1024, requires_grad=True)]
     for _ in range(16):
-        held.append(torch.tanh(held[-1]))
+        held.append(layer(held))
         watch(held[-1])
     return profiled_peak(held[-1].mean().backward) / MIB
 
@@ -88,8 +79,40 @@ def test_peaks_of_backward(line, watch, expected):
     assert shows(f"{line} {expected:.2f} MiB")
 
 
+def residual(held):
+    block = [held[-1], torch.tanh(held[-1])]
+    block.append(torch.tanh(block[-1]))
+    KEPT.extend(block)  # as above: backward would free what it saved
+    return block[0] + block[-1]
+
+
+def dense(held):
+    return torch.tanh(torch.stack(held).sum(dim=0))
+
+
+KEPT = []
+
+
+@pytest.mark.parametrize(("layer", "expected"), [(residual, 3), (dense, 17)])
+def test_peaks_of_networks_that_are_no_chains(layer, expected):
+    KEPT.clear()
+    peak = peak_in_the_allocators_log(lambda h: None, layer)
+    assert peak == pytest.approx(expected, abs=1 / 1024)
+    assert shows(f"{layer.__name__} {expected:.2f} MiB")
+
+
+def test_the_patients_memory_by_counting():
+    """A norm is one float64; a row keeps a gradient of 16 by 16; a loss keeps what the network saves."""
+    rows, whole = 512 * 8 / 1024, 0  # KiB of a column of the task
+    for columns in (8, 16, 16, 8):  # the inputs of the linear layers; the ReLU before shares its result
+        whole += columns * rows
+    assert shows(f"only grad.norm() {8 / 1024:.2f} KiB in each step only grad[0] {16 * 16 * 8 / 1024:.2f} KiB")
+    found = float(re.search(r"only loss_of\(net\) +([\d.]+) KiB", PAGE.printed)[1])
+    assert whole < found < 2 * whole, "and standardise saves something too"
+
+
 def test_memory_that_forward_saves_by_counting():
     size = 256 * 1024  # numbers in each of the 16 results that tanh saves
     assert shows(f"as it is saved {16 * size * 4 / MIB:.2f} MiB")
     assert shows(f"as float16 saved {16 * size * 2 / MIB:.2f} MiB")
-    assert shows(f"packed as float16 {1024 * 1024 * 2 / MIB:.2f} MiB leaves left alone 0.00 MiB")  # of the weight
+    assert shows(f"packed as float16 {1024 * 1024 * 2 / MIB:.2f} MiB leaves left alone 2.00 MiB weights left alone 0")

@@ -163,6 +163,21 @@ def test_a_real_lesson_keeps_answers_notes_and_outputs():
     assert words == said(f"{len(answers)} answers", "1 cell")
 
 
+def test_a_copy_comes_without_outputs_and_keeps_those_of_its_own_runs(tmp_path):
+    made = notebook(*OLD)
+    for cell in made.cells[1:5]:
+        cell.outputs = [nbformat.v4.new_output("stream", text="as stored")]
+    nbformat.write(made, lesson := tmp_path / "01_one.ipynb")
+    (found,) = update_lessons([lesson], tmp_path / "work")
+    copy = nbformat.read(found.written, as_version=4)
+    assert [cell.get("outputs", []) for cell in copy.cells] == [[]] * len(OLD)
+    came, mine, new = (update._read(nbformat.writes(made).encode()) for _ in range(3))  # of an edition with outputs
+    for cell in new.cells[1:5]:
+        cell.outputs = []
+    mine.cells[3].outputs = [nbformat.v4.new_output("stream", text="as run")]
+    assert [len(cell.get("outputs", [])) for cell in merge(mine, new, came)[0].cells] == [0, 0, 0, 1, 0, 0]
+
+
 def write(path, *cells: str):
     nbformat.write(notebook(*cells), path)
     return path

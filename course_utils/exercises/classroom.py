@@ -172,16 +172,18 @@ class PredictionView:
         asked, said = self.prediction, _commitment(self.prediction)
         options, layout = list(asked.options), widgets.Layout(width="max-content")
         choice = widgets.RadioButtons(options=options, value=said, layout=layout, disabled=said is not None)
-        commit = widgets.Button(description="Commit", disabled=said is None, tooltip="Fix your prediction")
+        commit = widgets.Button(description="Commit", tooltip="Fix your prediction")
         reply = widgets.HTML()
 
         def on_commit(_: object) -> None:
+            if choice.value is None:
+                reply.value = Note("Choose an answer first, and then commit to it.")._repr_html_()
+                return
             told = predict(asked.name, choice.value)
             choice.value, choice.disabled = _commitment(asked), True
             commit.description = "Committed"  # it stays enabled, for it has the focus
             reply.value = told._repr_html_()
 
-        choice.observe(lambda _: setattr(commit, "disabled", choice.value is None), "value")
         commit.on_click(on_commit)
         question = f'<div style="line-height:1.5"><strong>Predict:</strong> {code_spans(asked.question)}</div>'
         return widgets.VBox([widgets.HTML(value=question), choice, commit, reply])

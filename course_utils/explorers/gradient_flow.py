@@ -1,11 +1,16 @@
 """The explorer of gradients that flow back through a small graph."""
 
-import ipywidgets as widgets
+from ast import literal_eval
 
-from course_utils.explorers.graph import ACTIONS, EXAMPLES, TensorHooks, parse, read_hooks
+import ipywidgets as widgets
+import torch
+from torch import Tensor
+
+from course_utils.explorers.graph import ACTIONS, EXAMPLES, TensorHooks, format_tensor, parse, read_hooks
 from course_utils.explorers.graph_picture import TABLE_HEADER, Backward, draw, tabulate, tell
 from course_utils.explorers.markup import make_table, wrap_words
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
+from course_utils.root import CourseError
 
 OWN = "my own"
 OWN_TEXT = "w = 2\nx = [1, 2, 3]\nh = w * x\ny = sum(h ** 2)"
@@ -13,6 +18,8 @@ OWN_TEXT = "w = 2\nx = [1, 2, 3]\nh = w * x\ny = sum(h ** 2)"
 
 class GradientFlow(Explorer):
     """Step through backward on a small graph, with hooks to switch on and off.
+
+    "Commit" fixes what you expect as the gradient of a tensor; then backward runs step by step until it is there.
 
     graph: the name of an example (`graph.EXAMPLES`), or lines such as `"w = 1; y = w * w"` (see `graph.parse`).
     hooks: where which hook sits: a mapping such as `{"a": "times 6"}` or `{"w": ["times 2", "print"]}`, or pairs in the
@@ -44,10 +51,21 @@ class GradientFlow(Explorer):
             "add": widgets.Button(description="Add hook", tooltip="Register this hook", **button),
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", **button),
             "hooks": widgets.HTML(),
+            "at": widgets.Dropdown(description="I expect at", style={"description_width": "80px"}),
+            "guess": widgets.Text(
+                description="the gradient",
+                placeholder="3 or [1, 2]",
+                continuous_update=False,
+                style={"description_width": "90px"},
+            ),
+            "commit": widgets.Button(description="Commit", tooltip="Fix this, and watch the gradient arrive", **button),
+            "play": widgets.Play(max=stopped.last_step, interval=900, layout={"display": "none"}),
             "numbers": widgets.Checkbox(description="All numbers as a table", indent=False),
             "table": widgets.HTML(),
         }
         controls["lines"].layout.width = "380px"
+        controls["at"].layout.width, controls["guess"].layout.width = "210px", "230px"
+        self._expected: tuple[str, Tensor] | None = None
         help_text = widgets.HTML(
             '<div style="line-height:1.4;margin:0 8px">Numbers first, such as <code>w = 2</code> or <code>x = [1, 2]'
             "</code>. Then operations. Backward starts from the last line.</div>"
@@ -57,6 +75,7 @@ class GradientFlow(Explorer):
         )
         self._chips = widgets.HBox([controls["hooks"]], layout=WRAPPED)
         rows = [("graph", "step"), self._own, ("node", "action", "add", "clear"), self._chips]
+        rows.append(("at", "guess", "commit", "play"))
         super().__init__(controls, [*rows, "picture", "sentence", "problem", "numbers", "table"])
 
     @property
@@ -78,12 +97,21 @@ class GradientFlow(Explorer):
             self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
             self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
         if name in ("", "graph", "lines", "draw"):
-            self.controls["node"].options = self._graph.hookable
-            self.controls["node"].value = self._graph.hookable[0]
+            for part in ("node", "at"):
+                self.controls[part].options = self._graph.hookable
+                self.controls[part].value = self._graph.hookable[0]
         if name == "add":
             self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
         if name == "clear":
             self._switches = []
+        if name in ("add", "clear", "commit"):
+            self.controls["step"].value = 0  # nothing is told before it is asked for
+        if name not in ("", "at", "guess", "numbers", "play", "step"):
+            self._expected, self.controls["play"].playing = None, False
+        if name == "commit":
+            self._commit()
+        if name == "play":
+            self.controls["step"].value = self.controls["play"].value
         for switch in self._switches:
             node, action = switch.hook
             switch.description = f"{node}: {ACTIONS[action].code}, {'on' if switch.value else 'off'}"
@@ -95,9 +123,28 @@ class GradientFlow(Explorer):
             switch.close()
         self.controls["clear"].disabled = not self._switches
 
+    def _commit(self) -> None:
+        node, guess, play = self.controls["at"].value, self.controls["guess"].value, self.controls["play"]
+        try:
+            self._expected = node, torch.tensor(literal_eval(guess.strip()), dtype=torch.float32)
+        except (ValueError, SyntaxError, TypeError):
+            raise CourseError(f"{guess!r} is no gradient: type a number such as 3, or a list such as [1, 2].") from None
+        play.value, play.max = 0, 1 + [*Backward(self._graph, self._hooks).steps].index(node)
+        play.playing = True
+
+    def _compare(self, stopped: Backward) -> str:
+        if not self._expected:
+            return ""
+        node, expected = self._expected
+        words = f" You expect {format_tensor(expected)} at {node}"
+        if not (done := stopped.past.get(node)):
+            return f"{words}: go on step by step."
+        right = expected.shape == done.passed_on.shape and torch.allclose(expected, done.passed_on, rtol=1e-3)
+        return f"{words}, and so it is." if right else f"{words}; it is {format_tensor(done.passed_on)}."
+
     def look(self, step: int, numbers: bool, **_: object) -> View:
         """Tell the chosen step of backward, with the hooks that are switched on."""
         stopped = Backward(self._graph, self._hooks, step)
         caption = f"After step {step} of {stopped.last_step}"
         table = make_table(TABLE_HEADER, tabulate(stopped).values(), caption) if numbers else ""
-        return View(draw(stopped), tell(stopped), more={"table": table})
+        return View(draw(stopped), tell(stopped) + self._compare(stopped), more={"table": table})

@@ -14,8 +14,8 @@ from course_utils.root import CourseError
 
 TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
 NOTHING_YET, NO_GRADIENT = "not yet", "none"
-MIN_WIDTH = 720  # room for the title and the legend
-TOP, MARGIN, GAP_X, GAP_Y = 46, 40, 44, 20
+MIN_WIDTH = 460  # room for the title
+TOP, MARGIN, GAP_X, GAP_Y = 46, 6, 38, 20
 PADDING, LINE, HEADER, MARKS = 10, 19, 28, 21
 CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
 LABELS = 64  # the column of words in a card: value, gradient, .grad
@@ -235,8 +235,9 @@ def draw(backward: Backward) -> str:
         parts.append(draw_text(x + 22, y - 8, "1", family=MONO, anchor="middle", weight=700) if now else "")
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
     body, below = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>', TOP + height + 26
-    body += _draw_legend(min(width, PAGE), below)
-    return draw_picture(width, below + 18, _make_title(backward), tell(backward), body)
+    legend, rows = _draw_legend(min(width, PAGE), below)
+    body += legend
+    return draw_picture(width, below - 4 + 22 * rows, _make_title(backward), tell(backward), body)
 
 
 def _carries(backward: Backward, source: str, target: str) -> int:
@@ -311,7 +312,8 @@ def _mark_width(action: str) -> float:
     return len(ACTIONS[action].mark) * CHARACTER + 30
 
 
-def _draw_legend(width: float, y: float) -> str:
+def _draw_legend(width: float, y: float) -> tuple[str, int]:
+    """Return the legend, and how many rows it takes in a picture of this width."""
     frame = '<rect y="-11" width="22" height="14" rx="{}" fill="none" stroke="currentColor"/>'
     forward = f'<path d="M0 -4 H16" stroke="currentColor" opacity="{FAINT}"/>'
     signs = {
@@ -321,11 +323,15 @@ def _draw_legend(width: float, y: float) -> str:
         "gradient coming back": _draw_gradient("M6 -4 H22", -1, -4, True),
         "hook": draw_fish_hook(16, -11),
     }
-    x, parts = (width + 24 - sum(54 + len(words) * 6.7 for words in signs)) / 2, []
+    x, row, parts = MARGIN, 0, []
     for words, sign in signs.items():
-        parts.append(f'<g transform="translate({px(x)} {px(y)})">{sign}{draw_text(29, 0, words, opacity=0.8)}</g>')
-        x += 54 + len(words) * 6.7
-    return "".join(parts)
+        wide = 30 + len(words) * 6.7
+        if x + wide > width:
+            x, row = MARGIN, row + 1
+        parts.append(f'<g transform="translate({px(x)} {px(y + 22 * row)})">{sign}')
+        parts.append(f"{draw_text(29, 0, words, opacity=0.8)}</g>")
+        x += wide + 24
+    return "".join(parts), row + 1
 
 
 def _draw_head(x: float, y: float, direction: int, colour: str, size: float, opacity: float = 1) -> str:

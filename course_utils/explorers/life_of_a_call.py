@@ -23,6 +23,7 @@ WIDTH, GLOBAL_WIDTH, LEAF_WIDTH = 800, 190, 186
 LINE, PAD, TOP = 18, 10, 40
 RIGHT = 420  # where the list of hooks begins
 MOST_LINES = 16
+BESIDE = ("sentence", "reply", "source", "fired", "guesses")  # what stands beside the parts of the call
 SHORT = {"always-called forward hook": "forward hook, always"}
 LEGEND = "► now   ● has fired, or has run   ○ waits   - skipped"
 
@@ -91,7 +92,7 @@ def show_source(moment: Moment) -> str:
     numbered = enumerate(map(escape, part.source.rstrip("\n").splitlines()), part.first)
     lines = [f"<b>► {i}  {line}</b>" if i == moment.line else f"  {i}  {line}" for i, line in numbered]
     frame = "box-sizing:border-box;max-height:230px;overflow:auto;border:1px solid currentColor;padding:4px 8px"
-    look = "margin:0;font-size:12px;line-height:1.45;color:inherit;background:none;white-space:pre"
+    look = "margin:0;font-size:12px;line-height:1.45;color:inherit;background:none;white-space:pre-wrap"
     return (
         f"{markup.wrap_words(f'{place}, {torch.__version__}. {now}')}"
         f'<div tabindex="0" role="region" aria-label="source of the part" style="{frame}">'
@@ -110,23 +111,33 @@ class CallPicture:
         if len(self.names) > MAX_MODULES:
             raise CourseError(f"The model has {len(self.names)} modules; at most {MAX_MODULES} can be drawn.")
 
-    def draw(self, sentence: str) -> str:
-        """Return the picture as SVG, described by `sentence`."""
+    def list_parts(self) -> list[str]:
+        """Return the parts of the present call, or the gradients of backward, below a title."""
+        return self._list_backward() if self.moment.phase == "backward" else self._list_parts()
+
+    def list_fired(self) -> list[str]:
+        """Return the hooks that have fired, below a title."""
+        fired = [_name_hook(moment) for moment in self.past if moment.what == "hook"]
+        lines = [f"{number}. {hook}" for number, hook in enumerate(fired, 1)]
+        return ["Hooks fired so far", *(_keep_last(lines) or ["none"])]
+
+    def draw(self, sentence: str, lists: bool = True) -> str:
+        """Return the picture as SVG, described by `sentence`; without `lists` only the modules and their hooks."""
         width = max(WIDTH, GLOBAL_WIDTH + self._leaves("") * LEAF_WIDTH + 60)
         around = ["global: all modules", *(self._hook_lines(GLOBAL) or ["no hook"])]
         height = max(self._height(""), 12 + LINE * len(around))
         below = TOP + height + 26
-        left = self._list_backward() if self.moment.phase == "backward" else self._list_parts()
-        right = self._list_fired()
-        end = below + 26 + max(len(left), len(right)) * LINE + 32
+        left, right = self.list_parts(), self.list_fired()
+        end = below + 26 + max(len(left), len(right)) * LINE + 32 if lists else below + 10
         body = [
             _frame(4, TOP, GLOBAL_WIDTH, height, 'stroke="currentColor" stroke-opacity="0.55" stroke-dasharray="5 4"'),
             _draw_list(around, 4 + PAD, TOP + 19, 12, 1),
             self._draw_module("", GLOBAL_WIDTH + 12, TOP, width - GLOBAL_WIDTH - 16, height),
             markup.draw_text(8, below, _show_value(self.moment), family=markup.MONO, size=12),
-            _draw_list(left, 8, below + 28) + _draw_list(right, RIGHT, below + 28),
-            markup.draw_text(8, end - 8, LEGEND, size=12, opacity=0.85),
         ]
+        if lists:
+            body += [_draw_list(left, 8, below + 28), _draw_list(right, RIGHT, below + 28)]
+            body.append(markup.draw_text(8, end - 8, LEGEND, size=12, opacity=0.85))
         return markup.draw_picture(width, end, _title(self.moment), sentence, "".join(body))
 
     def _inside(self, name: str) -> list[str]:
@@ -185,21 +196,31 @@ class CallPicture:
             lines.append(f"{'►' if moment is self.moment else '●'} {words}")
         return ["The backward pass", *_keep_last(lines)]
 
-    def _list_fired(self) -> list[str]:
-        fired = [_name_hook(moment) for moment in self.past if moment.what == "hook"]
-        lines = [f"{number}. {hook}" for number, hook in enumerate(fired, 1)]
-        return ["Hooks fired so far", *(_keep_last(lines) or ["none"])]
-
 
 def _keep_last(lines: list[str]) -> list[str]:
     earlier = len(lines) - MOST_LINES
     return [f"… {earlier + 1} earlier", *lines[earlier + 1 :]] if earlier > 0 else lines
 
 
+def _write_list(lines: Sequence[str], below: str = "") -> str:
+    rows = [
+        f'<div style="opacity:{_faint(line)};font-weight:{_weight(line)}">{escape(line)}</div>' for line in lines[1:]
+    ]
+    return f'<div style="font-size:13px;line-height:18px"><b>{escape(lines[0])}</b>{"".join(rows)}{below}</div>'
+
+
+def _weight(line: str) -> int:
+    return 600 if line.startswith("►") else 400
+
+
+def _faint(line: str, faint: float = 0.75) -> float:
+    return faint if line.startswith(("-", "○")) else 1
+
+
 def _draw_list(lines: Sequence[str], x: float, y: float, size: int = 13, faint: float = 0.75) -> str:
     drawing = markup.draw_text(x, y, lines[0], weight=600)
     for row, line in enumerate(lines[1:], 1):
-        weight, opacity = 600 if line.startswith("►") else 400, faint if line.startswith(("-", "○")) else 1
+        weight, opacity = _weight(line), _faint(line, faint)
         baseline = y + LINE * row + 4 * (size - 12)
         drawing += markup.draw_text(x, baseline, line, size=size, weight=weight, opacity=opacity)
     return drawing
@@ -253,12 +274,13 @@ class LifeOfACall(Explorer):
             "next": widgets.Button(description="Next", tooltip="One step on", layout={"width": "70px"}),
             "skipped": widgets.Checkbox(description="Also stop at parts that are skipped", indent=False),
             "choices": widgets.HBox(),
-            **{name: widgets.HTML() for name in ("registered", "reply", "guesses")},
-            "source": widgets.HTML(layout={"max_width": "100%", "overflow": "hidden"}),
+            **{name: widgets.HTML() for name in ("registered", "parts", *BESIDE)},
         }
-        rows = [*([] if self._own else ["relu"]), "place", HOOK_KINDS, ("registered", "clear"), "problem"]
-        rows += [("step", "back", "next", "skipped"), "picture", "sentence", "choices", "reply", "guesses", "source"]
-        super().__init__(controls, rows, width=840)
+        wide, top = {"flex": "1 1 330px", "min_width": "0"}, {"flex_flow": "row wrap", "align_items": "flex-start"}
+        beside = widgets.VBox([controls[name] for name in BESIDE], layout=wide)
+        rows = [("place",) if self._own else ("relu", "place"), HOOK_KINDS, ("registered", "clear"), "problem"]
+        rows += [("step", "back", "next", "skipped"), "choices", "picture"]
+        super().__init__(controls, [*rows, widgets.HBox([controls["parts"], beside], layout=top)], width=840)
 
     def _call(self, relu: str) -> None:
         self._model, inputs = self._own or make_example(relu)
@@ -328,13 +350,16 @@ class LifeOfACall(Explorer):
         sentence = tell_moment(self._moments, place, stops)
         names = [f"{number}. {where or MODEL}: {kind}" for number, (kind, where) in enumerate(self._hooks, 1)]
         rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]
+        drawing = CallPicture(self._moments, place, self._model, self._hooks)
         # What is saved in a notebook must not depend on the release: the source comes with the first move.
         later = "Move the slider: here you will read the source of each part, as it is in your torch."
         more = {
             "registered": markup.wrap_words(f"Registered, in this order: {', '.join(names) or 'no hook'}."),
             "reply": self._reply,
             "guesses": markup.make_table(("hook", "you said", "it was"), rows, "Predicted and actual") if rows else "",
+            "parts": _write_list(drawing.list_parts(), markup.wrap_words("► now ● has run ○ waits - skipped")),
+            "fired": _write_list(drawing.list_fired()),
+            "picture": markup.make_drawing(drawing.draw(sentence, lists=False)),
             "source": show_source(self._moments[place]) if self._live else markup.wrap_words(later),
         }
-        picture = CallPicture(self._moments, place, self._model, self._hooks).draw(sentence)
-        return View(picture, sentence, more=more)
+        return View(drawing.draw(sentence), sentence, more=more)

@@ -7,6 +7,7 @@ from html import escape
 
 import ipywidgets as widgets
 
+from course_utils.show import code_spans
 from course_utils.vision.pictures import Picture
 
 MONO = "var(--jp-code-font-family, ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace)"
@@ -20,7 +21,7 @@ _COLOUR = "color:var(--jp-ui-font-color1, currentColor)"
 def make_paragraph(words: str) -> str:
     """Return a sentence as HTML that a screen reader announces when it changes."""
     style = "max-width:90ch;line-height:1.5;font-size:14px"
-    return f'<div role="status" aria-live="polite" style="{style}">{escape(words)}</div>'
+    return f'<div role="status" aria-live="polite" style="{style}">{code_spans(words)}</div>'
 
 
 def make_label(words: str) -> widgets.HTML:
@@ -68,11 +69,11 @@ def make_table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: st
 
 
 def make_drawing(svg: str) -> str:
-    """Return an SVG picture as HTML. On a narrow page it shrinks to three quarters; from there on it scrolls sideways.
+    """Return an SVG picture as HTML. On a narrow page it shrinks to 0.72 of its size, then it scrolls sideways.
 
     Smaller, its words could not be read. It can be reached by Tab, so that arrow keys scroll it.
     """
-    least = round(0.75 * int(re.search(r' width="(\d+)"', svg).group(1)))
+    least = round(0.72 * int(re.search(r' width="(\d+)"', svg).group(1)))
     return (
         '<div role="group" aria-label="picture" tabindex="0" style="overflow-x:auto">'
         f'<div style="min-width:{least}px">{svg}</div></div>'
@@ -95,7 +96,7 @@ def draw_picture(width: float, height: float, title: str, sentence: str, body: s
         f'height="{px(height)}" role="img" aria-label="{escape(title)}" '
         f'style="max-width:100%;{least}height:auto;{_COLOUR}">'
         f"<title>{escape(title)}</title><desc>{escape(sentence)}</desc>"
-        f"{draw_text(min(width, PAGE) / 2, 22, title, size=16, anchor='middle', weight=600)}{body}</svg>"
+        f"{draw_text(6, 22, title, size=16, weight=600)}{body}</svg>"
     )
 
 

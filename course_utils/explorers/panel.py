@@ -41,7 +41,7 @@ class View:
 class Explorer:
     """A panel of controls, the picture of their values with a sentence, and both for pages without a running kernel.
 
-    controls: by name, with the boxes and HTML that a subclass fills itself.
+    controls: by name, with the boxes and HTML that a subclass fills itself, or places itself.
     rows: what stands below each other: a name, several names side by side, or a widget. The "picture", the "sentence"
         and the "problem" are made here, and come last where no row names them.
     sentence: the words under the picture, with its key numbers: also the plain-text form of the explorer.
@@ -54,7 +54,7 @@ class Explorer:
         self, controls: Mapping[str, widgets.Widget], rows: Sequence[str | tuple | widgets.Widget], width: int = 900
     ) -> None:
         self.controls = {**{name: widgets.HTML() for name in SHOWN}, **controls}
-        rows = [*rows, *(name for name in SHOWN if name not in rows)]
+        rows = [*rows, *(name for name in SHOWN if name not in rows and name not in controls)]
         self.widget = widgets.VBox([self._lay_out(row) for row in rows], layout={"max_width": f"{width}px"})
         for name, control in controls.items():
             self.watch(name, control)
@@ -165,6 +165,7 @@ def make_choice(
         near = "".join(f"did you mean {each!r}? " for each in nearest(value, known, 1))
         raise CourseError(f"{label}: there is no {value!r} here; {near}There are: {', '.join(known)}")
     look = {"style": {"description_width": f"{indent}px"}, "layout": {}}
-    part, key = ("style", "button_width") if kind is widgets.ToggleButtons else ("layout", "width")
-    look[part][key] = f"{width}px" if width else "auto"
+    look["layout"]["width"] = f"{width}px" if width else "auto"
+    if kind is widgets.ToggleButtons:
+        look["style"]["button_width"], look["layout"]["width"] = look["layout"]["width"], "auto"
     return kind(description=label, options=options, value=value, **look)

@@ -18,7 +18,7 @@ from nbformat.sign import NotebookNotary
 
 from course_utils.exercises.saved_progress import MARKER
 from course_utils.lab.update import update_lessons
-from course_utils.root import ROOT, CourseError, write_whole
+from course_utils.root import ASSETS, ROOT, CourseError, write_whole
 
 NOTEBOOKS = ROOT / "notebooks"
 WORK = ROOT / "work"
@@ -27,6 +27,7 @@ WORK = ROOT / "work"
 UTILITIES = "@jupyterlab/apputils-extension"
 PAGE = {"buildAvailable": False, "buildCheck": False, "disabledExtensions": {f"{UTILITIES}:announcements": True}}
 SETTINGS = {f"{UTILITIES}:notification": {"fetchNews": "false", "checkForUpdates": False}}
+SETTINGS["@jupyterlab/notebook-extension:tracker"] = {"codeCellConfig": {"lineNumbers": False, "lineWrap": True}}
 SHORTCUTS = "@jupyterlab/shortcuts-extension:shortcuts"
 SCHEMA = Path(sys.prefix, "share", "jupyter", "lab", "schemas", "@jupyterlab", "notebook-extension", "tracker.json")
 
@@ -61,6 +62,7 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
     (home / "data").mkdir(parents=True, exist_ok=True)
     for name, content in (("page_config", PAGE), ("default_setting_overrides", SETTINGS | free_keys_for_widgets())):
         write_whole(home / "config" / "labconfig" / f"{name}.json", json.dumps(content, indent=2) + "\n")
+    write_whole(home / "config" / "custom" / "custom.css", (ASSETS / "lab.css").read_text(encoding="utf-8"))
     if not (work / MARKER).exists():
         write_whole(work / MARKER, "Your copies of the lessons. An update keeps what is yours in them.\n")
     notary = NotebookNotary(data_dir=str(home / "data"))
@@ -92,6 +94,7 @@ def lab_command(port: int, arguments: Iterable[str], work: Path) -> list[str]:
         "ServerApp.port": port,
         "ServerApp.port_retries": 0,
         "ServerApp.root_dir": work,
+        "LabApp.custom_css": True,
         "LabApp.default_url": "/lab/tree/00_start_here.ipynb",
         "ServerApp.use_redirect_file": False,  # which a browser in a sandbox may not read
         "LabApp.extension_manager": "readonly",  # the other one asks the network

@@ -3,6 +3,8 @@
 Three notebooks are merged, cell by cell: the edition that a copy was made from (kept in the folder `.base`), the
 learner's copy, and the new edition. nbdime tells which cells are the same under other ids, and merges their texts. The
 file as it was goes to `backups`; every file is written whole, and where this was interrupted, the next run goes on.
+
+A copy has no outputs: a stored result below a prediction would be its answer.
 """
 
 import hashlib
@@ -42,7 +44,7 @@ def update_lessons(lessons: Iterable[Path], work: Path) -> Iterator[Update]:
     lessons, news = list(lessons), False
     for lesson in lessons:
         path, base = work / lesson.name, work / BASE / lesson.name
-        edition, known = lesson.read_bytes(), base.read_bytes() if base.exists() else None
+        edition, known = _without_outputs(lesson), base.read_bytes() if base.exists() else None
         if known != edition or not path.exists():
             update = _update(path, edition, known, work / BACKUPS)
             news |= bool(update.sentence)
@@ -52,6 +54,14 @@ def update_lessons(lessons: Iterable[Path], work: Path) -> Iterator[Update]:
     for path in sorted(work.glob("*.ipynb")):
         if news and path.name not in [lesson.name for lesson in lessons]:
             yield Update(f"{path.name}: left as it is, because no lesson has this name.")
+
+
+def _without_outputs(lesson: Path) -> bytes:
+    notebook = nbformat.read(lesson, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.update(outputs=[], execution_count=None)
+    return f"{nbformat.writes(notebook)}\n".encode()
 
 
 def _update(path: Path, edition: bytes, known: bytes | None, backups: Path) -> Update:
@@ -118,6 +128,8 @@ def _settle(cell: NotebookNode, came: NotebookNode, now: NotebookNode | None) ->
     if now is None:
         return [new_markdown_cell(GONE), yours] if cell.source != came.source else []
     cell.metadata = NotebookNode(cell.metadata | now.metadata)
+    if cell.get("outputs", 0) == came.get("outputs"):  # it came with them, and was not run
+        cell.update(outputs=now.outputs, execution_count=now.execution_count)
     if cell.id.startswith("answer-") and cell.source != came.source:
         changed = now.source not in (came.source, cell.source)
         return [*[new_markdown_cell(NEW_TASK.format(now.source))] * changed, cell]

@@ -20,10 +20,44 @@ prediction(
     options={
         "all five": "Backward computes a gradient for each of them, but it keeps only those of the leaves.",
         "w and x": "They are the leaves. The gradients of a, b and y were computed, used and thrown away.",
-        "only y": "y is where backward starts; its gradient (1) is not kept either.",
+        "only y": "Backward starts at y, with the gradient 1, but this gradient is not kept either.",
         "a and b": "a and b were computed from other tensors, so their gradients are not kept.",
     },
     answer="w and x",
+    why="""
+        `w` and `x` are **leaves**: you made them, and no operation did. Backward writes their gradients into `.grad`,
+        here 5 and 2, as you worked out with a pencil.
+
+        `a`, `b` and `y` had a gradient too, but only for a moment. Backward passed it on and then threw it away, which
+        saves a lot of memory in a deep network. If you read their `.grad`, you get None, and PyTorch warns you that
+        this is probably not what you want. (Lesson 02 shows the warning.) A hook sees these gradients while they are
+        there.
+    """,
+)
+prediction(
+    "patient_layers",
+    lesson=1,
+    question="every parameter of the patient has a hook, and we go backward once. In which layers do the hooks run?",
+    options={
+        "in all four": "So it is in a healthy network. Here the gradient does not get that far.",
+        "in second, third and last": "The gradient would have to pass `standardise` to get to `second`.",
+        "in third and last": "From the loss, the gradient comes as far as `third`. It never arrives at `second`.",
+        "only in last": "The gradient passes from `last` through the ReLU to `third` without any trouble.",
+        "in none": "Then no layer would learn at all, and backward would have raised an error.",
+    },
+    answer="in third and last",
+    why="""
+        The hooks of `first` and `second` never ran, so no gradient arrived there, and these two layers keep their
+        random weights for ever. The gradient got lost between `third` and `second`. Only one step of `forward` lies in
+        between: `standardise`.
+
+        There, everything happens under `torch.no_grad()`, the `return` included. Under `no_grad`, PyTorch notes no
+        operation for backward. So what `standardise` returns does not know that it was computed from `h`, and backward
+        ends there.
+
+        No error was raised, because `third` and `last` still have something to learn. That is why the loss falls a
+        little. Three lines with a hook were enough to find the place. The cure comes at the end of this lesson.
+    """,
 )
 prediction(
     "hook_on_w",
@@ -36,6 +70,10 @@ prediction(
         30: "5 is doubled in place to 10, and what is returned, 30, is what the leaf accumulates.",
     },
     answer=30,
+    why="""
+        5 · 2 · 3 = 30. The hook ran once, on the sum of what came along both paths. `x.grad` is still 2, because
+        backward does not pass through `w` on its way to `x`.
+    """,
 )
 prediction(
     "hook_on_a",
@@ -48,6 +86,11 @@ prediction(
         30: "For 30 both paths would have to pass through the hook; the path through b does not.",
     },
     answer=15,
+    why="""
+        The hook sees only what flows through `a`, and turns its 2 into 12. The 3 that arrives through `b` does not meet
+        the hook. So `w` receives 12 + 3 = 15. `x` has no second path, so all of its gradient is multiplied: it receives
+        12.
+    """,
 )
 prediction(
     "first_hook_to_fire",
@@ -59,6 +102,10 @@ prediction(
         "whichever was registered first": "That decides between two hooks on the same tensor, not between two tensors.",
     },
     answer="z",
+    why="""
+        `z` comes first although its hook was registered last, because backward starts at the result. Then `y` receives
+        2 · (y - x) = -4. `x` receives -4 through `y` and +4 on the direct path, which is 0 together.
+    """,
 )
 prediction(
     "sibling_gradient",
@@ -71,6 +118,16 @@ prediction(
         "an error": "Here nothing stops it, and that is what makes it dangerous.",
     },
     answer=200,
+    why="""
+        PyTorch does not copy the gradient for each operand of an addition: the siblings `c` and `d` receive **the same
+        tensor**.
+
+        - With the hook on `c`, both gradients are 200. `c` came first, the hook wrote into the shared tensor, and `d`
+          found it changed.
+        - With the hook on `d`, `c` had already taken its gradient, so only `d` is changed.
+
+        The result depends on which of the two comes first, and that is not yours to choose.
+    """,
 )
 
 # --- exercises --------------------------------------------------------------------------------------------------------

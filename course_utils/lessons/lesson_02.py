@@ -22,11 +22,16 @@ prediction(
     "as [1, 2, 3, 4]. What is z.grad?",
     options={
         "[1, 2, 3, 4]": "That is what arrives. Both hooks have worked on it before it is kept.",
-        "[2, 4, 6, 8]": "So it would be if `retain_grad` were one more hook in the row. But it always comes last.",
+        "[2, 4, 6, 8]": "So it would be if `retain_grad` stood in the queue of hooks. But it always comes last.",
         "[10, 20, 30, 40]": "Both hooks run, in the order of their registration, wherever `retain_grad` was called.",
         "[20, 40, 60, 80]": "`retain_grad` keeps the gradient after all hooks, just as it is passed on.",
     },
     answer="[20, 40, 60, 80]",
+    why="""
+        `z.grad` is the same as `x.grad`: both hooks ran before the gradient was kept. `retain_grad` is not one more
+        hook in the queue of hooks. It always comes last, wherever you call it. So `z.grad` is the gradient that `z`
+        **passes on**, not the one that arrived.
+    """,
 )
 prediction(
     "retain_then_change",
@@ -39,6 +44,12 @@ prediction(
         "an error": "In-place changes are allowed here: nothing needs the old values of h.",
     },
     answer=1,
+    why="""
+        The hook stayed with the old values, whose gradient is 10. `retain_grad` moved on with the tensor: `h.grad` is
+        1, the gradient of the values that `h` has **now**. This makes sense, because whoever reads `h` and `h.grad`
+        side by side expects that the two belong together. In real networks, an in-place ReLU after a layer has the same
+        effect.
+    """,
 )
 prediction(
     "second_backward",
@@ -51,6 +62,11 @@ prediction(
         "None": "`retain_grad` lasts as long as the tensor; it is not used up by the first backward.",
     },
     answer="[2, 4, 6, 8]",
+    why="""
+        The gradients add up, as they do on a leaf. But `first`, which we took after the first pass, has not changed. On
+        a result the sum is a new tensor, and the old one stays as it is. If you want the passes apart, set `z.grad =
+        None` between them.
+    """,
 )
 prediction(
     "gradients_alive",
@@ -64,6 +80,11 @@ prediction(
         17: "So it would be if all were kept, and the one of x besides.",
     },
     answer=2,
+    why="""
+        At any moment there are the gradient that arrived and the one that is computed from it. Then the first of the
+        two is freed. This is the reason why PyTorch does not keep the gradients of results: a chain of a thousand
+        layers would need no more than this one. (To be exact, there are 4 bytes more, for the gradient of `loss`.)
+    """,
 )
 prediction(
     "slices_kept",
@@ -75,6 +96,11 @@ prediction(
         17: "Each view keeps its whole gradient of 1 MiB alive, and that of the leaf comes on top.",
     },
     answer=17,
+    why="""
+        `grad[0]` is a **view**. It has no memory of its own, and it keeps the memory of the whole gradient alive. A
+        copy of the row takes 4 KiB, and 16 copies take the 0.06 MiB that you see in the second line. `detach()` would
+        not help, because it makes a view too.
+    """,
 )
 prediction(
     "half_of_2049",
@@ -87,6 +113,33 @@ prediction(
         "an error": "Rounding raises nothing.",
     },
     answer=4096,
+    why="""
+        float16 has 11 binary digits, so 2049 is rounded to 2048. The largest number of float16 is 65504, so 70000
+        becomes inf. Its smallest number is about 6e-8, so 1e-8 becomes 0. bfloat16 has the range of float32 but only 8
+        binary digits: nothing becomes inf or 0 here, but everything is rounded more. In no case was there an error.
+    """,
+)
+prediction(
+    "patient_memory",
+    lesson=2,
+    question="the training notes grad.norm(), grad[0] and loss_of(net) after each step. Which note keeps the most "
+    "memory alive?",
+    options={
+        "grad.norm()": "The norm is a tensor of its own with one number, so it keeps 8 bytes alive.",
+        "grad[0]": "It keeps the whole gradient alive, but the gradient of this layer is small: 2 KiB.",
+        "loss_of(net)": "This loss has a graph, and no backward ever frees what forward saved for it.",
+        "all three the same": "They are all short to write, but different things hang on them.",
+    },
+    answer="loss_of(net)",
+    why="""
+        - `grad.norm()` is a new tensor with one number: 8 bytes.
+        - `grad[0]` is a view, so the whole gradient of 2 KiB stays alive in each step.
+        - `loss_of(net)` is one number too, but it is a **result**: it holds its graph, and the graph holds everything
+          that forward saved. The loss in the training itself is harmless, because its backward frees what was saved.
+          For this one nobody calls backward. So each step keeps about 328 KiB.
+
+        `.item()` turns a loss or a norm into a plain number, and `.clone()` makes a copy of the row.
+    """,
 )
 
 # --- exercises --------------------------------------------------------------------------------------------------------
@@ -466,7 +519,7 @@ def _(activations):
     ],
 )
 def arrived_and_passed_on(tensor, hooks):
-    """Register `hooks` on `tensor`, in their order, and make both ends of the row
+    """Register `hooks` on `tensor`, in their order, and make both ends of this queue
     visible.
 
     Return a list that will receive a copy of each gradient as it arrives, before

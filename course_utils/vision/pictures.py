@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 MOST_PIXELS = 50_000_000  # of a file to read: more than any phone's camera takes, decoded in 200 MB
-PAPER, INK = (246, 246, 244), (24, 24, 28)  # of titles and labels: their own ground reads in light and dark themes
+PAPER, INK = (66, 69, 74), (245, 245, 245)  # of titles and labels: a ground that is calm in light and dark themes
 HEAT_SCALE = 2  # small pictures are shown larger, smoothly
 MARK = 7  # pixels: the radius of the ring around the hottest pixel
 STRONGEST = 8  # as many small maps fit in a row under the three large ones
@@ -302,11 +302,19 @@ def show(image: Tensor, alt: str, title: str | None = None, scale: int = 1, jpeg
     return Picture(png(image, small=True, jpeg=jpeg), alt)
 
 
-def figure_with_alt(figure: Figure, alt: str, text: str = "") -> Picture:
+class Chart(Picture):
+    """A picture that is dark on white: JupyterLab may show it the other way round on a dark page."""
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
+        data, metadata = super()._repr_mimebundle_()
+        return data, {**metadata, "needs_background": "light"}
+
+
+def figure_with_alt(figure: Figure, alt: str, text: str = "") -> Chart:
     """Render a matplotlib figure on white and give it alt text, and plain text where that is more than `alt`."""
     buffer = io.BytesIO()  # without the version of matplotlib, so that the same picture has the same bytes
     figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight", facecolor="white", metadata={"Software": None})
-    return Picture(buffer.getvalue(), alt, text)
+    return Chart(buffer.getvalue(), alt, text)
 
 
 def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, size: int | None = None) -> Tensor:

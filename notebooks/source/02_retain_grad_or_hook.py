@@ -13,18 +13,21 @@
 # %% [markdown]
 # # retain_grad or a hook
 #
-# Backward throws the gradients of results away. There are two ways to get at one: ask the tensor to keep it, or stand by
-# with a hook when it passes. They differ in *which* gradient you get, and in what it costs. This lesson measures both.
+# In this lesson the patient learns well, but its training uses more and more memory. In a larger network, this ends with
+# the message "out of memory". To find the cause, you need to know what keeps a tensor alive.
+#
+# There are two ways to get at the gradient of a result. You can ask the tensor to keep it, or you can look at it with a
+# hook while backward runs. They differ in *which* gradient you get, and in what it costs.
 #
 # ## What you will be able to do
 #
-# - **Keep** the gradient of a result with `retain_grad()`, and **explain** the warning you get without it.
+# - **Keep** the gradient of a result with `retain_grad()`, and **explain** the warning that you get without it.
 # - **Predict** which gradient is kept when there are hooks, in-place changes, or several backward passes.
-# - **Measure** the memory of a backward pass to the byte.
+# - **Measure** the memory of a backward pass, and **find** what makes it grow.
 # - **Choose** between `retain_grad`, a hook and `torch.autograd.grad` for a task.
 # - **Shrink** what forward saves for backward, and **name** the price.
 #
-# **Time:** about 85 minutes: 45 to read, predict and run, 40 for the exercises.
+# **Time:** about 88 minutes: 46 to read, predict and try things out, 42 for the exercises.
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell.
 
@@ -33,13 +36,15 @@
 #
 # | Minutes | Sections | How |
 # |---|---|---|
-# | 8 | Asking a tensor to keep its gradient · Reading .grad where there is none | collect the three ways to get None from the room before you show them |
-# | 12 | Before or after the hooks? · A tensor that is changed in place later · Every backward counts | a prediction each; write the votes on the board |
-# | 12 | What it costs · When to use which | let them guess all four bars before the chart |
-# | 10 | The third way: what forward saves | the traps may be read at home |
-# | 2 | Explore | one question: can you move `retain_grad` in the row? |
-# | 40 | Exercises | 1, 2, 3, 5, 7 in the room; 4 and 6 at home if time is short |
-# | 1 | What old tutorials say · Summary · Go further | which of the five sentences had they heard? |
+# | 2 | A training that fills the memory | collect guesses; write them down and take none of them up yet |
+# | 10 | Asking a tensor to keep its gradient · Reading .grad where there is none | exercise 1; collect the ways to get None from the room before you show them |
+# | 12 | Before or after the hooks? | the explorer in pairs; exercise 2 at home if time is short |
+# | 12 | A tensor that is changed in place later · Two backward passes | a prediction each; write the votes on the board; exercise 3 |
+# | 7 | What it costs | let them guess all four bars before the chart |
+# | 16 | One row of each gradient · When to use which | exercises 4 and 5; the table is to look things up in |
+# | 13 | What forward saves for backward | exercise 6; `count_saved_bytes` is the one that pays at work |
+# | 13 | When saving less goes wrong | exercise 7 |
+# | 3 | The patient, before and after · What old tutorials say · Summary · Go further | which of the sentences had they heard? |
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -54,9 +59,7 @@ except ModuleNotFoundError:
     ) from None
 
 # %% tags=["setup"]
-import tempfile
 import warnings
-from pathlib import Path
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -73,13 +76,56 @@ from course_utils.lessons.lesson_02 import (
     record_norms,
     save_as_half,
 )
+from course_utils.lessons.patient import Patient, admit, draw_curves, loss_of, train
 from course_utils.vision.charts import bars
+
+# %% [markdown]
+# ## A training that fills the memory
+#
+# This is the patient of lesson 01 after its cure. Somebody wants to draw charts of the training, so after each of 30
+# steps the program notes three things: the norm of a gradient, one row of the same gradient, and the new loss.
+# `measure_memory` counts the bytes of all tensors that are alive.
+
+
+# %%
+MIB = 2**20
+
+
+def watch_training(note_gradient, note_network):
+    """Train for 30 steps, take notes, and return the MiB that are alive after each step."""
+    net, notes, alive = admit(Patient), [], []
+    net.second.weight.register_hook(lambda grad: notes.append(note_gradient(grad)))
+
+    def after_step():
+        notes.append(note_network(net))
+        alive.append(memory.live / MIB)
+
+    with measure_memory() as memory:
+        train(net, 30, after_step)
+    return alive
+
+
+before = watch_training(lambda grad: (grad.norm(), grad[0]), loss_of)
+
+# %% tags=["setup"]
+draw_curves(
+    {"this training": before},
+    title="The memory grows with every step",
+    alt="The memory in use over 30 training steps. It grows on a straight line from 0.3 to 9.6 MiB.",
+    ylabel="MiB alive",
+    guessing=False,
+)
+
+# %% [markdown]
+# The network itself has only about 4 KiB of weights, and the notes look even smaller. So something keeps much more memory
+# alive than it seems. At the end of this lesson you will find out what it is.
 
 # %% [markdown]
 # ## Asking a tensor to keep its gradient
 #
-# The graph from lesson 01: z = x + y and o = w · z, with x = [0, 1, 2, 3], y = [4, 5, 6, 7] and w = [1, 2, 3, 4].
-# `z` and `o` are results, so their gradients are normally gone after backward. `retain_grad()` asks for them.
+# Here is the vector graph of lesson 01 again: z = x + y and o = w · z, with x = [0, 1, 2, 3], y = [4, 5, 6, 7] and w =
+# [1, 2, 3, 4]. `z` and `o` are results, so after backward their gradients are normally gone. `retain_grad()` asks a
+# tensor to keep its gradient.
 
 
 # %% tags=["setup"]
@@ -101,9 +147,11 @@ print("z.grad =", z.grad.tolist())
 print("o.grad =", o.grad.item())
 
 # %% [markdown]
-# The gradient of `z` is `w`, and `o`, where backward starts, has the gradient 1. Both could be read after backward,
-# without a hook. Two more graphs from lesson 01, to check with a pencil: x = 3, y = x - 2, z = (y - x)²; and five ones in
-# `a`, b = 2a, c = mean(b).
+# The gradient of `z` is `w`. Backward starts at `o`, so the gradient of `o` is 1. We could read both after backward,
+# and no hook was needed.
+#
+# You can check two more graphs from lesson 01 with a pencil: first x = 3, y = x - 2 and z = (y - x)², then five ones in
+# `a`, b = 2a and c = mean(b).
 
 # %%
 x = torch.tensor(3.0, requires_grad=True)
@@ -122,35 +170,44 @@ print("b.grad =", [round(value, 6) for value in b.grad.tolist()])
 print("a.grad =", [round(value, 6) for value in a.grad.tolist()])
 
 # %% [markdown]
-# `y` gets 2 · (y - x) = -4. `x` gets that and +4 on its direct path: 0. Each number in `b` has a fifth of the mean.
+# `y` receives 2 · (y - x) = -4. `x` receives this -4 and another 4 on its direct path, so its gradient is 0. Each
+# number in `b` makes up one fifth of the mean.
 #
-# On a leaf `retain_grad()` does nothing, because a leaf keeps its gradient anyway. The flag `retains_grad` tells
-# whether a result was asked. A tensor that requires no gradient cannot be asked:
+# On a leaf `retain_grad()` does nothing, because a leaf keeps its gradient anyway. On a tensor that requires no
+# gradient, it raises an error.
+#
+# ### Exercise 1 · The gradients of all tensors
+#
+# Replace the `...` in the answer cell, run the cell, and then run the `check` below it. A check tells you what is wrong
+# and for which input. If you are stuck, run `hint(gradients_of_all)` in a new cell. After three attempts,
+# `solution(gradients_of_all)` shows an answer.
 
-# %%
-leaf = torch.ones(2, requires_grad=True)
-result = 2 * leaf
-leaf.retain_grad()
-result.retain_grad()
-print("retains_grad: leaf", leaf.retains_grad, " result", result.retains_grad)
 
-try:
-    torch.ones(2).retain_grad()
-except RuntimeError as error:
-    print("RuntimeError:", error)
+# %% tags=["answer"]
+def gradients_of_all(tensors):
+    """Run one backward from the last of `tensors` (a dict of name to tensor);
+    return the gradients of all, by name.
+
+    The dict holds leaves and results alike, and none has a gradient or a hook yet;
+    the last one is a single number. Afterwards the graph is freed, as usual, and no
+    hook of yours is left.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(gradients_of_all)
 
 # %% [markdown]
 # ## Reading .grad where there is none
 #
-# Without `retain_grad()`, reading the `.grad` of a result gives `None`, and PyTorch warns. Notebooks tend to bury the
-# warning under other output, so here we catch it and print its first sentence.
+# If you read the `.grad` of a result without `retain_grad()`, you get `None`, and PyTorch warns you. In a notebook such
+# a warning is easy to overlook, so here we catch it and print its first sentence.
 
 
-# %%
+# %% tags=["setup"]
 def read_grad(tensor):
-    """Print `tensor.grad`, and the first sentence of each warning that reading it
-    gives.
-    """
+    """Print `tensor.grad`, and the first sentence of each warning that comes with it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         print(".grad =", tensor.grad)
@@ -158,37 +215,68 @@ def read_grad(tensor):
         print(f"{warning.category.__name__}: {str(warning.message).split('. ')[0]}.")
 
 
+# %%
 x, y, w, z, o = vector_graph()
 o.backward()
 read_grad(z)
 
 # %% [markdown]
-# The warning means: "you ask a result for its gradient, and nobody told me in time to keep it". There are three ways to
-# get here. You forgot `retain_grad()`. You wanted a leaf and hold a result: `w = torch.ones(3, requires_grad=True) * 0.1`
-# is one, because of the `* 0.1`. Or you called `retain_grad()` **after** backward, and this case is nasty:
+# The warning means: "You ask a result for its gradient, but nobody asked in time to keep it." Perhaps you forgot
+# `retain_grad()`. Or you wanted a leaf and have a result: `w = torch.ones(3, requires_grad=True) * 0.1` is a result,
+# because of the `* 0.1`.
+#
+# There are also cases in which you get `None` and **no** warning. They are harder to find.
 
 # %%
-z.retain_grad()
-read_grad(z)
+unused = torch.ones(4, requires_grad=True)
+with torch.no_grad():
+    untracked = x + y
+z.retain_grad()  # too late: backward has already run
+cases = {
+    "asked too late": z,
+    "detached": z.detach(),
+    "made under no_grad": untracked,
+    "a leaf that was not used": unused,
+}
+for what, tensor in cases.items():
+    print(f"{what:<25}", end="")
+    read_grad(tensor)
 
 # %% [markdown]
-# Still `None`, but the warning is gone: the tensor now *is* asked to keep its gradient, from the next backward on.
-# `None` without a warning means: asked too late, or no backward has come by yet.
+# `z` is now asked to keep its gradient, so PyTorch sees no reason to warn, but this counts only from the next backward
+# pass on. The detached tensor and the one made under `no_grad` require no gradient at all. No gradient ever arrives at
+# a leaf that takes no part in the computation.
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "`requires_grad=True` means that `.grad` will be there." **Ask:** "Which of x, z, o require a gradient?
-# Which of them keep it? Who decides?" **Answer:** all three; only x; you do, with `retain_grad()`.
+# **Misconception:** "`requires_grad=True` means that `.grad` will be there." **Ask:** "Which of x, z, o require a
+# gradient? Which of them keep it? Who decides?" **Answer:** all three; only x; you do, with `retain_grad()`.
 #
-# **Misconception:** "`retain_graph` and `retain_grad` are the same." **Ask:** "Which of the two keeps numbers, and which
-# keeps the recipe to compute them?" **Then show:** call backward twice without `retain_graph`, and read the error together.
+# **Misconception:** "`retain_graph` and `retain_grad` are the same." **Ask:** "Which of the two keeps numbers, and
+# which keeps the recipe to compute them?" **Then show:** call backward twice without `retain_graph`, and read the error
+# together.
 #
-# **For discussion:** `w = torch.ones(3, requires_grad=True) * 0.1` is the classic. How would you write it? (Scale first,
-# then `requires_grad_()`.)
+# **For discussion:** `w = torch.ones(3, requires_grad=True) * 0.1` is the classic. How would you write it? (Scale
+# first, then call `requires_grad_()`.)
 
 # %% [markdown]
 # ## Before or after the hooks?
 #
-# `z` has two hooks. The first doubles, the second multiplies by 10, and `retain_grad()` is called **between** the two.
+# In the panel below, `z` has two hooks, and `retain_grad` was called **between** them. The card of `z` shows its
+# gradient and, below that, its `.grad`.
+#
+# 1. [1, 2, 3, 4] arrives at `z`. What will its gradient be when all hooks have run? Choose `z` under *I expect at*,
+#    type the four numbers, press *Commit*, and watch.
+# 2. Compare the gradient of `z` with its `.grad`. Then switch `retain_grad` off, and add it again as the last one of
+#    the three. Does `z.grad` change?
+
+# %% tags=["explore"]
+from course_utils.explorers import GradientFlow
+
+GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "retain_grad"), ("z", "times 6")])
+
+# %% [markdown]
+# Now the same in code, with other numbers. The first hook doubles, the second multiplies by 10, and `retain_grad()` is
+# called between the two.
 
 # %% tags=["predict"]
 predict("around_retain_grad")
@@ -202,15 +290,15 @@ o.backward()
 print("z.grad =", z.grad.tolist())
 print("x.grad =", x.grad.tolist())
 
+# %% tags=["why"]
+why("around_retain_grad")
+
 # %% [markdown]
-# [20, 40, 60, 80], the same as in `x.grad`: all hooks ran before the gradient was kept. `retain_grad` is not one more
-# hook in the row. It always comes last, wherever you call it, so `z.grad` is what `z` **passes on**, not what it received.
-#
-# To see what arrived, register a hook of your own *before* the others. It gets [1, 2, 3, 4].
+# If you want to see the gradient that *arrives*, register a hook of your own before the others.
 
 # %%
 x, y, w, z, o = vector_graph()
-z.retain_grad()  # first or last: it makes no difference
+z.retain_grad()  # here or later: it makes no difference
 z.register_hook(lambda grad: print("arrived:  ", grad.tolist()))
 z.register_hook(lambda grad: grad * 2)
 z.register_hook(lambda grad: grad * 10)
@@ -218,10 +306,29 @@ o.backward()
 print("passed on:", z.grad.tolist())
 
 # %% [markdown]
+# ### Exercise 2 · What arrives, and what is passed on
+
+
+# %% tags=["answer"]
+def arrived_and_passed_on(tensor, hooks):
+    """Register `hooks` on `tensor`, in their order, and make both ends of this queue
+    visible.
+
+    Return a list that will receive a copy of each gradient as it arrives, before
+    the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
+    the last of them, and adds up over backwards as usual.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(arrived_and_passed_on)
+
+# %% [markdown]
 # ## A tensor that is changed in place later
 #
 # From lesson 01 you know that a hook belongs to the values that the tensor had when the hook was registered. What about
-# `retain_grad()`, called on `h` before `h.mul_(10)`?
+# `retain_grad()`, if it is called on `h` before `h.mul_(10)`?
 
 # %% tags=["predict"]
 predict("retain_then_change")
@@ -235,15 +342,32 @@ h.mul_(10)
 h.sum().backward()
 print("h.grad =", h.grad.tolist())
 
-# %% [markdown]
-# The hook stayed with the old values, whose gradient is 10. `retain_grad` moved on: `h.grad` is 1, the gradient of the
-# values that `h` has **now**. That makes sense: whoever reads `h` and `h.grad` side by side wants the two to belong together.
-# An in-place ReLU after a layer does this to you in real networks.
+# %% tags=["why"]
+why("retain_then_change")
 
 # %% [markdown]
-# ## Every backward counts
+# ### Exercise 3 · Before and after a change
+
+
+# %% tags=["answer"]
+def multiply_in_place(tensor, factor):
+    """Multiply `tensor` by `factor` in place; return a dict that backward will fill
+    with two gradients.
+
+    Under "before" is a copy of the gradient of the values that `tensor` came with,
+    under "after" a copy of that of the values it has now. A later backward replaces
+    both.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(multiply_in_place)
+
+# %% [markdown]
+# ## Two backward passes
 #
-# Back to the vector graph, where the gradient of `z` is [1, 2, 3, 4]. We go backward twice.
+# We come back to the vector graph, where the gradient of `z` is [1, 2, 3, 4]. This time we go backward twice.
 
 # %% tags=["predict"]
 predict("second_backward")
@@ -257,11 +381,11 @@ o.backward()
 print("z.grad =", z.grad.tolist())
 print("first  =", first.tolist())
 
+# %% tags=["why"]
+why("second_backward")
+
 # %% [markdown]
-# It adds up, as on a leaf. But what we called `first` has not changed: on a result, the sum is a new tensor, not an
-# in-place change of the old one. Set `z.grad = None` between two passes if you want them apart.
-#
-# `torch.autograd.grad` is known for leaving no trace in `.grad`. On leaves that is true:
+# `torch.autograd.grad` is known for leaving no trace in `.grad`. This is true of leaves:
 
 # %%
 x, y, w, z, o = vector_graph()
@@ -270,36 +394,18 @@ z.retain_grad()
 print("returned:", returned.tolist(), "  x.grad =", x.grad, "  z.grad =", z.grad.tolist())
 
 # %% [markdown]
-# `x.grad` is untouched, but `z` was asked to keep its gradient and does, in **every** backward that comes by.
-# If all you want is the gradient of one result, you need neither: `torch.autograd.grad(o, z)` returns it, and nothing stays.
-#
-# With `create_graph=True` the kept gradient is itself a result, with a graph behind it. Here z = x² and y = z² with x = 4,
-# so the gradient of `z` is 2z = 32.
-
-# %%
-x = torch.tensor(4.0, requires_grad=True)
-z = x**2
-z.retain_grad()
-(first,) = torch.autograd.grad(z**2, x, create_graph=True)
-print(f"first derivative  {first.item():g} = 4x³")
-print(f"  z.grad = {z.grad.item():g}, z.grad.requires_grad = {z.grad.requires_grad}")
-(second,) = torch.autograd.grad(first, x)
-print(f"second derivative {second.item():g} = 12x²")
-print(f"  z.grad = {z.grad.item():g}")
-
-# %% [markdown]
-# After the first pass `z.grad` is right, but it requires a gradient: as long as you hold it, it holds the whole graph of
-# the first derivative. After the second it is 48: that pass went through `z` as well, and added 16. So do not mix
-# `retain_grad` and `create_graph`.
+# `x.grad` is still None. But `z` was asked to keep its gradient, and it does so in **every** backward pass. If all you
+# want is the gradient of one result, you need neither `retain_grad` nor a hook: `torch.autograd.grad(o, z)` returns it,
+# and nothing stays behind.
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "`retain_grad` is a hook that I register at this line." **Ask:** "Three cells speak against it. Which?"
-# **Answer:** it comes after all hooks, wherever it was called; it moves on to the values after an in-place change; it lasts
-# over all passes. **Then ask:** "What would a hook at this line have shown in each?" (A part of the row; the gradient of
-# the old values; the same in each pass, not the sum.)
+# **Misconception:** "`retain_grad` is a hook that I register at this line." **Ask:** "Three cells speak against it.
+# Which?" **Answer:** it comes after all hooks, wherever it was called; it moves on to the values after an in-place
+# change; it lasts over all passes. **Then ask:** "What would a hook at this line have shown in each?" (The gradient
+# after some of the hooks; the gradient of the old values; the same in each pass, not the sum.)
 #
-# **Misconception:** "`torch.autograd.grad` leaves no trace." **Ask:** "Then why is z.grad not None?" **Answer:** z was asked
-# to keep its gradient, and every pass counts.
+# **Misconception:** "`torch.autograd.grad` leaves no trace." **Ask:** "Then why is z.grad not None?" **Answer:** z was
+# asked to keep its gradient, and every pass counts.
 #
 # **For discussion:** `first` did not change in the second pass, although `z.grad` did. Is that so for a leaf? (No: on a
 # leaf the sum is usually made in place. Clone what you want to keep.)
@@ -307,61 +413,71 @@ print(f"  z.grad = {z.grad.item():g}")
 # %% [markdown]
 # ## What it costs
 #
-# Most tutorials say: "`retain_grad` costs memory, a hook does not." Let us measure.
+# Most tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
 #
-# `measure_memory()` follows every operation in its block and counts the bytes of the tensors that it creates, as long as they
-# live. Only an operation can create a tensor, so no peak is missed; and as nothing else is counted (no allocator, no other
-# program), the numbers are the same on every machine.
+# `measure_memory()` watches every operation in its block, and it counts the bytes of the tensors that operations
+# return, for as long as they live. It counts nothing else. What an operation needs inside itself and frees before it
+# returns is not seen. In return, the numbers are the same on every machine.
 #
-# The network is as simple as can be: 16 times tanh, each activation of 256 by 1024 float32, which is exactly 1 MiB.
+# The network is as simple as it can be: tanh, 16 times in a chain. Each activation has 256 by 1024 numbers, which is
+# exactly 1 MiB.
 
 
 # %% tags=["setup"]
-MIB = 2**20
-kept = []  # what the hooks keep
+def tanh(tensors):
+    return torch.tanh(tensors[-1])
 
 
-def deep_chain(function=torch.tanh, depth=16):
-    """A leaf of 1 MiB and `depth` activations, each the `function` of the one before."""
-    tensors = [torch.zeros(256, 1024, requires_grad=True)]
-    for _ in range(depth):
-        tensors.append(function(tensors[-1]))
-    return tensors[0], tensors[1:]
-
-
-def peak_of_backward(prepare):
-    """The most MiB of gradients alive at once in backward, each activation prepared."""
+def peak_of_backward(prepare=lambda activation: None, layer=tanh):
+    """The most MiB of gradients that are alive at once in backward, with each activation prepared."""
     kept.clear()
-    _, activations = deep_chain()
-    for activation in activations:
-        prepare(activation)
-    loss = activations[-1].mean()
+    tensors = [torch.zeros(256, 1024, requires_grad=True)]
+    for _ in range(16):
+        tensors.append(layer(tensors))
+        prepare(tensors[-1])
+    loss = tensors[-1].mean()
     with measure_memory() as memory:
         loss.backward()
     return memory.peak / MIB
 
 
+kept = []  # what the hooks keep
+
 # %% [markdown]
-# First with nothing kept at all. Sixteen gradients are computed for the activations, and one for the leaf.
+# We begin without any hook. Backward computes a gradient for each of the 16 activations, and one more for the leaf.
 
 # %% tags=["predict"]
 predict("gradients_alive")
 
-
 # %%
-def nothing(activation):
-    """Keep nothing."""
+print(f"{peak_of_backward():.2f} MiB")
 
-
-print(f"{peak_of_backward(nothing):.2f} MiB")
+# %% tags=["why"]
+why("gradients_alive")
 
 # %% [markdown]
-# Two: the gradient that arrives, and the one computed from it. Then the first is freed. That is why PyTorch throws
-# gradients away: a thousand layers would need no more. (Two and a few bytes, to be exact: the gradient of `loss` is one
-# number.)
+# This holds for a chain. In other networks, some gradients have to wait for each other. A residual block adds its input
+# to the output of its two layers. In a densely connected network, every layer uses all activations before it.
+
+
+# %%
+def residual(tensors):
+    return tensors[-1] + torch.tanh(torch.tanh(tensors[-1]))
+
+
+def dense(tensors):
+    return torch.tanh(torch.stack(tensors).sum(dim=0))
+
+
+for layer in (tanh, residual, dense):
+    print(f"{layer.__name__:<9}{peak_of_backward(layer=layer):5.2f} MiB")
+
+# %% [markdown]
+# In the residual network, one more gradient waits until both paths of a block are done. In the dense network, every
+# activation receives a part of its gradient from each later layer, so all 17 gradients have to wait.
 #
-# Now the same with `retain_grad()` on every activation, with a hook that keeps the gradient, and with a hook that keeps one
-# number.
+# Back to the chain. Now we call `retain_grad()` on every activation. Then we try a hook that keeps the gradient, and a
+# hook that keeps only one number.
 
 
 # %%
@@ -373,20 +489,16 @@ def whole_gradient(activation):
     activation.register_hook(lambda grad: kept.append(grad))
 
 
-def retained(activation):
-    activation.retain_grad()
-
-
 peaks = {
-    "neither": peak_of_backward(nothing),
+    "neither": peak_of_backward(),
     "a hook that keeps one number": peak_of_backward(one_number),
     "a hook that keeps the gradient": peak_of_backward(whole_gradient),
-    "retain_grad()": peak_of_backward(retained),
+    "retain_grad()": peak_of_backward(torch.Tensor.retain_grad),
 }
 for way, peak in peaks.items():
     print(f"{way:<32}{peak:5.2f} MiB")
 
-# %%
+# %% tags=["setup"]
 bars(
     list(peaks.values()),
     list(peaks),
@@ -397,19 +509,20 @@ bars(
 )
 
 # %% [markdown]
-# So the sentence is half true.
+# So the sentence is only half true.
 #
-# - `retain_grad()` on everything: 18 MiB, nine times as much. 16 are kept, and two are on their way as before. A kept
-#   gradient lives as long as its tensor; here we hold all activations in a list.
-# - A hook that keeps **a number**: 2 MiB, as if it were not there.
-# - A hook that keeps **the gradient**: 17 MiB. It is not the hook that saves memory, it is what the hook throws away.
+# - A hook that keeps **a number** costs nothing here.
+# - A hook that keeps **the gradient** costs 17 MiB. What saves memory is not the hook, but what the hook throws away.
+# - `retain_grad()` on every activation costs 18 MiB. It keeps 16 gradients, and two more are in use as before. A kept
+#   gradient lives as long as its tensor, and here we hold all activations in a list.
 #
-# The difference between 17 and 18: `retain_grad` keeps a *copy*, the hook kept the very tensor that is passed on. That is 1 MiB
-# less, and it is unsafe: whoever changes that tensor in place changes your record (lesson 01).
+# Why 18 and not 17? `retain_grad` keeps a *copy*. The hook kept the very tensor that is passed on. This takes 1 MiB
+# less, but it is unsafe: if anybody changes that tensor in place, your record changes too (lesson 01).
+
+# %% [markdown]
+# ## One row of each gradient
 #
-# ### One row is enough?
-#
-# You want to see only one row of each gradient. So the hook keeps `grad[0]`, which is 4 KiB.
+# Suppose you need only one row of each gradient. So the hook keeps `grad[0]`, which has 1024 numbers, or 4 KiB.
 
 # %% tags=["predict"]
 predict("slices_kept")
@@ -427,59 +540,96 @@ def copy_of_first_row(activation):
 print(f"grad[0]           {peak_of_backward(first_row):5.2f} MiB")
 print(f"grad[0].clone()   {peak_of_backward(copy_of_first_row):5.2f} MiB")
 
+# %% tags=["why"]
+why("slices_kept")
+
 # %% [markdown]
-# `grad[0]` is a **view**: it has no numbers of its own and keeps the memory of the whole gradient alive. The copy of a row
-# costs 4 KiB, and 16 of them the 0.06 MiB that you see. `detach()` would not have helped: it makes a view too.
+# ### Exercise 4 · One row and no more
+
+
+# %% tags=["answer"]
+def keep_first_row(tensor):
+    """Return a list that will receive a copy of the first row of each gradient of
+    `tensor`, which has two dimensions: a tensor for each backward.
+
+    The list keeps those rows alive and nothing else: not one byte of the other
+    rows.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(keep_first_row)
+
+# %% [markdown]
+# ### What one number per layer is good for
 #
-# ### What one number a layer is good for
-#
-# Here the chain is made of sigmoids. Each hook keeps the mean size of its gradient.
+# This chain is made of sigmoids. Each hook keeps the mean size of its gradient.
 
 # %%
-_, activations = deep_chain(torch.sigmoid, depth=8)
-sizes = {}
-for layer, activation in enumerate(activations, start=1):
-    activation.register_hook(lambda grad, layer=layer: sizes.update({layer: grad.abs().mean().item()}))
-activations[-1].sum().backward()
+h, sizes = torch.zeros(256, 1024, requires_grad=True), {}
+for layer in range(1, 9):
+    h = torch.sigmoid(h)
+    h.register_hook(lambda grad, layer=layer: sizes.update({layer: grad.abs().mean().item()}))
+h.sum().backward()
 for layer, size in sizes.items():
     print(f"layer {layer}: {size:.1e}")
 
 # %% [markdown]
-# Eight numbers, and you see the whole story: each sigmoid lets less than a quarter of the gradient through, and after
-# seven of them almost nothing is left. This is the **vanishing gradient**. The eight gradients that were measured
-# never had to be in memory together.
+# Eight numbers tell the whole story. Each sigmoid lets less than a quarter of the gradient through, and after seven of
+# them almost nothing is left. This is called the **vanishing gradient**.
+#
+# ### Exercise 5 · One number per layer
+
+
+# %% tags=["answer"]
+def record_norms(activations):
+    """Return a list with a place for each tensor of `activations`: backward puts
+    the norm of its gradient there.
+
+    The order is that of `activations`. A norm is a Python float; a place is None
+    until a gradient has come by, and a later backward replaces it. No gradient is
+    kept, and none is changed.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(record_norms)
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "A hook saves memory." **Ask:** "Two hooks, 2 MiB and 17 MiB. What is the difference between them?"
-# **Answer:** what they keep. **Then ask:** "`kept.append(grad.norm())` without `.item()`: how much does it keep?" (4 bytes a
-# layer: a small tensor of its own. With `create_graph=True` it would keep the graph, so `.item()` is the safe habit.)
+# **Answer:** what they keep. **Then ask:** "`kept.append(grad.norm())` without `.item()`: how much does it keep?" (4
+# bytes a layer: a small tensor of its own. With `create_graph=True` it would keep the graph, so `.item()` is the safe
+# habit.)
 #
 # **Misconception:** "`grad[0]` is small, so keeping it is cheap." **Ask:** "Whose memory does it look at?" **Expect:**
-# "`detach()` will help." **Then show:** it does not: `grad[0].detach().untyped_storage().nbytes()` is the whole gradient.
+# "`detach()` will help." **Then show:** it does not: `grad[0].detach().untyped_storage().nbytes()` is the whole
+# gradient.
 #
-# **For discussion:** why two MiB alive at once, and not one, and not 17? (The gradient that arrives and the one computed
-# from it; then the first is let go.)
+# **For discussion:** why two MiB alive at once in a chain, and not one, and not 17? (The gradient that arrives and the
+# one computed from it; then the first is let go.)
 
 # %% [markdown]
 # ## When to use which
 #
 # | You want | Use | Because |
 # |---|---|---|
-# | to read the gradient of a few results while you debug | `retain_grad()` | one line; costs a copy of each |
-# | one number a layer, in every training step | a hook that keeps `.item()` | costs nothing at the peak |
-# | the gradient of one result, once | `torch.autograd.grad(loss, z)` | returns it, nothing stays behind |
+# | to read the gradient of a few results while you debug | `retain_grad()` | it is one line, and costs a copy of each |
+# | one number per layer, in every training step | a hook that keeps `.item()` | it keeps no gradient alive |
+# | the gradient of one result, once | `torch.autograd.grad(loss, z)` | it returns the gradient, and nothing stays behind |
 # | to change a gradient | a hook that returns the new one | `retain_grad` only keeps |
 # | the gradient as it arrives | a hook, registered before all others | hooks run in order |
 # | the gradient as it is passed on | `retain_grad()` | it comes after all hooks |
 # | the gradient of values that are changed in place later | a hook, registered before the change | `retain_grad` moves on |
-# | a part of the gradient | a hook that keeps a `.clone()` of the part | a view keeps the whole |
-# | less memory in *forward* | hooks on saved tensors | see below |
+# | a part of the gradient | a hook that keeps a `.clone()` of the part | a view keeps the whole gradient |
 
 # %% [markdown]
-# ## The third way: what forward saves
+# ## What forward saves for backward
 #
-# Two MiB of gradients were alive at a time. But how much waits in memory for backward to begin? tanh saves its result,
-# because its derivative is 1 - result². We measure what is alive when forward has ended and only `loss` is in our hands.
+# In the chain, two MiB of gradients were alive at a time. But how much memory does forward fill before backward begins?
+# tanh saves its result, because its derivative is 1 - result². We measure what is alive when forward has ended and we
+# hold nothing but the loss.
 
 
 # %% tags=["setup"]
@@ -491,29 +641,30 @@ def tanh_chain(h, depth=16):
 
 
 def measure_training_step(forward):
-    """Go forward and backward; return MiB saved for backward, MiB at the peak, and
-    the gradient.
-    """
+    """Go forward and backward; return the MiB saved for backward, and the gradient."""
     x = torch.linspace(-2, 2, 256 * 1024).reshape(256, 1024).requires_grad_()
     with measure_memory() as memory:
         loss = forward(x).mean()
         saved = memory.live
         loss.backward()
-    return saved / MIB, memory.peak / MIB, x.grad
+    return saved / MIB, x.grad
 
 
 # %%
-saved, peak, exact = measure_training_step(tanh_chain)
-print(f"saved for backward: {saved:.2f} MiB, at the peak of the step: {peak:.2f} MiB")
+saved, exact = measure_training_step(tanh_chain)
+print(f"saved for backward: {saved:.2f} MiB")
 
 # %% [markdown]
-# 16 MiB, eight times as much as the gradients. This is where the memory of training goes, and neither `retain_grad` nor a
-# hook on a gradient can change it. A third kind of hook can: `saved_tensors_hooks(pack, unpack)`. Inside its `with` block,
+# 16 MiB is eight times as much as the gradients. This is where the memory of training goes, and neither `retain_grad`
+# nor a hook on a gradient can change it. A third kind of hook can: `saved_tensors_hooks(pack, unpack)`. Inside its
+# `with` block,
 #
-# - `pack(tensor)` is called for each tensor that an operation saves. Whatever it returns is kept **instead** of the tensor.
-# - `unpack(packed)` is called when backward needs the tensor. It must return it: same shape, same dtype, same device.
+# - `pack(tensor)` is called for each tensor that an operation saves. Whatever it returns is kept **instead of** the
+#   tensor.
+# - `unpack(packed)` is called when backward needs the tensor. It must return a tensor of the same shape, dtype and
+#   device.
 #
-# First we only watch. `pack` prints and returns the tensor itself:
+# At first we only watch. Here `pack` prints the tensor and returns it:
 
 
 # %%
@@ -530,28 +681,37 @@ with saved_tensors_hooks(show_and_keep, lambda tensor: tensor):
         function(x)
 
 # %% [markdown]
-# A product saves its two operands, `sqrt` its result, and addition saves nothing, because its derivative is 1.
+# A product saves its two operands, and `sqrt` saves its result. Addition saves nothing, because its derivative is 1.
 #
-# Now three ways to keep less: as **float16**, in a **file**, or **not at all**. The last is `torch.utils.checkpoint`: it keeps
-# the input of a piece of the network and computes the piece once more in backward; it is built on these hooks.
+# ### Exercise 6 · What forward saves
+
+
+# %% tags=["answer"]
+def count_saved_bytes(function, x):
+    """Run `function(x)`, once, and return how many bytes of memory it keeps for
+    backward, as an int.
+
+    Each storage counts once and whole, however many saved tensors lie in it.
+    `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
+    must find it unchanged. No hook stays on, not even if `function` raises an error.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(count_saved_bytes)
+
+# %% [markdown]
+# ### Saving less
+#
+# There are two common ways to save less. One keeps the tensors as **float16**. The other, `torch.utils.checkpoint`,
+# keeps only the input of a piece of the network, and **computes the piece once more** in backward. It is built on these
+# hooks.
+
 
 # %%
-folder = tempfile.TemporaryDirectory()
-
-
-def write(tensor):
-    path = Path(folder.name) / f"{len(list(Path(folder.name).iterdir()))}.pt"
-    torch.save(tensor, path)
-    return path
-
-
 def as_float16(x):
     with saved_tensors_hooks(lambda tensor: tensor.half(), lambda packed: packed.float()):
-        return tanh_chain(x)
-
-
-def in_files(x):
-    with saved_tensors_hooks(write, torch.load):
         return tanh_chain(x)
 
 
@@ -561,37 +721,22 @@ def recomputed(x):
     return x
 
 
-# %%
-steps = {"as it is": tanh_chain, "as float16": as_float16, "computed again": recomputed, "in files": in_files}
-saved_by = {}
-for way, forward in steps.items():
-    saved_by[way], peak, gradient = measure_training_step(forward)
+for way, forward in {"as it is": tanh_chain, "as float16": as_float16, "computed again": recomputed}.items():
+    saved, gradient = measure_training_step(forward)
     error = ((gradient - exact).abs() / exact.abs()).max().item()
     quality = "the same gradient" if error == 0 else f"a gradient off by up to {error:.0%}"
-    print(f"{way:<15} saved {saved_by[way]:5.2f} MiB   peak {peak:5.2f} MiB   {quality}")
-folder.cleanup()
-
-# %%
-bars(
-    [round(saved, 2) for saved in saved_by.values()],
-    list(saved_by),
-    title="Saved-tensor hooks shrink what waits for backward",
-    unit="MiB",
-    alt="Memory saved for backward by 16 times tanh: 16 MiB as it is, 8 MiB as float16, 3 MiB when most "
-    "activations are computed again, 0 MiB in files.",
-)
+    print(f"{way:<15} saved {saved:5.2f} MiB   {quality}")
 
 # %% [markdown]
-# Every way has its price. float16 halves the memory, and gradients are off by up to 1 %. Computing again keeps the inputs
-# of four pieces (3 MiB; the first one is `x`, which is there anyway), gives exactly the same gradient, and costs a second
-# forward. Files cost next to no memory, and much time.
-# On a GPU there is one more: `torch.autograd.graph.save_on_cpu()` moves the saved tensors to the computer's own memory
-# until they are needed. (On the CPU it saves nothing: they are there already.)
+# Each way has its price. float16 needs half the memory, but some gradients are off by up to 1 %. Computing again keeps
+# only the inputs of the four pieces. (That makes 3 MiB, because the first input is `x`, which is there anyway.) It
+# gives exactly the same gradient, but costs a second forward pass. On a GPU there is one more way:
+# `torch.autograd.graph.save_on_cpu()` moves the saved tensors to the computer's own memory until they are needed.
 
 # %% [markdown]
-# ### Traps
+# ## When saving less goes wrong
 #
-# **Precision is lost silently.** The gradient of x · x is 2x. With `x` saved as float16, what comes out for 2049?
+# The gradient of x · x is 2x. We save `x` as float16. Which gradient comes out for x = 2049?
 
 # %% tags=["predict"]
 predict("half_of_2049")
@@ -612,47 +757,44 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
     gradient = gradient_of_square(dtype)
     print(f"{str(dtype).removeprefix('torch.'):<9}" + "".join(f"{value:12.6g}" for value in gradient.tolist()))
 
+# %% tags=["why"]
+why("half_of_2049")
+
 # %% [markdown]
-# float16 has 11 binary digits: 2049 becomes 2048, and the gradient 4096. It ends at 65504: 70000 becomes inf. It begins at
-# about 6e-8: 1e-8 becomes 0. bfloat16 has the range of float32 and only 8 binary digits: nothing overflows, everything is
-# coarser. No case raised an error.
-#
-# **Weights are saved too.** They are in memory anyway, so packing them *adds* a copy. Here `h` is one row, and the weight is
-# 4 MiB:
+# **Weights are saved too.** They are in memory anyway, so a packed copy of them *adds* to the memory. Here `h` has a
+# single row, and the weight of the layer takes 4 MiB. Which condition tells `pack` that a tensor is a weight?
 
 
 # %%
-def saved_by_product(pack):
-    """MiB that h @ weight adds to the memory until backward, with `pack` on what it
-    saves.
-    """
+def saved_by_linear(pack):
+    """MiB that a linear layer adds to the memory until backward, with `pack` on what it saves."""
     h = torch.ones(1, 1024, requires_grad=True)
-    weight = torch.ones(1024, 1024, requires_grad=True)
     with measure_memory() as memory, saved_tensors_hooks(pack, lambda packed: packed.float()):
-        loss = (h @ weight).sum()
+        loss = linear(h).sum()
     assert loss.requires_grad  # the loss is still here, and with it the graph
     return memory.live / MIB
 
 
+linear = torch.nn.Linear(1024, 1024)
+owned = {parameter.untyped_storage().data_ptr() for parameter in linear.parameters()}
 packs = {
-    "kept as they are": lambda tensor: tensor,
     "packed as float16": lambda tensor: tensor.half(),
     "leaves left alone": lambda tensor: tensor if tensor.is_leaf else tensor.half(),
+    "weights left alone": lambda tensor: tensor if tensor.untyped_storage().data_ptr() in owned else tensor.half(),
 }
 for way, pack in packs.items():
-    print(f"{way:<18} {saved_by_product(pack):.2f} MiB")
+    print(f"{way:<18} {saved_by_linear(pack):.2f} MiB")
 
 # %% [markdown]
-# 2 MiB more instead of less. A good `pack` returns leaves as they are.
+# A linear layer does not save its weight itself but the transposed weight. This is a view of the weight and no leaf, so
+# the question for a leaf misses it. A view shares its **storage** with the weight, so a good `pack` compares storages.
 #
-# **`pack` must not change its argument, and `unpack` must give back what was saved.** Some breaches raise, some do not:
+# **`unpack` has to give back what was saved.** Some mistakes raise an error, and some do not:
 
 
 # %%
 def try_hooks(what, pack, unpack):
-    """Go forward and backward through x · x with these hooks and print what came of
-    it.
-    """
+    """Go forward and backward through x · x with these hooks, and print what came of it."""
     x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     try:
         with saved_tensors_hooks(pack, unpack):
@@ -666,158 +808,14 @@ def try_hooks(what, pack, unpack):
 
 try_hooks("nothing changed", lambda tensor: tensor, lambda packed: packed)
 try_hooks("pack changes the tensor in place", lambda tensor: tensor.mul_(2), lambda packed: packed)
-try_hooks("unpack returns a list", lambda tensor: tensor, lambda packed: packed.tolist())
 try_hooks("unpack returns two numbers of 3", lambda tensor: tensor, lambda packed: packed[:2])
 try_hooks("unpack returns one number of 3", lambda tensor: tensor, lambda packed: packed[:1])
 
 # %% [markdown]
-# Look at the last line: [2, 2, 2] instead of [2, 4, 6], and no error. A tensor with one number fits every shape by
-# broadcasting, so the wrong gradient goes on. Test `unpack(pack(tensor))` against `tensor` before you train with it.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "The memory of training is gradients." **Ask:** "2 MiB of gradients, 16 MiB saved. Which of the two
-# grows with the depth of the network?" **Answer:** what is saved.
+# Look at the last line: the gradient is [2, 2, 2] instead of [2, 4, 6], and there was no error. A tensor with one
+# number fits every shape by broadcasting. So compare `unpack(pack(tensor))` with `tensor` before you train with such
+# hooks.
 #
-# **Misconception:** "Half precision is nearly the same." **Ask:** "When did you get an error message?" **Answer:** never:
-# that is the danger. 2049 became 2048, 70000 became inf.
-#
-# **Misconception:** "Packing everything is best." **Ask:** "The weights are in memory anyway. What does packing them cost?"
-# **Answer:** a copy more: 2 MiB here.
-#
-# **For discussion:** what would you choose for a network that does not fit? (Computing again first: exact, and it costs
-# time only. float16 if gradients are noisy anyway. Files when nothing else is left.)
-
-# %% [markdown]
-# ## Explore
-#
-# The vector graph again, with times 2, `retain_grad` and times 6 on `z`, in this order, at the step where the gradient reaches `z`.
-# Compare its gradient with its `.grad`. Then take `retain_grad` away and put it back as the last one. Does `z.grad` change?
-# The step slider (arrow keys work) shows what comes before and after.
-
-# %% tags=["explore"]
-from course_utils.explorers import GradientFlow
-
-GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "retain_grad"), ("z", "times 6")], step=3)
-
-# %% [markdown]
-# ## Exercises
-#
-# Replace the `...` in an answer cell, run it, then run the `check` below it. A check tells you what is wrong and for
-# which input. Stuck? Run `hint(gradients_of_all)` in a new cell; `solution(gradients_of_all)` opens after three attempts.
-#
-# ### Exercise 1 · All of them
-
-
-# %% tags=["answer"]
-def gradients_of_all(tensors):
-    """Run one backward from the last of `tensors` (a dict of name to tensor);
-    return the gradients of all, by name.
-
-    The dict holds leaves and results alike, and none has a gradient or a hook yet;
-    the last one is a single number. Afterwards the graph is freed, as usual, and no
-    hook of yours is left.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(gradients_of_all)
-
-# %% [markdown]
-# ### Exercise 2 · One number a layer
-
-
-# %% tags=["answer"]
-def record_norms(activations):
-    """Return a list with a place for each tensor of `activations`: backward puts
-    the norm of its gradient there.
-
-    The order is that of `activations`. A norm is a Python float; a place is None
-    until a gradient has come by, and a later backward replaces it. No gradient is
-    kept, and none is changed.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(record_norms)
-
-# %% [markdown]
-# ### Exercise 3 · Both ends of the row
-
-
-# %% tags=["answer"]
-def arrived_and_passed_on(tensor, hooks):
-    """Register `hooks` on `tensor`, in their order, and make both ends of the row
-    visible.
-
-    Return a list that will receive a copy of each gradient as it arrives, before
-    the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
-    the last of them, and adds up over backwards as usual.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(arrived_and_passed_on)
-
-# %% [markdown]
-# ### Exercise 4 · Before and after a change
-
-
-# %% tags=["answer"]
-def multiply_in_place(tensor, factor):
-    """Multiply `tensor` by `factor` in place; return a dict that backward will fill
-    with two gradients.
-
-    Under "before" is a copy of the gradient of the values that `tensor` came with,
-    under "after" a copy of that of the values it has now. A later backward replaces
-    both.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(multiply_in_place)
-
-# %% [markdown]
-# ### Exercise 5 · One row and no more
-
-
-# %% tags=["answer"]
-def keep_first_row(tensor):
-    """Return a list that will receive a copy of the first row of each gradient of
-    `tensor`, which has two dimensions: a tensor for each backward.
-
-    The list keeps those rows alive and nothing else: not one byte of the other
-    rows.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(keep_first_row)
-
-# %% [markdown]
-# ### Exercise 6 · What forward saves
-
-
-# %% tags=["answer"]
-def count_saved_bytes(function, x):
-    """Run `function(x)`, once, and return how many bytes of memory it keeps for
-    backward, as an int.
-
-    Each storage counts once and whole, however many saved tensors lie in it.
-    `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
-    must find it unchanged. No hook stays on, not even if `function` raises an error.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(count_saved_bytes)
-
-# %% [markdown]
 # ### Exercise 7 · Half the memory
 
 
@@ -838,40 +836,88 @@ def save_as_half():
 check(save_as_half)
 
 # %% [markdown] tags=["instructor"]
-# **Misconceptions, by exercise:** `retain_graph` for `retain_grad` (1); a list in the order of arrival, which is the
-# reverse (2); `retain_grad` taken for a hook with a place in the row (3); one hook for both values (4); a view taken for a
-# copy (5); counting numbers instead of storages (6); integers packed as float16 (7).
+# **Misconception:** "The memory of training is gradients." **Ask:** "2 MiB of gradients, 16 MiB saved. Which of the two
+# grows with the depth of the network?" **Answer:** what is saved.
 #
-# **Ask, whatever the exercise:** "Who keeps this tensor alive?" **Expect:** "The graph." **Then show:** `del` one name after
-# the other and measure again.
+# **Misconception:** "Half precision is nearly the same." **Ask:** "When did you get an error message?" **Answer:**
+# never: that is the danger. 2049 became 2048, 70000 became inf.
 #
-# **For discussion (7):** why must integers stay as they are? (An index that is off by one raises nothing; it takes another
-# row.)
+# **Misconceptions, by exercise:** `retain_graph` for `retain_grad` (1); `retain_grad` taken for a hook with a place in
+# the queue (2); one hook for both values (3); a view taken for a copy (4); a list in the order of arrival, which is the
+# reverse (5); counting numbers instead of storages (6); integers packed as float16 (7).
+#
+# **For discussion (7):** why must integers stay as they are? (An index that is off by one raises nothing; it takes
+# another row.)
+
+# %% [markdown]
+# ## The patient, before and after
+#
+# Now you can find out why the memory grows. After each step the program notes `grad.norm()`, `grad[0]` and
+# `loss_of(net)`.
+
+# %% tags=["predict"]
+predict("patient_memory")
+
+
+# %%
+def nothing(_):
+    """Note nothing."""
+
+
+notes = {
+    "only grad.norm()": (lambda grad: grad.norm(), nothing),
+    "only grad[0]": (lambda grad: grad[0], nothing),
+    "only loss_of(net)": (nothing, loss_of),
+}
+for what, (note_gradient, note_network) in notes.items():
+    alive = watch_training(note_gradient, note_network)
+    print(f"{what:<18}{(alive[-1] - alive[0]) / 29 * 1024:7.2f} KiB in each step")
+
+# %% tags=["why"]
+why("patient_memory")
+
+# %% [markdown]
+# The cure keeps the same three notes, but without what hangs on them.
+
+# %%
+after = watch_training(lambda grad: (grad.norm().item(), grad[0].clone()), lambda net: loss_of(net).item())
+
+# %% tags=["setup"]
+draw_curves(
+    {"before": before, "after": after},
+    title="After the cure, the memory stays where it was",
+    alt="The memory in use over 30 training steps. Before the cure it grows on a straight line to 9.6 MiB. After the cure it "
+    "stays close to 0.",
+    ylabel="MiB alive",
+    guessing=False,
+)
 
 # %% [markdown]
 # ## What old tutorials say
 #
 # | They say | What is true today |
 # |---|---|
-# | `retain_grad` costs memory. | Yes: a copy of every gradient that you ask for. On 16 activations the peak rose from 2 to 18 MiB. |
-# | Use a hook instead, it costs none. | A hook that keeps one number costs none (2 MiB). A hook that keeps the gradient costs nearly the same (17 MiB), and so does one that keeps `grad[0]`. |
-# | A hook sees the same gradient that `retain_grad` keeps. | Only without other hooks and in-place changes. `retain_grad` comes after all hooks and moves on to the newest values. |
-# | The gradients of results are freed when backward is *over*. | They are freed while it runs, as soon as the next one is computed: two at a time, not 16. |
-# | Call `retain_grad()` and read `.grad`. | Before backward. Afterwards you get None, and not even a warning. |
+# | `retain_grad` costs memory. | Yes, a copy of every gradient that you ask for. On 16 activations the peak rose from 2 to 18 MiB. |
+# | Use a hook instead, it costs none. | A hook that keeps one number costs none. A hook that keeps the gradient costs nearly the same as `retain_grad`, and so does one that keeps `grad[0]`. |
+# | A hook sees the same gradient that `retain_grad` keeps. | Only if there are no other hooks and no in-place changes. |
+# | Call `retain_grad()` and read `.grad`. | Call it before backward. Afterwards you get None, without a warning. |
 #
 # ## Summary
 #
-# - `retain_grad()`, called before backward, makes a result keep a copy of its gradient; on a leaf it does nothing.
-# - `None` with a warning: nobody asked. `None` without one: asked too late.
-# - The kept gradient is the one that is passed on: after all hooks, of the newest values, added up over every backward.
-# - Keeping costs memory, not looking: keep numbers (`.item()`), or copies of small parts (`.clone()`), never views.
-# - The most memory waits in forward. `saved_tensors_hooks(pack, unpack)` and `checkpoint` shrink it, at the price of
-#   precision or time.
+# - `retain_grad()`, called before backward, makes a result keep a copy of its gradient. On a leaf it does nothing.
+# - `None` with a warning means that nobody asked for this gradient. `None` without a warning means that you asked too
+#   late, or that no gradient ever arrives: the tensor is detached, was made under `no_grad`, or takes no part.
+# - The kept gradient is the one that is passed on: after all hooks, of the newest values, added up over every backward
+#   pass.
+# - Looking at a gradient costs nothing, keeping it does. Keep numbers (`.item()`) or copies of small parts
+#   (`.clone()`), not views, and never a loss with its graph.
+# - Most memory is used by what forward saves. `saved_tensors_hooks(pack, unpack)` and `checkpoint` shrink it, at the
+#   price of precision or time.
 #
 # ## Go further
 #
-# - Lesson 03: hooks on whole layers, where you do not hold the activation in your hands.
-# - [Autograd mechanics](https://pytorch.org/docs/stable/notes/autograd.html#hooks-for-saved-tensors), saved tensors and
-#   their hooks in PyTorch's own words.
+# - Lesson 03 is about hooks on whole layers, for when you do not hold the activation in your hands.
+# - [Autograd mechanics](https://pytorch.org/docs/stable/notes/autograd.html#hooks-for-saved-tensors) explains saved
+#   tensors and their hooks in PyTorch's own words.
 # - [`torch.Tensor.retain_grad`](https://pytorch.org/docs/stable/generated/torch.Tensor.retain_grad.html)
 # - [`torch.utils.checkpoint`](https://pytorch.org/docs/stable/checkpoint.html)

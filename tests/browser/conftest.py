@@ -38,11 +38,12 @@ def window(browser, lab):
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson that was opened and run, in front of the `window`."""
+    """A lesson that was opened and run, in front of the `window`; `fresh` is what was seen before the run."""
 
     name: str
     window: lab_page.LabPage
     cells: list[dict]
+    fresh: lab_page.Look
 
     def find(self, tag: str) -> list[int]:
         """The numbers of the cells with this tag."""
@@ -51,9 +52,11 @@ class Lesson:
 
 @pytest.fixture(scope="session", params=LESSONS, ids=lambda name: name.removesuffix(".ipynb"))
 def lesson(request, window):
+    (window.lab.work / "progress.json").unlink(missing_ok=True)  # of the lesson before
     window.open(request.param)
+    fresh = window.look_through()
     window.run_all()
-    yield Lesson(request.param, window, window.read_cells())
+    yield Lesson(request.param, window, window.read_cells(), fresh)
     window.shut_down()
 
 

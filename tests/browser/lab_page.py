@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from course_utils.lab import jupyter
 from course_utils.root import ROOT, CourseError
@@ -125,6 +125,14 @@ def start_browser() -> Iterator[Browser]:
             browser.close()
 
 
+class Look(NamedTuple):
+    """What a page shows to who scrolls through a notebook: its words, and the numbers of outputs and folded cells."""
+
+    words: str
+    outputs: int
+    folded: int
+
+
 class LabPage:
     """One browser window on a `Lab`, used as a learner uses it: open a lesson, run it, press, type, look.
 
@@ -204,6 +212,15 @@ class LabPage:
                 outputs: (cell.sharedModel.outputs ?? []).map(each => each.toJSON?.() ?? each),
             }))"""
         )
+
+    def look_through(self) -> Look:
+        """Scroll through the notebook in front, cell by cell, and say what there is to be seen."""
+        scroll = "each.scrollIntoView(); await new Promise(requestAnimationFrame);"
+        self.panel.evaluate(
+            f"async panel => {{ for (const each of panel.querySelectorAll('.jp-Cell')) {{ {scroll} }} }}"
+        )
+        parts = ".jp-OutputArea-output", ".jp-InputPlaceholder:visible"
+        return Look(self.panel.inner_text(), *(self.panel.locator(each).count() for each in parts))
 
     def run_all(self) -> None:
         """Run all cells, as *Run > Run All Cells* does, and wait for the last one."""

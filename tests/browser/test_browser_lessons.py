@@ -47,15 +47,21 @@ def test_it_asks_for_nothing_outside_this_machine(lesson):
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_no_output_is_cut_or_wider_than_the_page(lesson, look, width):
-    """Code may be longer than its line, and a picture of an explorer may scroll in its own frame; nothing else may."""
+    """A picture of an explorer may scroll in its own frame; nothing else may. Numbers do not break in the middle."""
     look(False, width)
     assert lesson.window.panel.evaluate(_FIND_TOO_WIDE) == []
+    heights = [lesson.window.cell(n).locator(".jp-OutputArea").bounding_box()["height"] for n in lesson.find("explore")]
+    assert width == NARROW or all(height < 800 for height in heights), "controls and picture do not share a screen"
 
 
 _FIND_TOO_WIDE = """panel => {
     const found = [];
     const page = panel.querySelector('.jp-WindowedPanel-outer');
     if (page.scrollWidth > page.clientWidth) found.push('the notebook scrolls sideways');
+    for (const code of panel.querySelectorAll('.jp-InputArea .cm-scroller'))
+        if (code.scrollWidth > code.clientWidth + 1) found.push(`code scrolls: ${code.textContent.slice(0, 60)}`);
+    for (const text of panel.querySelectorAll('.jp-OutputArea-output > pre'))
+        if (getComputedStyle(text).wordBreak !== 'normal') found.push(`breaks: ${text.textContent.slice(0, 60)}`);
     for (const output of panel.querySelectorAll('.jp-OutputArea-output')) {
         const cell = output.closest('.jp-Cell').dataset.windowedListIndex;
         const name = each => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 60)}`;
