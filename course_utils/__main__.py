@@ -28,7 +28,7 @@ TARGETS = {
     "grade": ("grade a folder of submissions", "SUBMISSIONS= ROSTER= REPORT= ARGS="),
     "instructor": ("write the answered lessons with the teacher's notes", "LESSON=01"),
     "slides": ("write slides of the lessons, with speaker notes", "LESSON=01"),
-    "handout": ("write a lesson, with your network and picture, as a page", "LESSON=07 NETWORK= IMAGE= ARGS="),
+    "handout": ("write a lesson, with your network and picture, as a page", "LESSON=07 NETWORK= IMAGE= CLASS= ARGS="),
     "release": ("write the zip for students, without the answers", "ARGS="),
     "mutants": ("try small edits of the right answers, which the checks must refuse", "LESSON=03 EXERCISE="),
     "train": ("train the picture networks again, in minutes", "ARGS="),
@@ -72,6 +72,9 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option("--network", default="", help="a network by name, like resnet34")
     option("--image", default="", help="a picture's file")
     option("--layer", default="", help="a layer of the network by name, like layer3")
+    option(
+        "--class", dest="chosen", default="", help='what to explain, like "tiger cat", or "tiger cat rather than tabby"'
+    )
     option = command("release", "authoring.release:write_release")
     option("--output", type=Path, metavar="ZIP", help="where to write it")
     option("--nbgrader", type=Path, metavar="FOLDER", help="write an nbgrader course there instead")

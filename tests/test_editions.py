@@ -244,8 +244,8 @@ def test_without_reveal_a_sentence_says_how_to_get_it(monkeypatch):
         ({"lesson": ""}, r"Say which lesson:  make handout LESSON=07"),
         ({"network": "resnet43"}, r"no network 'resnet43'; did you mean resnet34"),
         ({"image": "no-such-photo.jpg"}, r"IMAGE=no-such-photo.jpg: .*no-such-photo.jpg cannot be read: No such file"),
-        ({"lesson": "05", "layer": "features.99"}, r"NETWORK=picture_net: .*features\.99"),
-        ({"lesson": "01", "network": "alexnet"}, r"Lesson 01 looks into no picture: .* 05, 06, 07"),
+        ({"lesson": "05", "layer": "features.99"}, r"LAYER=features\.99: .*features\.99"),
+        ({"lesson": "01", "network": "alexnet"}, r"Lesson 01 has no part for that: .* 05, 06, 07"),
     ],
 )
 def test_what_cannot_be_made_is_a_sentence_and_leaves_no_file(tmp_path, wish, sentence):
@@ -272,14 +272,15 @@ def test_a_handout_shows_the_chosen_network_and_picture(tmp_path, number):
     image = Image.new("RGB", (300, 200), "red")
     image.paste("blue", (150, 0, 300, 200))
     image.save(tmp_path / "my photo.png")
-    editions.write_handout(number, "picture_net_misled", str(tmp_path / "my photo.png"), folder=tmp_path / "new")
+    editions.write_handout(number, image=str(tmp_path / "my photo.png"), folder=tmp_path / "new")
     (path,) = (tmp_path / "new").iterdir()
-    assert re.fullmatch(rf"{number}_\w+-picture_net_misled-my_photo.html", path.name)
+    assert re.fullmatch(rf"{number}_\w+-my_photo.html", path.name)
     made = path.read_text(encoding="utf-8")
     assert str(tmp_path) not in made
     assert 'own_image = "my photo.png"' in read_page(made).get_text()
     about = read_page(made).find(class_="about").get_text()
-    assert re.match(r"picture_net_misled was trained on .* The picture is my photo\.png\. What it shows:", about)
+    trained = "efficientnet_lite0 has weights trained on ImageNet."
+    assert about.startswith(f"{trained} The picture is my photo.png. What it shows:")
     section = made.split('id="Your-network,-your-picture"')[1]
-    assert "picture_net_misled was trained on the picture world where every fish has a buoy beside it." in section
+    assert trained in section
     assert (find_loads(made), find_wordless(made)) == ([], [])

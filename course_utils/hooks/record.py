@@ -5,6 +5,9 @@
     seen["features.0"].output       # what the layer returned: a detached clone
     seen["features.0"].gradient     # the gradient of that output, same shape
 
+    with record(model, "features.0", edit={"features.0": torch.zeros_like}):     # the layer hands zeros on
+        model(x)
+
 Odd modules: one that runs several times has one `Call` each. One with two names has one record, reachable under both.
 Nested outputs (tuples, dicts, dataclasses, …) are recorded in the same structure. What an in-place operation changes
 afterwards is recorded as it was before. The gradient of a layer that returns its very input (`nn.Identity`, dropout in
@@ -16,7 +19,7 @@ import dataclasses
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -27,10 +30,6 @@ from course_utils.root import CourseError, nearest
 
 Layer = str | nn.Module | type[nn.Module]
 
-_NEVER_RAN = (
-    "it never ran in this block. Call the model (not `model.forward`) inside it. A layer's hooks do not run if its "
-    "parent uses its weights without calling it (nn.MultiheadAttention and its out_proj), or in code compiled before"
-)
 _SKIPPED = (
     "the model ran compiled, and code compiled before the block does not see hooks added later; "
     "record the model inside (compiled._orig_mod), or call torch.compiler.reset() first"
@@ -44,6 +43,7 @@ def find_layers(model: nn.Module, *layers: Layer) -> dict[str, nn.Module]:
     which chooses every module of that type or a subclass. For a model from `torch.compile`, names count from the model
     inside. Raises `CourseError` for a name, module or type that the model lacks, with what it has instead.
     """
+    check_model(model)
     model = uncompiled(model)
     named = dict(model.named_modules(remove_duplicate=False))
     chosen = {id(module) for layer in layers for module in _matches(type(model).__name__, named, layer)}
@@ -95,6 +95,39 @@ def join_names(names: Sequence[str], most: int = 12) -> str:
     """Return the names in a row, of a long list the first ones and how many there are."""
     shown = ", ".join(name or '"" (the model)' for name in names[:most])
     return shown if len(names) <= most else f"{shown}, … ({len(names)} in all)"
+
+
+def check_model(model: nn.Module, gradients: bool = False) -> tuple[list[nn.Module], list[Tensor]]:
+    """Return the modules of the model, itself first, and their tensors, shared ones perhaps twice; quick, not by name.
+
+    Raises `CourseError` for what no hook can look into; with `gradients`, also for what has none, or no values.
+    """
+    if not isinstance(model, nn.Module):
+        fix = "; give the module that was exported" if hasattr(model, "graph_signature") else ""
+        raise CourseError(f"a model is an nn.Module, got {type(model).__name__}{fix}")
+    modules, tables = [model], []
+    for module in modules:
+        modules += [child for child in module._modules.values() if child is not None]
+        tables += module._parameters, module._buffers
+    tensors = [tensor for table in tables for tensor in table.values() if tensor is not None]
+    for kind in {*map(type, modules)}:
+        if issubclass(kind, torch.jit.ScriptModule):
+            raise CourseError(f"{kind.__name__} is TorchScript, where no hook runs: give what was scripted or traced")
+        if gradients and ".quantized" in kind.__module__ and not kind.__name__.endswith("FloatFunctional"):
+            raise CourseError(f"a layer {kind.__name__} is quantised and has no gradients: give the model in float")
+    if gradients and True in [tensor.is_meta for tensor in tensors]:
+        raise CourseError("a model on the meta device has shapes and no values: load its weights first")
+    return modules, tensors
+
+
+def why_never(module: nn.Module) -> str:
+    """Say why a layer perhaps did not run when its model was called, as the rest of a sentence."""
+    if type(module) is nn.Module:
+        return "the model comes from torch.export, whose layers only keep weights: give the module that was exported"
+    return (
+        "its forward leaves it out (a head for training only?), uses its weights without calling it (as "
+        "nn.MultiheadAttention does its out_proj), calls its .forward, which skips hooks, or was compiled before"
+    )
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
@@ -181,12 +214,20 @@ def why_no_gradient(output: Any) -> str:
 
 
 class Call:
-    """One run of one layer: `layer` (its first name), `output`, and `gradient`, the gradient of the output."""
+    """One run of one layer: `layer` (its first name), `output`, `input`, and `gradient`, the gradient of the output."""
 
     def __init__(self, layer: str, output: Any, obstacle: str) -> None:
         self.layer, self.output = layer, output
+        self._input: tuple[Any, ...] = ()
         self._obstacle = obstacle  # why there is no gradient (yet), as the rest of a sentence
         self._gradients: list[Tensor | None] = [None] * len(tensors_in(output))
+
+    @property
+    def input(self) -> Any:
+        """What the layer was given: one argument as it is, several as a tuple, a dict of those by name at its end."""
+        if not self._input:
+            raise CourseError(f"layer {self.layer!r} has no input: record(..., inputs=True) records what it was given")
+        return self._input if len(self._input) > 1 else self._input[0]
 
     @property
     def has_gradient(self) -> bool:
@@ -208,14 +249,22 @@ class Call:
 class LayerRecord:
     """What one layer did inside a `record` block: its `calls`, in order."""
 
-    def __init__(self, name: str) -> None:
-        self._name, self._obstacle = name, _NEVER_RAN
+    def __init__(self, name: str, module: nn.Module) -> None:
+        self._name = name
+        self._obstacle = (
+            f"it never ran in this block. Call the model (not `model.forward`) in it. Or {why_never(module)}"
+        )
         self.calls: list[Call] = []
 
     @property
     def output(self) -> Any:
         """The output of the only call. Raises `CourseError` unless the layer ran exactly once."""
         return self._only_call().output
+
+    @property
+    def input(self) -> Any:
+        """The input of the only call; see `Call.input`."""
+        return self._only_call().input
 
     @property
     def gradient(self) -> Any:
@@ -246,8 +295,8 @@ class Recording(dict[str, LayerRecord]):
     `calls` lists the calls of all recorded layers in the order in which they returned.
     """
 
-    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
-        super().__init__({name: LayerRecord(name) for name in names})
+    def __init__(self, model: nn.Module, modules: Mapping[str, nn.Module]) -> None:
+        super().__init__({name: LayerRecord(name, module) for name, module in modules.items()})
         self.calls: list[Call] = []
         self._model, self._open = model, True
 
@@ -262,8 +311,23 @@ class Recording(dict[str, LayerRecord]):
         return "\n".join(map(repr, self.values()))
 
 
+class _Reached(Exception):
+    """Ends a run of the model when all layers of `seen` have run."""
+
+    def __init__(self, seen: Recording) -> None:
+        self.seen = seen
+
+
 @contextmanager
-def record(model: nn.Module, *layers: Layer, gradients: bool = False, detach: bool = True) -> Iterator[Recording]:
+def record(
+    model: nn.Module,
+    *layers: Layer,
+    gradients: bool = False,
+    detach: bool = True,
+    inputs: bool = False,
+    stop: bool = False,
+    edit: Mapping[Layer, Callable[[Any], Any]] | None = None,
+) -> Iterator[Recording]:
     """Record the outputs of `layers`, and with `gradients=True` their gradients, while the block runs.
 
     Recorded tensors are detached clones, with the layer's shape and dtype. The model's outputs, gradients, modes and
@@ -273,18 +337,29 @@ def record(model: nn.Module, *layers: Layer, gradients: bool = False, detach: bo
     With `detach=False`, what is recorded belongs to the graph: `torch.autograd.grad(y, seen[name].output)` works. The
     layer then hands a clone on: an in-place operation on it no longer reaches tensors that shared its memory.
 
+    inputs: record as well what each layer is given, before it runs. stop: the model stops, and with it the block, as
+    soon as every layer has run. edit: functions of the outputs of layers, which are recorded too; what a function
+    returns (not None) is recorded and goes on in the output's place.
+
     A backward pass must run inside the block. Raises `CourseError` for an unknown layer (see `find_layers`) and without
     layers. Warns at the end when a layer never ran because the model had been compiled before the block.
     """
-    if not layers:
+    if not layers and not edit:
         raise CourseError("record(model, ...) needs a layer: a dotted name, a module or a type such as nn.Conv2d")
-    modules = find_layers(model, *layers)
+    edits = {name: change for layer, change in (edit or {}).items() for name in find_layers(model, layer)}
+    modules = find_layers(model, *layers, *edits)
     seen = Recording(model, modules)
     with ExitStack() as stack:
         stack.callback(setattr, seen, "_open", False)
         for name, module in modules.items():
-            stack.enter_context(module.register_forward_hook(_recording_hook(seen, name, stack, gradients, detach)))
-        yield seen
+            given = _record_input(stack, seen, module) if inputs else None
+            hook = _recording_hook(seen, name, stack, gradients, detach, edits.get(name), given, stop)
+            stack.enter_context(module.register_forward_hook(hook))
+        try:
+            yield seen
+        except _Reached as reached:
+            if reached.seen is not seen:
+                raise
     parts = tuple(name for name, module in model.named_modules() if uncompiled(module) is not module)
     skipped = [name for name, layer in seen.items() if not layer.calls and name.startswith(parts)]
     for name in skipped:
@@ -293,22 +368,53 @@ def record(model: nn.Module, *layers: Layer, gradients: bool = False, detach: bo
         warnings.warn(f"nothing was recorded for {join_names(skipped)}: {_SKIPPED}", stacklevel=3)
 
 
-def _recording_hook(seen: Recording, name: str, stack: ExitStack, gradients: bool, detach: bool) -> Callable:
+def _record_input(stack: ExitStack, seen: Recording, module: nn.Module) -> list[tuple[Any, ...]]:
+    """Return the list to which each call of the module adds what it is given, before it runs."""
+    given: list[tuple[Any, ...]] = []
+
+    def keep_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if seen._open:
+            given.append(map_tensors(_copy_detached, (*args, kwargs) if kwargs else args))
+
+    stack.enter_context(module.register_forward_pre_hook(_uncompiled_hook(keep_input), with_kwargs=True))
+    return given
+
+
+def _recording_hook(
+    seen: Recording,
+    name: str,
+    stack: ExitStack,
+    gradients: bool,
+    detach: bool,
+    edit: Callable[[Any], Any] | None,
+    given: list[tuple[Any, ...]] | None,
+    stop: bool,
+) -> Callable:
     def keep_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         if not seen._open:  # a copy of the model, made inside the block, keeps this hook: it must do nothing later
             return None
+        if edit is not None and (edited := edit(output)) is not None:
+            output = edited
         kept = map_tensors(_copy_detached if detach else torch.clone, output)
         call = Call(name, kept, why_no_gradient(output) if gradients else "record(..., gradients=True) records them")
+        if given:
+            call._input = given.pop()
         seen[name].calls.append(call)
         seen.calls.append(call)
         for place, tensor in enumerate(tensors_in(output if detach else kept)):
             if gradients and tensor.requires_grad:
                 watch_gradient(stack, tensor, functools.partial(keep_gradient, call._gradients, place))
-        return None if detach else map_tensors(torch.clone, kept)
+        if stop and all(layer.calls for layer in seen.values()):
+            raise _Reached(seen)
+        return output if detach else map_tensors(torch.clone, kept)
 
     def keep_gradient(gradients: list[Tensor | None], place: int, gradient: Tensor) -> None:
         gradient = _copy_detached(gradient) if detach else gradient
         gradients[place] = gradient if gradients[place] is None else gradients[place] + gradient
 
+    return _uncompiled_hook(keep_output)
+
+
+def _uncompiled_hook(hook: Callable) -> Callable:
     # The compiler must call this hook, not trace it. It is asked only where it is loaded: importing it takes seconds.
-    return torch.compiler.disable(keep_output) if "torch._dynamo" in sys.modules else keep_output
+    return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook

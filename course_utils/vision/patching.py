@@ -10,9 +10,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from course_utils.hooks.record import find_layer, record
+from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import Scene, scene
 
@@ -41,14 +40,9 @@ def cells_of(masks: Tensor, size: tuple[int, int]) -> Tensor:
 @torch.no_grad()
 def output_of(model: nn.Module, layer: str, images: Tensor) -> Tensor:
     """Return what the layer with the dotted name `layer` gives for `images`: a copy, so that nothing can spoil it."""
-    with record(model, layer) as seen:
+    with record(model, layer, stop=True) as seen:
         model(images)
     return seen[layer].output
-
-
-def _put_in(model: nn.Module, layer: str, there: Tensor, inside: Tensor) -> RemovableHandle:
-    module = find_layer(model, layer)[1]
-    return module.register_forward_hook(lambda module, args, output: torch.where(inside, there, output))
 
 
 @torch.no_grad()
@@ -64,7 +58,8 @@ def patch(model: nn.Module, layer: str, source: Tensor, target: Tensor, region: 
     if inside.shape[-2:] != there.shape[2:]:
         cells = f"{layer} has {there.shape[2]} x {there.shape[3]} cells, the region {tuple(inside.shape[-2:])}"
         raise CourseError(f"{cells}: cells_of(masks, size) makes one that fits")
-    with _put_in(model, layer, there, inside.unsqueeze(-3)):  # the same for all channels
+    # The same cells of all channels.
+    with record(model, edit={layer: lambda output: torch.where(inside.unsqueeze(-3), there, output)}):
         return model(target)
 
 
@@ -88,6 +83,6 @@ def scan(model: nn.Module, layer: str, source: Tensor, target: Tensor, kind: int
     cells = torch.eye(height * width).reshape(-1, 1, height, width)
     blocks = F.max_pool2d(cells, 2 * reach + 1, stride=1, padding=reach) > 0
     before = model(target)[0, kind]
-    with _put_in(model, layer, there, blocks):
+    with record(model, edit={layer: lambda output: torch.where(blocks, there, output)}):
         after = model(target)[:, kind]
     return (after - before).reshape(height, width)

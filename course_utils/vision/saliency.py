@@ -7,17 +7,22 @@
         both = run.grad_cams([3, lambda logits: logits[:, 3] - logits[:, 5]])   # (2, N, h, w), in one backward pass
 
 Images are (N, C, H, W), a layer's output is (N, K, h, w), logits are (N, classes). Maps are raw: from the logit, before
-any ReLU, resizing or scaling. A target is a class index; a sequence of N of these; a function of the logits that
+any ReLU, resizing or scaling. For a layer of another shape, `reshape` makes (N, K, h, w) of its output by moving values
+only: `lambda x: x[:, 1:].mT.unflatten(2, (14, 14))` for the tokens of a ViT, `lambda x: x.movedim(3, 1)` for Swin. A
+target is a class index; a sequence of N of these; a function of the logits that
 returns scores, (N,) or one number; or None: the class with the largest logit, for each image.
 
 Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, also when something raises. It works on
 frozen models, under `no_grad` and `inference_mode`; compiled models run uncompiled.
 """
 
+import math
 import sys
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -25,11 +30,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from course_utils.hooks.record import Layer, find_layer, shapes_in
+from course_utils.hooks.record import Layer, check_model, find_layer, shapes_in, why_never
 from course_utils.root import CourseError
 
 Target = int | Sequence[int] | Tensor | Callable[[Tensor], Tensor] | None
 ReluRule = Literal["plain", "guided", "deconvnet"]
+Reshape = Callable[[Tensor], Tensor] | None
 
 _NOISY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)  # where training mode spoils a map
 _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradient that many times
@@ -38,8 +44,11 @@ _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradie
 class Run:
     """What `explain` keeps of one run: the logits, the output of `layer` ("" is the input), the graph between them."""
 
-    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, relus: "_WatchRelus | None") -> None:
-        self.layer, self._logits, self._leaf, self._relus, self._open = layer, logits, leaf, relus, True
+    def __init__(
+        self, logits: Tensor, leaf: Tensor, layer: str, watch: "_PartViews | None" = None, reshape: Reshape = None
+    ) -> None:
+        self.layer, self._logits, self._leaf, self._watch, self._open = layer, logits, leaf, watch, True
+        self._reshape = reshape
         self._place = f"layer {layer!r}" if layer else "the input"
 
     @property
@@ -50,16 +59,17 @@ class Run:
     @property
     def activation(self) -> Tensor:
         """A copy of the layer's output, (N, K, h, w)."""
-        return self._leaf.detach().clone()
+        return self._maps().clone()
 
     def gradient(self, target: Target = None, *, relu_rule: ReluRule = "plain") -> Tensor:
         """Return the gradient of the target's logit at the layer, (N, K, h, w).
 
         `relu_rule` says what a ReLU f = max(0, x) makes of a gradient R that comes back: "plain", R where f > 0;
         "guided", R where f > 0 and R > 0 (Springenberg et al. 2015, section 3.4); "deconvnet", R where R > 0 (Zeiler
-        and Fergus 2014, section 2.1). It covers `nn.ReLU`, `nn.ReLU6` and the functions and methods `relu`, `relu_`
-        and `relu6`; all else, also `x.clamp(min=0)`, keeps its own gradient. Raises `CourseError` for an unknown
-        target, a rule without watched ReLUs or without any after the layer, and a gradient that is not finite.
+        and Fergus 2014, section 2.1). The rule is a hook on the node of each ReLU or ReLU6 in the graph, whether a
+        module made it or a function; all else, also `x.clamp(min=0)`, keeps its own gradient, and a warning counts
+        such non-linearities. Raises `CourseError` for an unknown target, a rule without watched ReLUs or without any
+        after the layer, and a gradient that is not finite.
         """
         return self.gradients([target], relu_rule=relu_rule)[0]
 
@@ -69,18 +79,13 @@ class Run:
             raise CourseError("this run is closed, its graph is gone: ask inside the `with` block, or explain again")
         if relu_rule not in ("plain", "guided", "deconvnet"):
             raise CourseError(f'relu_rule is "plain", "guided" or "deconvnet", got {relu_rule!r}')
-        if relu_rule != "plain" and not self._relus:
+        if relu_rule != "plain" and not self._watch:
             raise CourseError(f"the {relu_rule} rule needs a run that watched ReLUs: explain(..., watch_relus=True)")
-        if self._relus:
-            self._relus.rule, self._relus.met = relu_rule, False
-        with torch.inference_mode(False):
+        with torch.inference_mode(False), nullcontext() if relu_rule == "plain" else self._follow(relu_rule):
             gradients = self._go_backward([_weigh_logits(self._logits, each) for each in targets])
-        if relu_rule != "plain" and not self._relus.met:
-            raise CourseError(
-                f"no ReLU lies between {self._place} and the logits, the {relu_rule} rule is idle: nn.ReLU, nn.ReLU6 "
-                "and the functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not"
-            )
-        if not gradients.sum().isfinite() and not gradients.isfinite().all():  # the sum is a quick first look
+        if self._reshape:
+            gradients = torch.stack([self._reshape(each) for each in gradients])
+        if not math.isfinite(gradients.sum().item()) and not gradients.isfinite().all():  # the sum is quicker
             where = f"the gradient at {self._place} has NaN or infinite values, the logits have no NaN"
             raise CourseError(f"{where}: an overflow in half precision, or a slope such as that of the root of 0?")
         return gradients
@@ -97,13 +102,38 @@ class Run:
         if not self.layer:
             raise CourseError("Grad-CAM needs a layer: explain(model, images, layer), often the last convolution")
         with torch.inference_mode(False):
-            return (self.gradients(targets).mean((-2, -1), keepdim=True) * self._leaf.detach()).sum(2)
+            return (self.gradients(targets).mean((-2, -1), keepdim=True) * self._maps()).sum(2)
+
+    def _maps(self) -> Tensor:
+        return self._reshape(self._leaf.detach()) if self._reshape else self._leaf.detach()
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._logits, self._open = self._logits.detach(), False  # frees the graph
+
+    @contextmanager
+    def _follow(self, rule: ReluRule) -> Iterator[None]:
+        """Backward passes in the block follow the rule: a hook before each ReLU's node, or after it, in its place."""
+        relus, others = _find_relus(self._logits, self._leaf)
+        if not relus:
+            raise CourseError(
+                f"no ReLU lies between {self._place} and the logits, the {rule} rule is idle: nn.ReLU, nn.ReLU6 "
+                "and the functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not, and a checkpoint "
+                "with use_reentrant=True hides what is in it"
+            )
+        if others:
+            kinds = ", ".join(f"{count} of kind {kind}" for kind, count in sorted(others.items()))
+            words = f"the {rule} rule changes {len(relus)} ReLUs and leaves other non-linearities as they are: {kinds}"
+            warnings.warn(words, stacklevel=6)
+        with self._watch, ExitStack() as hooks:  # watching: a checkpoint runs its part of the network again
+            for node in relus:
+                if rule == "guided":
+                    hooks.enter_context(node.register_prehook(_keep_positive))
+                else:
+                    hooks.enter_context(node.register_hook(lambda _, gradients: _keep_positive(gradients)))
+            yield
 
     def _go_backward(self, rows: list[Tensor]) -> Tensor:
         """Return the vector-Jacobian products of T rows of the logits' shape, (T, N, K, h, w)."""
@@ -125,10 +155,12 @@ class Run:
             raise CourseError(f"what the backward pass needs was changed in place: {where}") from error
         if gradients[0] is None:
             raise _independent(self._place)
-        return torch.stack(gradients)
+        return torch.stack(gradients) if len(gradients) > 1 else gradients[0][None]
 
 
-def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, watch_relus: bool = False) -> Run:
+def explain(
+    model: nn.Module, images: Tensor, layer: Layer | None = None, *, watch_relus: bool = False, reshape: Reshape = None
+) -> Run:
     """Run the network once and keep what explanations need; at the end of a `with` block the graph is freed.
 
     There is no graph before `layer` (a dotted name or a module; None is the input itself): its output becomes a leaf,
@@ -140,24 +172,22 @@ def explain(model: nn.Module, images: Tensor, layer: Layer | None = None, *, wat
     times, or has no positions (N, K, h, w); an output that is not one tensor with a row for each image, that has NaN,
     or that does not depend on the layer.
     """
+    parts = check_model(model, gradients=True)
     _check_images(images)
     name, module = ("", None) if layer is None else find_layer(model, layer)
-    relus = _WatchRelus() if watch_relus else None
+    watch, check = _PartViews() if watch_relus else None, partial(_check_maps, model, images, name, reshape)
     with _undisturbed():
-        stand_ins = _make_stand_ins(model)
+        stand_ins = _make_stand_ins(model, *parts)
         for graph_before in (False, True):  # the second time only for a forward that turns gradients off
-            with relus or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
-                logits, leaves = _run_from(model, stand_ins, images, name, module)
+            with watch or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
+                logits, leaves = _run_from(model, stand_ins, images, module, check)
             if (times := len(leaves)) > 1:
                 raise CourseError(f"layer {name!r} ran {times} times in one call of the model: choose another one")
             if not leaves:
-                raise CourseError(
-                    f"layer {name!r} never ran when the model was called: its forward leaves it out (a head for "
-                    "training only?), uses its weights without calling it, or calls its .forward, which skips hooks"
-                )
+                raise CourseError(f"layer {name!r} never ran when the model was called: {why_never(module)}")
             _check_logits(model, images, logits)
             if logits.requires_grad:
-                return Run(logits, leaves[0], name, relus)
+                return Run(logits, leaves[0], name, watch, reshape)
     raise _independent(f"layer {name!r}" if name else "the input")
 
 
@@ -169,24 +199,26 @@ def _undisturbed() -> Iterator[None]:
         yield
 
 
-def _make_stand_ins(model: nn.Module) -> dict[str, Tensor]:
+def _make_stand_ins(model: nn.Module, modules: list[nn.Module], tensors: list[Tensor]) -> dict[str, Tensor]:
     """Copies for tensors that a run must not use: made in inference mode (no graph), or updated in training mode."""
-    named = list(model.named_modules())
-    noisy = [(name, module) for name, module in named if module.training and isinstance(module, _NOISY)]
-    tables = [table for _, module in named for table in (module._parameters, module._buffers)]  # quicker than by name
-    if not noisy and not any(tensor is not None and tensor.is_inference() for t in tables for tensor in t.values()):
+    noisy = [module for module in modules if module.training and isinstance(module, _NOISY)]
+    if not noisy and True not in [tensor.is_inference() for tensor in tensors]:
         return {}
     if noisy:
-        name, module = noisy[0]
-        title = f"{type(module).__name__} {name!r} of {type(model).__name__}"
+        name = next(name for name, module in model.named_modules() if module is noisy[0])
+        title = f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__}"
         danger = "maps depend on chance or on the other images of the batch. Call model.eval() first."
         warnings.warn(f"{title} is in training mode: {danger}", stacklevel=4)
-    tensors = (*model.named_buffers(), *(each for each in model.named_parameters() if each[1].is_inference()))
-    return {name: tensor.detach().clone() for name, tensor in tensors}
+    used = (*model.named_buffers(), *(each for each in model.named_parameters() if each[1].is_inference()))
+    return {name: tensor.detach().clone() for name, tensor in used}
 
 
 def _run_from(
-    model: nn.Module, stand_ins: dict[str, Tensor], images: Tensor, name: str, module: nn.Module | None
+    model: nn.Module,
+    stand_ins: dict[str, Tensor],
+    images: Tensor,
+    module: nn.Module | None,
+    check: Callable[[Any], None],
 ) -> tuple[Any, list[Tensor]]:
     """Return the model's output and the leaves that its graph starts from: the input, or each output of the layer."""
     if module is None:
@@ -195,12 +227,7 @@ def _run_from(
     leaves: list[Tensor] = []
 
     def start_graph(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
-        is_tensor = isinstance(output, Tensor) and output.is_floating_point()
-        if not is_tensor or output.dim() != 4 or len(output) != len(images):
-            last = [each for each, layer in model.named_modules() if isinstance(layer, nn.Conv2d)][-1:]
-            wanted = f"a map needs positions, one floating-point tensor ({len(images)}, K, h, w)"
-            hint = f"; the last convolution is {last[0]!r}" if last else ""
-            raise CourseError(f"layer {name!r} returns {shapes_in(output)}: {wanted}{hint}")
+        check(output)
         leaves.append(output.detach().clone().requires_grad_())  # a clone: an earlier tensor may share its memory
         torch.set_grad_enabled(True)  # until the surrounding block ends
         return leaves[-1].clone()  # a clone: an in-place operation that follows must not spoil the leaf
@@ -209,47 +236,75 @@ def _run_from(
         return _call(model, stand_ins, images), leaves
 
 
+def _check_maps(model: nn.Module, images: Tensor, name: str, reshape: Reshape, output: Any) -> None:
+    is_tensor = isinstance(output, Tensor) and output.is_floating_point()
+    maps, count = reshape(output.detach()) if reshape and is_tensor else output, len(images)
+    way, wanted = "returns" if maps is output else "is reshaped to", f"one floating-point tensor ({count}, K, h, w)"
+    if not is_tensor or not isinstance(maps, Tensor) or maps.dim() != 4 or len(maps) != count:
+        last = [each for each, layer in model.named_modules() if isinstance(layer, nn.Conv2d)][-1:]
+        hint = f"; the last convolution is {last[0]!r}" if last else ""
+        if is_tensor and not reshape and output.dim() == 3:
+            side = math.isqrt(output.shape[1])
+            form = f"x[:, {output.shape[1] - side**2}:].mT.unflatten(2, ({side}, {side}))"
+            hint = f"; if it is tokens (N, L, C), say how to make maps of them, perhaps reshape=lambda x: {form}"
+        raise CourseError(f"layer {name!r} {way} {shapes_in(maps)}: a map needs positions, {wanted}{hint}")
+    wide = images.shape[3] / images.shape[2]
+    odd, odd_if_last = (abs(math.log(wide * maps.shape[n] / maps.shape[n + 1])) for n in (2, 1))
+    if not reshape and odd > 0.2 and odd_if_last < 0.05:  # no proportions of the images, but as (N, h, w, K) they are
+        fix = "the channels seem to come last: say reshape=lambda x: x.movedim(3, 1), or lambda x: x if they do not"
+        raise CourseError(f"layer {name!r} returns {shapes_in(maps)}, for images {shapes_in(images)}: {fix}")
+
+
 def _call(model: nn.Module, stand_ins: dict[str, Tensor], images: Tensor) -> Any:
     images = images.clone()  # the model may change its input in place
     return torch.func.functional_call(model, stand_ins, (images,)) if stand_ins else model(images)
 
 
-_RELUS = {F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_}
+_ACTIVATIONS = (  # that are no ReLU, as they are called in a graph
+    "Celu", "Clamp", "ClampMax", "ClampMin", "Elu", "Gelu", "Glu", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh",
+    "LeakyRelu", "LogSigmoid", "Mish", "PreluKernel", "RreluWithNoise", "Sigmoid", "Silu", "Softplus", "Softshrink",
+    "Tanh", "Threshold",
+)  # fmt: skip
 
 
-class _WatchRelus(TorchFunctionMode):
-    """While active, puts `_Rectify` in the place of each ReLU in the graph: nn.ReLU calls F.relu, nn.ReLU6 hardtanh."""
+def _find_relus(logits: Tensor, leaf: Tensor) -> tuple[list[Any], Counter[str]]:
+    """Return the nodes of the ReLUs between the logits and the leaf, and how many other activations lie there."""
+    users, waiting = defaultdict(list), [logits.grad_fn]  # of each node: those that hand it gradients
+    while waiting:
+        node = waiting.pop()
+        for each, _ in node.next_functions:
+            waiting += [each] * (each is not None and each not in users)
+            users[each].append(node)
+    waiting, on_way = [node for node in users if getattr(node, "variable", None) is leaf], set()
+    while waiting:
+        if (node := waiting.pop()) not in on_way:
+            on_way.add(node)
+            waiting += users[node]
+    relus, others = [], Counter()
+    for node in on_way:
+        kind = node.name().partition("Backward")[0]
+        if kind == "Relu" or (kind == "Hardtanh" and (node._saved_min_val, node._saved_max_val) == (0, 6)):
+            relus.append(node)
+        elif kind in _ACTIVATIONS:
+            others[kind] += 1
+    return relus, others
 
-    rule: ReluRule = "plain"  # the one that a backward pass follows now
-    met = False  # whether that pass came to a ReLU
+
+def _keep_positive(gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    return tuple(each if each is None else each.relu() for each in gradients)
+
+
+class _PartViews(TorchFunctionMode):
+    """While active, a ReLU in place on a view is one beside it, copied in: else its node hides in the base's node."""
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        six = func is F.relu6 or (func is F.hardtanh and (kwargs.get("min_val"), kwargs.get("max_val")) == (0, 6))
-        x = args[0] if args else kwargs.get("input")
-        if not (six or func in _RELUS) or not torch.is_grad_enabled() or not x.requires_grad:
-            return func(*args, **kwargs)
-        rectified = _Rectify.apply(x, 6.0 if six else None, self)
-        return x.copy_(rectified) if kwargs.get("inplace") or func in (torch.relu_, Tensor.relu_) else rectified
-
-
-class _Rectify(torch.autograd.Function):
-    """min(max(0, x), top), with the backward rule that `watch` has when the backward pass runs."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, top: float | None, watch: _WatchRelus) -> Tensor:
-        ctx.watch = watch
-        ctx.save_for_backward(x > 0 if top is None else (x > 0) & (x < top))
-        return x.clamp(0, top)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (active,), ctx.watch.met = ctx.saved_tensors, True
-        if ctx.watch.rule != "plain":
-            gradient = gradient.relu()
-        if ctx.watch.rule != "deconvnet":
-            gradient = torch.where(active, gradient, 0)
-        return gradient, None, None
+        if func in (torch.relu_, Tensor.relu_) or (func in (F.relu, F.relu6, F.hardtanh) and kwargs.get("inplace")):
+            x = args[0] if args else kwargs["input"]
+            if x._is_view():
+                beside = func if "inplace" in kwargs else torch.relu
+                return x.copy_(beside(*args, **{key: kwargs[key] for key in kwargs if key != "inplace"}))
+        return func(*args, **kwargs)
 
 
 def input_gradient(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
@@ -273,9 +328,11 @@ def deconvnet(model: nn.Module, images: Tensor, target: Target = None) -> Tensor
         return run.gradient(target, relu_rule="deconvnet")
 
 
-def grad_cam(model: nn.Module, images: Tensor, layer: Layer, target: Target = None) -> Tensor:
+def grad_cam(
+    model: nn.Module, images: Tensor, layer: Layer, target: Target = None, *, reshape: Reshape = None
+) -> Tensor:
     """Return the raw Grad-CAM map at `layer`, (N, h, w), before the ReLU: see `Run.grad_cam`."""
-    with explain(model, images, layer) as run:
+    with explain(model, images, layer, reshape=reshape) as run:
         return run.grad_cam(target)
 
 
@@ -330,10 +387,11 @@ class _WatchHead(TorchFunctionMode):
 
 def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the logits, the weights of the linear head (classes, K), and the maps that it reads the means of."""
+    parts = check_model(model, gradients=True)
     _check_images(images)
     with _undisturbed():
         with _WatchHead() as head:
-            logits = _call(model, _make_stand_ins(model), images.detach())
+            logits = _call(model, _make_stand_ins(model, *parts), images.detach())
         _check_logits(model, images, logits)
         linears = [(x, weight) for x, weight, output in head.linears if torch.equal(output, logits)]
         identity = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)  # perhaps the means are logits
@@ -363,6 +421,10 @@ def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     if logits.dim() != 2:
         given = f"a class needs logits (N, classes), the model returned {tuple(logits.shape)}"
         raise CourseError(f"{given}: give a function of them, such as lambda logits: logits[:, 3].mean((1, 2))")
+    if type(target) is int and 0 <= target < logits.shape[1]:  # the usual one, quickly
+        rows = torch.zeros_like(logits)
+        rows.select(1, target).fill_(1)
+        return rows
     try:
         classes = logits.argmax(1) if target is None else torch.as_tensor(target, device=logits.device)
     except (TypeError, ValueError, RuntimeError):
@@ -398,7 +460,7 @@ def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
         wanted = f"expected one floating-point tensor of logits ({len(images)}, classes)"
         fix = "call model.eval() if this is what it returns in training, or wrap it in a module that returns the logits"
         raise CourseError(f"{title} returned {type(logits).__name__} {shapes_in(logits)}, {wanted}: {fix}")
-    if logits.isnan().any():
+    if math.isnan(logits.sum().item()) and logits.isnan().any():
         tensors = {"images": images} | dict(model.named_parameters()) | dict(model.named_buffers())
         bad = next((repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()), "none")
         raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad}")

@@ -5,7 +5,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 # Buttons that ask for a file, open something, or take away what the others would work on.
-APART = ("Your own picture", "Draw one", "Back to the course's pictures", "Remove", "Wipe", "Draw this graph")
+APART = ("Your own picture", "Draw one", "Remove", "Wipe", "Draw this graph")
 
 
 @pytest.fixture
