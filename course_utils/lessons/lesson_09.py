@@ -1148,10 +1148,10 @@ def _(rng):
             for number in numbers:
                 with contextlib.suppress(ValueError):
                     outputs.append(layer(torch.tensor([float(number)])))
-            found = {"the notes": list(notes), "the outputs": outputs}
+            found = {"the list `notes`": list(notes), "the list of outputs": outputs}
             handle.remove()
             layer(torch.ones(1))
-            return found | {"the notes after handle.remove() and one call more": list(notes)}
+            return found | {"the list `notes` after handle.remove() and one call more": list(notes)}
 
         yield Case(
             {"layer": layer, "notes": notes},

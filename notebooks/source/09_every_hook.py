@@ -68,27 +68,7 @@ from torch.nn.modules import module as all_modules
 
 from course_utils.exercises import hint, predict, solution, why
 from course_utils.hooks.inventory import count_hooks
-from course_utils.lessons.lesson_09 import (
-    Handle,
-    block_gradient,
-    clear_after_step,
-    first_arrival,
-    fix_argument,
-    forget_gradient,
-    freeze_weight,
-    halve_output,
-    leaf_without_gradient,
-    lost_in_the_copy,
-    make_twelve,
-    note_failures,
-    out_of_order,
-    pass_on_twice,
-    pretend_saved,
-    save_as_kernel,
-    stop_unheard,
-    twelve_from_afar,
-    zero_second_factor,
-)
+from course_utils.lessons.lesson_09 import Handle, fix_argument
 from course_utils.lessons.side_by_side import check
 from course_utils.vision.toys import SmallNet
 
@@ -540,9 +520,9 @@ print(list(net.state_dict()))
 # %%
 net = nn.Sequential(Times())
 net[0].register_state_dict_post_hook(
-    lambda module, state, prefix, metadata: state.update({f"{prefix}kernel": state.pop(f"{prefix}weight")})
+    lambda module, state, prefix, metadata: state.update({f"{prefix}half": state[f"{prefix}weight"] / 2})
 )
-print(list(net.state_dict()))
+print({name: value.item() for name, value in net.state_dict().items()})
 
 # %% [markdown]
 # ### Module.register_load_state_dict_pre_hook
@@ -552,8 +532,11 @@ print(list(net.state_dict()))
 # - **Runs:** in `load_state_dict()`, before the module reads its entries
 # - **Returns:** nothing; it changes `state_dict` in place, which is a shallow copy of the caller's
 # - **Trap:** `state_dict` holds the entries of the whole model: use `prefix`.
+#
+# The best known use is to load an old file: here the weight was once called `kernel`.
 
 # %%
+net = nn.Sequential(Times())
 net[0].register_load_state_dict_pre_hook(
     lambda module, state, prefix, *rest: state.update({f"{prefix}weight": state.pop(f"{prefix}kernel")})
 )
@@ -679,15 +662,13 @@ class Telling(Times):
 kinds = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
 layer, x, order[:] = Telling(), leaf(3.0), []
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+steps = ("step_pre_hook", "step_post_hook")
 layer.weight.register_hook(tell("tensor hook on the weight"))
 layer.weight.register_post_accumulate_grad_hook(tell("post-accumulate hook on the weight"))
 x.register_hook(tell("tensor hook on the input"))
 handles = [getattr(layer, f"register_{kind}")(tell(f"{kind} of the module")) for kind in kinds]
 handles += [getattr(all_modules, f"register_module_{kind}")(tell(f"{kind} of all modules")) for kind in kinds]
-handles += [
-    getattr(optimizer, f"register_{kind}")(tell(f"{kind} of the optimizer"))
-    for kind in ("step_pre_hook", "step_post_hook")
-]
+handles += [getattr(optimizer, f"register_{kind}")(tell(f"{kind} of the optimizer")) for kind in steps]
 output = layer(x)
 output.register_hook(tell("tensor hook on the module's output"))
 output.backward()
@@ -1136,15 +1117,18 @@ def print_entry_shapes(module, grad_input, grad_output):
     print(f"{type(module).__name__}: entries {[tuple(grad.shape) for grad in grad_input]}")
 
 
+for layer, batch in ((nn.Linear(2, 3), torch.ones(5, 2)), (nn.Conv2d(2, 3, 2), torch.ones(5, 2, 4, 4))):
+    with warnings.catch_warnings(), layer.register_backward_hook(print_entry_shapes):
+        warnings.simplefilter("ignore")  # the same warning as above
+        layer(batch.requires_grad_()).sum().backward()
+
+
+# %%
 class TwoOperations(nn.Module):
     def forward(self, x):
         return (2 * x) * 3
 
 
-for layer, batch in ((nn.Linear(2, 3), torch.ones(5, 2)), (nn.Conv2d(2, 3, 2), torch.ones(5, 2, 4, 4))):
-    with warnings.catch_warnings(), layer.register_backward_hook(print_entry_shapes):
-        warnings.simplefilter("ignore")  # the same warning as above
-        layer(batch.requires_grad_()).sum().backward()
 for register in ("register_backward_hook", "register_full_backward_hook"):
     layer = TwoOperations()
     with warnings.catch_warnings(), getattr(layer, register)(lambda module, into, out: print(register, show(into))):
@@ -1277,6 +1261,22 @@ print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
 # `hint(make_twelve)` helps, and the reference above has all that you need.
 #
 # ### Puzzle 1
+
+# %% tags=["setup"]
+from course_utils.lessons.lesson_09 import (
+    block_gradient,
+    clear_after_step,
+    first_arrival,
+    forget_gradient,
+    freeze_weight,
+    halve_output,
+    make_twelve,
+    note_failures,
+    pretend_saved,
+    save_as_kernel,
+    twelve_from_afar,
+    zero_second_factor,
+)
 
 
 # %% tags=["answer"]
@@ -1475,6 +1475,15 @@ check(pretend_saved)
 # > Backward writes their gradients into `.grad`
 #
 # says lesson 01 of the leaves.
+
+# %% tags=["setup"]
+from course_utils.lessons.lesson_09 import (
+    leaf_without_gradient,
+    lost_in_the_copy,
+    out_of_order,
+    pass_on_twice,
+    stop_unheard,
+)
 
 
 # %% tags=["answer"]
