@@ -191,6 +191,19 @@ def _(module, name, value):
     return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
 
 
+@fix_argument.accept
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        kwargs.update({name: value})
+        return args, kwargs
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+fix_argument.equivalent(
+    "The call goes on with this very dict, so a hook that changed it in place need not return it.",
+    "no return: - return (args, kwargs) + (args, kwargs)",
+)
 fix_argument.equivalent(
     "Each call packs its keywords into a dict of its own, so changing that one reaches no caller.",
     "a statement less: - kwargs = dict(kwargs)",
