@@ -215,9 +215,13 @@ class LabPage:
 
     def look_through(self) -> Look:
         """Scroll through the notebook in front, cell by cell, and say what there is to be seen."""
-        scroll = "each.scrollIntoView(); await new Promise(requestAnimationFrame);"
-        self.panel.evaluate(
-            f"async panel => {{ for (const each of panel.querySelectorAll('.jp-Cell')) {{ {scroll} }} }}"
+        self.page.evaluate(
+            """async () => {
+                for (const cell of jupyterapp.shell.currentWidget.content.widgets) {
+                    cell.node.scrollIntoView();
+                    await cell.ready;
+                }
+            }"""
         )
         parts = ".jp-OutputArea-output", ".jp-InputPlaceholder:visible"
         return Look(self.panel.inner_text(), *(self.panel.locator(each).count() for each in parts))
