@@ -42,7 +42,7 @@
 # | 9 | A hook that looks · Back to the patient | exercise 1 in between; then look at the guesses again |
 # | 14 | A hook that changes | both predictions by show of hands; let a 30 and a 15 argue; exercises 2 and 3 |
 # | 8 | Two hooks, and the handle | exercise 4 (`hook_once`) at home if time is short |
-# | 12 | In which order do hooks run? · Hooks made in a loop | pencil first: the -10 and the 2; exercise 5 in the room |
+# | 12 | In which order do hooks on different tensors run? · Hooks made in a loop | pencil first: the -10 and the 2; exercise 5 in the room |
 # | 9 | In a network | the point is which hooks need a handle; exercise 6 at home if time is short |
 # | 3 | A hook that writes into the gradient | do not hurry: this bug is silent |
 # | 3 | A tensor that is changed in place later · What raises an error | run and read |
