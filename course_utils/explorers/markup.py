@@ -73,7 +73,7 @@ def make_drawing(svg: str) -> str:
 
     Smaller, its words could not be read. It can be reached by Tab, so that arrow keys scroll it.
     """
-    least = round(0.72 * int(re.search(r' width="(\d+)"', svg).group(1)))
+    least = round(0.72 * float(re.search(r' width="([\d.]+)"', svg).group(1)))
     return (
         '<div role="group" aria-label="picture" tabindex="0" style="overflow-x:auto">'
         f'<div style="min-width:{least}px">{svg}</div></div>'
