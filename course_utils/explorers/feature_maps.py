@@ -35,6 +35,7 @@ NETWORKS = {
     real.REAL: "EfficientNet-Lite0",
 }
 PICTURES = len(KINDS) * (len(KINDS) - 1)  # one for each pair of things, in both orders
+FIRST = next(iter(real.PHOTOGRAPHS))
 FOR_PHOTOS = (real.REAL, EDGES)  # the networks that are shown photographs; the others know drawn pictures
 _BUTTONS = tuple(f"strongest {place}" for place in range(1, pictures.STRONGEST + 1))
 
@@ -185,7 +186,7 @@ class FeatureMaps(Explorer):
     ) -> None:
         own = OwnPicture(picture, drawing=True)
         if network == real.REAL and own.value is None:
-            own.choose_first()
+            own.choice.value = FIRST
         elif own.value is not None and network not in FOR_PHOTOS:
             network = real.REAL
         networks = {words: name for name, words in NETWORKS.items()}
@@ -215,9 +216,9 @@ class FeatureMaps(Explorer):
         """
         network, own = self.controls["network"], self.controls["own"]
         if name == "network" and own.value is None and network.value == real.REAL:
-            own.choose_first()
+            own.choice.value = FIRST
         elif name == "network" and network.value not in FOR_PHOTOS:
-            own.leave()
+            own.choice.value = ""
         elif name == "own" and (network.value not in FOR_PHOTOS or own.value is None):
             network.value = real.REAL if own.value else self._course
         if network.value not in FOR_PHOTOS:

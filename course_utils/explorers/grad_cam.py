@@ -6,14 +6,8 @@ from dataclasses import dataclass, field
 import ipywidgets as widgets
 from torch import Tensor
 
-from course_utils.explorers.own_picture import (
-    OwnPicture,
-    Photo,
-    PhotoExplorer,
-    load_real,
-    make_class_controls,
-    tell_likeliest,
-)
+from course_utils.explorers import own_picture
+from course_utils.explorers.own_picture import OwnPicture, Photo, PhotoExplorer, load_real
 from course_utils.explorers.panel import View, make_choice, make_slider
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
@@ -131,7 +125,7 @@ def draw_photo_cam(photo: Photo, words: str, layer: str, opacity: int) -> View:
     asked = words if share is None else f"{words} ({share:.0%})"
     tiles = [draw_heat(photo.image, each, opacity=opacity / 100, scale=1) for each in (None, heat)]
     alt = f"{photo.title}; beside it, where the real network looks for {words}: the map {look.words}."
-    sentence = f"{tell_likeliest(photo)} Asked for {asked}, at layer {layer}, the map {look.words}."
+    sentence = f"{own_picture.tell_likeliest(photo)} Asked for {asked}, at layer {layer}, the map {look.words}."
     return View(grid(tiles, columns=2, labels=["the picture", asked]), sentence, alt[0].upper() + alt[1:], facts=[look])
 
 
@@ -171,7 +165,7 @@ class GradCam(PhotoExplorer):
             raise CourseError(f"opacity is from 0 (picture only) to 1 (map only), got {opacity!r}")
         box, own = functools.partial(widgets.Checkbox, indent=False), OwnPicture(picture)
         photo, layers = own.value, self.layers[own.value is not None]
-        choice, other = make_class_controls(photo, kind)
+        choice, other = own_picture.make_class_controls(photo, kind)
         controls = {
             "number": make_slider("Picture", 1, len(CAM_PICTURES), 1 if photo else picture),
             "buoy": box(description="with a buoy", value=buoy, layout={"width": "120px"}),

@@ -8,15 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from course_utils.explorers import own_picture
 from course_utils.explorers.grad_cam import LAYERS, find_scene, load_network
-from course_utils.explorers.own_picture import (
-    OwnPicture,
-    Photo,
-    PhotoExplorer,
-    load_real,
-    make_class_controls,
-    tell_likeliest,
-)
+from course_utils.explorers.own_picture import OwnPicture, Photo, PhotoExplorer, load_real
 from course_utils.explorers.panel import View, make_choice, make_slider
 from course_utils.hooks.record import record
 from course_utils.scenes.scene import KINDS, Scene
@@ -132,7 +126,7 @@ def draw_guided(
         image = outline(image, F.interpolate(framed[None, None].float(), size=(SIDE, SIDE))[0, 0] > 0.5, width=2)
     sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])
     sentence = f"{rule.capitalize()} {words}{_tell(shown, gradient)}"
-    return View(sheet, f"{tell_likeliest(own)} {sentence}" if own else sentence, alt)
+    return View(sheet, f"{own_picture.tell_likeliest(own)} {sentence}" if own else sentence, alt)
 
 
 def _tell(shown: Scene | Photo, gradient: Tensor) -> str:
@@ -182,7 +176,7 @@ class GuidedBackprop(PhotoExplorer):
         normalisation: str = "mean 0.5, std 0.1",
     ) -> None:
         buttons, own = widgets.ToggleButtons, OwnPicture(picture)
-        choice, other = make_class_controls(own.value, kind)
+        choice, other = own_picture.make_class_controls(own.value, kind)
         controls = {
             "number": make_slider("Picture", 1, len(GUIDED_PICTURES), 1 if own.value else picture),
             "own": own,

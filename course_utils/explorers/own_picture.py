@@ -60,7 +60,7 @@ class OwnPicture(widgets.HBox):
     """A choice of photographs, and buttons to upload or draw a picture.
 
     value: the `Photo`; None for the course's own pictures. problem: what was wrong with the last try, in words.
-    pad: where the `DrawingPad` appears.
+    choice: the list of photographs, "" for the course's own pictures. pad: where the `DrawingPad` appears.
     """
 
     value = traitlets.Any(None)
@@ -69,28 +69,20 @@ class OwnPicture(widgets.HBox):
     def __init__(self, picture: object = None, *, drawing: bool = False) -> None:
         layout, tooltip = {"width": "180px"}, "Draw with the mouse or a finger"
         names = {COURSE: "", **{title: name for name, (title, *_) in real.PHOTOGRAPHS.items()}, OWN: OWN}
-        self._choice = make_choice(widgets.Dropdown, "Photograph", names, "", width=330, indent=80)
+        self.choice = make_choice(widgets.Dropdown, "Photograph", names, "", width=330, indent=80)
         upload = widgets.FileUpload(description="Your own picture", accept="image/*", multiple=False, layout=layout)
         draw = widgets.Button(description="Draw one", tooltip=tooltip, layout={"width": "110px"})
-        super().__init__([self._choice, upload, draw] if drawing else [self._choice, upload])
+        super().__init__([self.choice, upload, draw] if drawing else [self.choice, upload])
         self.layout.flex_flow, self.layout.align_items = "row wrap", "center"
         self.pad, self._own = widgets.HBox(), None
-        self._choice.observe(self._choose, "value")
+        self.choice.observe(self._choose, "value")
         upload.observe(self._read, "value")
         draw.on_click(self._open_pad)
         if isinstance(picture, Tensor):
             self._take(picture)
         elif isinstance(picture, str):
             find_photo(picture)
-            self._choice.value = picture
-
-    def leave(self) -> None:
-        """Go back to the course's pictures."""
-        self._choice.value = ""
-
-    def choose_first(self) -> None:
-        """Go to the first photograph."""
-        self._choice.value = next(iter(real.PHOTOGRAPHS))
+            self.choice.value = picture
 
     def _choose(self, change: dict) -> None:
         name, self.pad.children = change["new"], []
@@ -104,7 +96,7 @@ class OwnPicture(widgets.HBox):
         if picture.dim() != 3 or len(picture) != 3:
             raise CourseError(f"a picture of your own is (3, H, W), got {tuple(picture.shape)}: see read_picture(file)")
         self._own, pad = Photo(OWN, picture), self.pad.children
-        self._choice.value = OWN
+        self.choice.value = OWN
         self.value, self.pad.children = self._own, pad
 
     def _read(self, change: dict) -> None:

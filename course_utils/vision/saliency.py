@@ -16,6 +16,7 @@ Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, als
 frozen models, under `no_grad` and `inference_mode`; compiled models run uncompiled.
 """
 
+import itertools
 import math
 import sys
 import warnings
@@ -44,11 +45,11 @@ _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradie
 class Run:
     """What `explain` keeps of one run: the logits, the output of `layer` ("" is the input), the graph between them."""
 
-    def __init__(
-        self, logits: Tensor, leaf: Tensor, layer: str, watch: "_PartViews | None" = None, reshape: Reshape = None
-    ) -> None:
-        self.layer, self._logits, self._leaf, self._watch, self._open = layer, logits, leaf, watch, True
-        self._reshape = reshape
+    _relus: "tuple[list[Any], Counter[str], bool] | None" = None  # see `_find_relus`; None where nobody asked
+    _watch: "_PartViews | None" = None
+
+    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape) -> None:
+        self.layer, self._logits, self._leaf, self._reshape, self._open = layer, logits, leaf, reshape, True
         self._place = f"layer {layer!r}" if layer else "the input"
 
     @property
@@ -79,7 +80,7 @@ class Run:
             raise CourseError("this run is closed, its graph is gone: ask inside the `with` block, or explain again")
         if relu_rule not in ("plain", "guided", "deconvnet"):
             raise CourseError(f'relu_rule is "plain", "guided" or "deconvnet", got {relu_rule!r}')
-        if relu_rule != "plain" and not self._watch:
+        if relu_rule != "plain" and not self._relus:
             raise CourseError(f"the {relu_rule} rule needs a run that watched ReLUs: explain(..., watch_relus=True)")
         with torch.inference_mode(False), nullcontext() if relu_rule == "plain" else self._follow(relu_rule):
             gradients = self._go_backward([_weigh_logits(self._logits, each) for each in targets])
@@ -116,7 +117,7 @@ class Run:
     @contextmanager
     def _follow(self, rule: ReluRule) -> Iterator[None]:
         """Backward passes in the block follow the rule: a hook before each ReLU's node, or after it, in its place."""
-        relus, others = _find_relus(self._logits, self._leaf)
+        relus, others, _ = self._relus
         if not relus:
             raise CourseError(
                 f"no ReLU lies between {self._place} and the logits, the {rule} rule is idle: nn.ReLU, nn.ReLU6 "
@@ -127,7 +128,7 @@ class Run:
             kinds = ", ".join(f"{count} of kind {kind}" for kind, count in sorted(others.items()))
             words = f"the {rule} rule changes {len(relus)} ReLUs and leaves other non-linearities as they are: {kinds}"
             warnings.warn(words, stacklevel=6)
-        with self._watch, ExitStack() as hooks:  # watching: a checkpoint runs its part of the network again
+        with self._watch or nullcontext(), ExitStack() as hooks:  # a checkpoint runs its part of the network again
             for node in relus:
                 if rule == "guided":
                     hooks.enter_context(node.register_prehook(_keep_positive))
@@ -175,19 +176,27 @@ def explain(
     parts = check_model(model, gradients=True)
     _check_images(images)
     name, module = ("", None) if layer is None else find_layer(model, layer)
-    watch, check = _PartViews() if watch_relus else None, partial(_check_maps, model, images, name, reshape)
+    check, hidden = partial(_check_maps, model, images, name, reshape), False
     with _undisturbed():
-        stand_ins = _make_stand_ins(model, *parts)
-        for graph_before in (False, True):  # the second time only for a forward that turns gradients off
+        call = partial(_call, model, _make_stand_ins(model, *parts))
+        # Again, parting views, where a ReLU may hide; and with gradients on, for a forward that turns them off.
+        for graph_before, part in itertools.product((False, True), (False, True)):
+            if part and not hidden:
+                continue
+            watch = _PartViews() if part else None
             with watch or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
-                logits, leaves = _run_from(model, stand_ins, images, module, check)
+                logits, leaves = _run_from(call, images, module, check)
             if (times := len(leaves)) > 1:
                 raise CourseError(f"layer {name!r} ran {times} times in one call of the model: choose another one")
             if not leaves:
                 raise CourseError(f"layer {name!r} never ran when the model was called: {why_never(module)}")
             _check_logits(model, images, logits)
             if logits.requires_grad:
-                return Run(logits, leaves[0], name, watch, reshape)
+                run = Run(logits, leaves[0], name, reshape)
+                run._watch, run._relus = watch, _find_relus(logits, leaves[0]) if watch_relus else None
+                hidden = watch_relus and not part and run._relus[2]
+                if not hidden:
+                    return run
     raise _independent(f"layer {name!r}" if name else "the input")
 
 
@@ -213,17 +222,11 @@ def _make_stand_ins(model: nn.Module, modules: list[nn.Module], tensors: list[Te
     return {name: tensor.detach().clone() for name, tensor in used}
 
 
-def _run_from(
-    model: nn.Module,
-    stand_ins: dict[str, Tensor],
-    images: Tensor,
-    module: nn.Module | None,
-    check: Callable[[Any], None],
-) -> tuple[Any, list[Tensor]]:
+def _run_from(call: Callable, images: Tensor, module: nn.Module | None, check: Callable) -> tuple[Any, list[Tensor]]:
     """Return the model's output and the leaves that its graph starts from: the input, or each output of the layer."""
     if module is None:
         leaf = images.detach().clone().requires_grad_()
-        return _call(model, stand_ins, leaf), [leaf]
+        return call(leaf), [leaf]
     leaves: list[Tensor] = []
 
     def start_graph(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
@@ -233,7 +236,7 @@ def _run_from(
         return leaves[-1].clone()  # a clone: an in-place operation that follows must not spoil the leaf
 
     with module.register_forward_hook(start_graph):
-        return _call(model, stand_ins, images), leaves
+        return call(images), leaves
 
 
 def _check_maps(model: nn.Module, images: Tensor, name: str, reshape: Reshape, output: Any) -> None:
@@ -267,8 +270,8 @@ _ACTIVATIONS = (  # that are no ReLU, as they are called in a graph
 )  # fmt: skip
 
 
-def _find_relus(logits: Tensor, leaf: Tensor) -> tuple[list[Any], Counter[str]]:
-    """Return the nodes of the ReLUs between the logits and the leaf, and how many other activations lie there."""
+def _find_relus(logits: Tensor, leaf: Tensor) -> tuple[list[Any], Counter[str], bool]:
+    """Return the nodes of the ReLUs between logits and leaf, the other activations there, and whether any may hide."""
     users, waiting = defaultdict(list), [logits.grad_fn]  # of each node: those that hand it gradients
     while waiting:
         node = waiting.pop()
@@ -287,7 +290,7 @@ def _find_relus(logits: Tensor, leaf: Tensor) -> tuple[list[Any], Counter[str]]:
             relus.append(node)
         elif kind in _ACTIVATIONS:
             others[kind] += 1
-    return relus, others
+    return relus, others, any("CopySlices" in node.name() for node in on_way)
 
 
 def _keep_positive(gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
@@ -448,8 +451,8 @@ def _independent(place: str) -> CourseError:
 
 
 def _check_images(images: Tensor) -> None:
-    given = f"{tuple(images.shape)} {images.dtype}" if isinstance(images, Tensor) else type(images).__name__
     if not isinstance(images, Tensor) or images.dim() != 4 or not images.numel() or not images.is_floating_point():
+        given = f"{tuple(images.shape)} {images.dtype}" if isinstance(images, Tensor) else type(images).__name__
         fix = ": images[None] adds the batch dimension" if getattr(images, "ndim", 4) == 3 else ""
         raise CourseError(f"images are floating-point numbers (N, C, H, W), at least one of them; got {given}{fix}")
 
