@@ -62,6 +62,9 @@ except ModuleNotFoundError:
 own_network = "efficientnet_lite0"  # for "Your network, your picture": "picture_net", or one of torchvision's
 own_image = ""  # the path of a picture, such as "photo.jpg"; empty takes a photograph of the course
 own_layer = ""  # a layer of that network, such as "layer3"; empty takes the last one that makes maps
+own_class = (
+    ""  # what to explain, such as "tiger cat", or "tiger cat rather than tabby"; empty takes the likeliest class
+)
 
 # %% tags=["setup"]
 import copy
@@ -809,12 +812,12 @@ check(randomise_last)
 # %% [markdown]
 # ## Your network, your picture
 #
-# Here are the two gradients for the class that the network thinks most likely; bright is strong, whatever the sign.
-# For a network and a picture of your own, change `own_network` and `own_image` at the top of the lesson and run it
-# again, or run `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg`, which writes a page.
+# Here are the two gradients for the likeliest class. For a network, a picture and a class of your own, change the
+# names that begin with `own_` at the top of the lesson and run it again, or run `make handout LESSON=06
+# NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which writes a page.
 
 # %%
-own = look_at(own_network, own_image or photograph("camera"), own_layer)
+own = look_at(own_network, own_image or photograph("camera"), own_layer, own_class)
 print(own)
 show_gradients(own)
 
