@@ -688,7 +688,7 @@ def draw_two_classes(photo, guided, cams):
 draw_two_classes(photo, *([each[0] for each in pairs[method]] for method in ("guided", "Grad-CAM")))
 
 # %% [markdown]
-# Where on the way down does this happen? Stop the backward pass at a layer, and compare the two guided maps of the cat
+# And on the way down to the pixels? Stop the backward pass at a layer, and compare the two guided maps of the cat
 # there.
 
 # %%
