@@ -102,8 +102,7 @@ prediction(
     why="""
         Channel 53 follows fish. Among the pictures 30 to 39 it responds strongly only to 32 and 36, the two with a
         fish, and the fish is what is lit. In the hundred other pictures, too, its mean response is by far the largest
-        where there is a fish. It still responds a little to other things, so "the fish channel" is short for a
-        difference in size.
+        where there is a fish. It also responds a little to other things.
     """,
 )
 prediction(

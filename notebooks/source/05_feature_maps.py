@@ -36,11 +36,11 @@
 # | Minutes | Sections | How |
 # |---|---|---|
 # | 9 | A network and a photograph · The first kernels are small pictures · From a kernel to a map | hide the labels of the four maps, and let them say which is which |
-# | 14 | A hook on every convolution, with exercise 1 | the recipe has two bugs: let the room look for them before you run |
+# | 16 | A hook on every convolution, with exercise 1 | the recipe has two bugs: let the room look for them before you run |
 # | 9 | Maps as a grid, with exercise 2 · The same in TensorBoard | a vote on the scale |
 # | 12 | Five depths of a real network, with exercises 3 and 4 | cover the titles, and let them put the five sheets in order |
 # | 12 | What does a channel follow?, with exercise 5 | everybody tries the explorer before anybody says what it is |
-# | 12 | What do deeper layers do?, with exercise 6 | write the guesses for the five layers on the board |
+# | 14 | What do deeper layers do?, with exercise 6 | write the guesses for the five layers on the board |
 # | 8 | Without hooks: `create_feature_extractor`, with exercise 7 | ask which of the two tools they would take, and for what |
 # | 6 | What does keeping cost?, with exercise 8 | a vote |
 # | 3 | Your network, your picture · What old tutorials say · Summary · Go further | one picture of somebody in the room |
@@ -539,11 +539,13 @@ check(strongest_channels)
 # things, we take the **best channel**. Two numbers say how good it is; the table shows their means over the ten kinds:
 #
 # - **on the thing:** of all that the channel responds to pictures with a cat, which share lies on the cat?
-# - **tells:** how often does the channel respond more to a picture with a cat than to one without?
+# - **tells:** of all pairs of a picture with a cat and a picture without one, in how many does the channel respond
+#   more to the one with the cat?
 #
-# By chance, *one* channel reaches 10 %, since things cover 10 % of a picture, and 50 %. But the best of 96 channels is
-# better than one, even if nothing was learned. So we choose the best channels on the first hundred pictures and
-# measure them on another hundred, and we do the same with an **untrained** network, whose weights are random.
+# By chance, *one* channel has 10 % on the thing, because things cover 10 % of a picture, and it tells in 50 % of the
+# pairs. But the best of 96 channels is better than one channel, even if nothing was learned. So we choose the best
+# channels on the first hundred pictures and measure them on another hundred. And we do the same with an **untrained**
+# network, whose weights are random.
 
 # %% tags=["predict"]
 predict("layer_that_is_most_on_the_things")

@@ -36,7 +36,7 @@
 # |---|---|---|
 # | 12 | Which pixels matter? · Three units and a pencil, with exercise 1 | everybody crosses out on paper what each rule stops |
 # | 18 | The rules as hooks, with exercises 2, 3 and 4 | they write the deconvnet's line before you show it |
-# | 13 | ReLUs that no hook sees, with exercise 5 | a vote; let the room name networks that call `F.relu` |
+# | 13 | Other kinds of ReLU, with exercise 5 | a vote; let the room name networks that call `F.relu` |
 # | 3 | On a photograph | look first |
 # | 8 | What the picture hides, with exercise 6 | a vote; a pause follows |
 # | 13 | Does it follow the class?, with exercise 7 | everybody tries the explorer; write the guesses on the board |
@@ -62,6 +62,9 @@ except ModuleNotFoundError:
 own_network = "efficientnet_lite0"  # for "Your network, your picture": "picture_net", or one of torchvision's
 own_image = ""  # the path of a picture, such as "photo.jpg"; empty takes a photograph of the course
 own_layer = ""  # a layer of that network, such as "layer3"; empty takes the last one that makes maps
+own_class = (
+    ""  # what to explain, such as "tiger cat", or "tiger cat rather than tabby"; empty takes the likeliest class
+)
 
 # %% tags=["setup"]
 import copy
@@ -160,7 +163,7 @@ show(
 # |---|---|---|---|
 # | **backprop** | where the unit was active; this is the derivative | $(f > 0) \cdot R$ | `(f > 0) * R` |
 # | **deconvnet** (Zeiler & Fergus, 2013) | where R speaks *for* the output | $(R > 0) \cdot R$ | `(R > 0) * R` |
-# | **guided** (Springenberg et al., 2014) | where both are so | $(f > 0) \cdot (R > 0) \cdot R$ | `(f > 0) * (R > 0) * R` |
+# | **guided** (Springenberg et al., 2014) | where both hold | $(f > 0) \cdot (R > 0) \cdot R$ | `(f > 0) * (R > 0) * R` |
 #
 # A comparison such as `f > 0` is a mask of True and False, which count as 1 and 0.
 
@@ -341,7 +344,7 @@ check(class_gradient)
 # Now `with Guide(model): class_gradient(model, images, classes)` is Guided Backprop, and you may compare it with
 # `guided_backprop(model, images, classes)` of the course.
 #
-# ## ReLUs that no hook sees
+# ## Other kinds of ReLU
 #
 # A hook sits on a module. Some networks call a function instead: torchvision's GoogLeNet and Inception v3 have no
 # `nn.ReLU` at all, and DenseNet has 120 of them and one call of `F.relu`. Here is the pencil net with the same weights
@@ -393,8 +396,7 @@ why("functional_relu")
 
 # %% [markdown]
 # Other networks fail loudly. AlexNet, VGG and SqueezeNet have ReLUs that work **in place**, and these cannot have a
-# full backward hook. The hook wraps the module's input in a view, and an in-place operation on it would lose the hook
-# (lesson 03):
+# full backward hook. The hook wraps the module's input in a view, and an in-place operation on it would lose the hook:
 
 # %%
 in_place = three_units()
@@ -408,8 +410,8 @@ handles[0].remove()
 
 # %% [markdown]
 # One kind of hook works for all of them. Whatever calls a ReLU, a module or a function, in place or not, once or
-# twice: each run makes a **node** in the graph, called `ReluBackward0`, and a node can have a hook as well (lesson
-# 03). So here is Guided Backprop as a class that walks the graph from the logits to the input:
+# twice: each run makes a **node** in the graph, called `ReluBackward0`, and a node can have a hook as well. So here is
+# Guided Backprop as a class that walks the graph from the logits to the input:
 
 
 # %%
@@ -686,7 +688,7 @@ def draw_two_classes(photo, guided, cams):
 draw_two_classes(photo, *([each[0] for each in pairs[method]] for method in ("guided", "Grad-CAM")))
 
 # %% [markdown]
-# Where on the way down does this happen? Stop the backward pass at a layer, and compare the two guided maps of the cat
+# And on the way down to the pixels? Stop the backward pass at a layer, and compare the two guided maps of the cat
 # there.
 
 # %%
@@ -809,12 +811,12 @@ check(randomise_last)
 # %% [markdown]
 # ## Your network, your picture
 #
-# Here are the two gradients for the class that the network thinks most likely; bright is strong, whatever the sign.
-# For a network and a picture of your own, change `own_network` and `own_image` at the top of the lesson and run it
-# again, or run `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg`, which writes a page.
+# Here are the two gradients for the likeliest class. For a network, a picture and a class of your own, change the
+# names that begin with `own_` at the top of the lesson and run it again, or run `make handout LESSON=06
+# NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which writes a page.
 
 # %%
-own = look_at(own_network, own_image or photograph("camera"), own_layer)
+own = look_at(own_network, own_image or photograph("camera"), own_layer, own_class)
 print(own)
 show_gradients(own)
 
@@ -833,8 +835,7 @@ show_gradients(own)
 # ## Summary
 #
 # - The gradient of a logit at the pixels is exact, and noisy: positive and negative paths add up.
-# - At each ReLU, backprop passes R where f > 0, the deconvnet where R > 0, and guided backpropagation where both are
-#   so.
+# - At each ReLU, backprop passes R where f > 0, the deconvnet where R > 0, and guided backpropagation where both hold.
 # - With hooks on modules, guided is one line on `grad_input`. Hooks on nodes of the graph see functional, in-place and
 #   reused ReLUs as well.
 # - The usual normalisation gives the same picture for any size of the gradient.
