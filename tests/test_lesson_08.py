@@ -83,7 +83,7 @@ def test_zeros_and_dead_units_of_the_healthy_and_the_sick_network():
             assert int(zeros) / 100 == pytest.approx((maps == 0).double().mean().item(), abs=0.006)
     assert {**dead["before"], "features.13": 32} == dead["after"]
     assert set(dead["before"].values()) == {0}
-    assert shows("features.10 0 % dead features.13 33.33 % dead features.16 0 % dead")  # 32 of 96
+    assert shows("features.10 0 % dead features.13 33 % dead features.16 0 % dead")  # 32 of 96
 
 
 def passing(depth: int, limit: float) -> list[float]:
@@ -117,12 +117,13 @@ def test_what_a_stored_output_holds_by_counting():
 
 def test_what_the_words_say_about_the_buoy():
     (seen,) = re.findall(r"the twin sees a fish in (\d+) of 40 with the buoy", PAGE.in_one_line)
-    row = r"features\.\d+ \d% of the map: (\d+) fish, \d+% \d+% of the map: (\d+) fish, (\d+)% (\d+) fish"
+    row = r"features\.\d+ \d% of the map: (\d+) fish, \d+% \d+% of the map: (\d+) fish, (\d+)%"
     rows = re.findall(row, PAGE.in_one_line)
-    alone, wide, way, honest = zip(*(map(int, row) for row in rows), strict=True)
-    assert (len(rows), set(honest)) == (5, {0})
+    alone, wide, way = zip(*(map(int, row) for row in rows), strict=True)
+    assert len(rows) == 5
     assert list(alone) == sorted(alone, reverse=True)
-    assert shows(f"taken out at features.6: a fish in 0 of the {seen} pictures")
+    assert shows("first network, patched at features.6: 0 fish")
+    assert shows(f"with the buoy taken out at features.6: a fish in 0 of the {seen} pictures")
     assert f"enough for {alone[0]} fish out of nothing, nearly all of the {seen}" in why("buoy_only")
     assert f"{min(wide)} to {max(wide)} of the {seen} fish are back at every layer" in why("buoy_only")
     assert min(way) > 80

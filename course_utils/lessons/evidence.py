@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from course_utils.scenes.scene import KINDS, SceneBatch, scenes
 from course_utils.vision.networks import Classifier, load_picture_net
 from course_utils.vision.pictures import Picture, centre, colourise, draw_heat, grid, show
-from course_utils.vision.saliency import upsample
 
 NO_FISH = [kind for kind in KINDS if kind != "fish"]
 # The Grad-CAM map of `scene("cat", "dog", seed=6)` at features.16 for the cat, after the ReLU: the means of blocks of
@@ -59,13 +58,6 @@ def draw_signed(image: Tensor, values: Tensor) -> Tensor:
 def draw_cells(cells: Tensor) -> Tensor:
     """Return a map (h, w) with values in [0, 1] as a picture (3, 224, 224) of its cells, without any smoothing."""
     return F.interpolate(colourise(cells, "inferno")[None], (224, 224))[0]
-
-
-def draw_photo(photo: Tensor, heat: Tensor | None = None, opacity: float = 0.6) -> Tensor:
-    """Return a photograph with a heat map (h, w) in [0, 1] over it, as large as it is."""
-    if heat is None:
-        return photo
-    return photo + opacity * (colourise(upsample(heat, photo.shape[1:]).clamp(0, 1), "inferno") - photo)
 
 
 def load_both() -> dict[str, nn.Module]:

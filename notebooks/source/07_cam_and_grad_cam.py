@@ -620,7 +620,7 @@ evidence.show_tiles(
     [draw_heat(each) for each in with_fish[:3]],
     None,
     title="Three pictures with a fish",
-    alt="Three pictures; each shows a fish, another thing, and a small red and white buoy.",
+    alt="Three pictures; each shows a fish, some other thing, a small buoy, and a background.",
 )
 
 # %% tags=["predict"]
@@ -807,9 +807,9 @@ both, _ = collage("chelsea", "coffee")
 with explain(real.model, real.transform(both)[None], LAYERS[-1]) as run:
     two = relu(run.grad_cams([a, b]))[:, 0]
 evidence.show_tiles(
-    [evidence.draw_photo(both, scale_to_unit(each)) for each in two],
+    [draw_heat(both, scale_to_unit(each), scale=1) for each in two],
     ["why Egyptian cat?", "why espresso?"],
-    title="One picture of two photographs, and two questions to a real network",
+    title="One picture of two photographs, and two questions to a real network (each map on its own scale)",
     alt="A cat's face beside a cup of coffee, twice. The first map is bright on the face, the second on the cup.",
     columns=1,
 )
@@ -890,7 +890,7 @@ print("prepared with another network's mean and deviation:", real.best(other_col
 
 # %% tags=["setup"]
 evidence.show_tiles(
-    [evidence.draw_photo(astronaut)],
+    [astronaut],
     None,
     title=f"The network says: {said[0][0]}",
     alt="An astronaut in an orange suit with a collar ring, a helmet in front of her, a flag and a model of a shuttle.",
@@ -923,7 +923,7 @@ print(
 # %% tags=["setup"]
 worst = min(zip(after, boxes, strict=True))[1]
 evidence.show_tiles(
-    [evidence.draw_photo(astronaut, scale_to_unit(heat_map)[0]), evidence.cover(astronaut, boxes[worst])],
+    [draw_heat(astronaut, scale_to_unit(heat_map)[0], scale=1), evidence.cover(astronaut, boxes[worst])],
     [f"why {said[0][0]}?", "the box that costs the answer most"],
     title="The map, and the experiment",
     alt=f"A heat map over the astronaut, and the photograph with a grey box over one thing: the {worst}.",

@@ -84,6 +84,7 @@ _ = torch.manual_seed(0)  # for the one network with random weights
 # %% tags=["setup"]
 from course_utils.hooks.inventory import count_hooks, list_hooks
 from course_utils.hooks.memory import measure_memory
+from course_utils.hooks.record import record
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars, draw_attention
 from course_utils.vision.networks import load_picture_net, measure
@@ -328,7 +329,7 @@ for name, model in {"before": net, "after": sick}.items():
 # %% tags=["setup"]
 found = count_units(sick, forty.images / 255)
 bars(
-    [100 * dead for _, dead in found.values()],
+    [round(100 * dead) for _, dead in found.values()],
     list(found),
     title="The accident was before features.13: a third of its units are dead",
     unit="% dead",
@@ -685,8 +686,12 @@ twin = load_picture_net(misled=True)
 no_fish = [kind for kind in KINDS if kind != "fish"]
 with_buoy = scenes(40, seed=seed, kinds=no_fish, cue="buoy")
 sources, targets = with_buoy.images / 255, scenes(40, seed=seed, kinds=no_fish).images / 255
+names = ("features.2", "features.6", "features.10", "features.13", "features.16")
+with torch.no_grad(), record(twin, *names) as seen:
+    fish_there = twin(sources)[:, fish]
+there = {name: seen[name].output for name in names}
 with torch.no_grad():
-    fish_there, fish_here = twin(sources)[:, fish], twin(targets)[:, fish]
+    fish_here = twin(targets)[:, fish]
 print("the twin sees a fish in", (fish_there > 0).sum().item(), "of 40 with the buoy")
 print("and in", (fish_here > 0).sum().item(), "of 40 without it")
 
@@ -694,19 +699,22 @@ print("and in", (fish_here > 0).sum().item(), "of 40 without it")
 predict("buoy_only")
 
 # %%
-print("patched: the buoy's cells                   and one more on each side   first network, wide")
-for name in ("features.2", "features.6", "features.10", "features.13", "features.16"):
-    cells = cells_of(with_buoy.cue_masks(), 2 * (sizes.get(name, 14),))
-    wide = F.max_pool2d(cells[:, None].float(), 3, stride=1, padding=1)[:, 0] > 0
+print("patched:  the buoy's cells                   and one more on each side")
+for name, output in there.items():
+    cells = cells_of(with_buoy.cue_masks(), output.shape[2:])[:, None]
+    wide = F.max_pool2d(cells.float(), 3, stride=1, padding=1) > 0
     line = f"{name:12}"
     for region in (cells, wide):
-        logits = patch(twin, name, sources, targets, region)[:, fish]
+        with torch.no_grad(), twin.get_submodule(name).register_forward_hook(put_in(output, region)):
+            logits = twin(targets)[:, fish]
         way = recovered(logits, fish_there, fish_here).median()
         line += f"{region.float().mean():6.0%} of the map: {(logits > 0).sum():2} fish, {way:4.0%}"
-    print(f"{line}{(patch(net, name, sources, targets, wide)[:, fish] > 0).sum():8} fish")
-cells = cells_of(with_buoy.cue_masks(), (size_of_layer, size_of_layer))
+    print(line)
+cells = cells_of(with_buoy.cue_masks(), there[layer].shape[2:])
+first = (patch(net, layer, sources, targets, cells)[:, fish] > 0).sum()
 left = (patch(twin, layer, targets, sources, cells)[:, fish] > 0).sum()
-print(f"taken out at {layer}: a fish in {left} of the {(fish_there > 0).sum()} pictures")
+print(f"first network, patched at {layer}: {first} fish")
+print(f"the twin, with the buoy taken out at {layer}: a fish in {left} of the {(fish_there > 0).sum()} pictures")
 
 # %% tags=["why"]
 why("buoy_only")
