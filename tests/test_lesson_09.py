@@ -16,6 +16,7 @@ from lesson_pages import LessonPage
 from course_utils.authoring import cheatsheet
 from course_utils.authoring.source import sources, tags_of
 from course_utils.exercises.declaration import LESSONS, read_declarations
+from course_utils.exercises.engine import predictions_of
 from course_utils.lessons import two_processes
 from course_utils.lessons.side_by_side import SideBySide, check
 
@@ -48,7 +49,7 @@ def test_every_hook_of_the_installed_torch_is_run_or_said_to_need_more_than_this
     assert len(hooks) > 35
     texts = [cell.source for cell in PAGE.cells if cell.cell_type == "markdown"]
     code = "\n".join([PAGE.printed, *(cell.source for cell in PAGE.code)])
-    (words,) = [text.partition("## Hooks that need other hardware")[2] for text in texts if "other hardware" in text]
+    (words,) = [text.partition("## Hooks that are not run here")[2] for text in texts if "are not run here" in text]
     assert missing(hooks, code, words) == {"register_ddp_comm_hook"}  # which calls `register_comm_hook`
     assert missing({"register_new_hook"}, code, words) == {"register_new_hook"}
 
@@ -107,6 +108,15 @@ def test_the_legacy_hook_shows_the_inputs_of_the_last_operation():
     entries = [grad.tolist() for grad in torch.autograd.grad(torch.addmm(*inputs), inputs)]
     for owner in ("fc2:", "the model:", "the node: AddmmBackward0"):
         assert shows(owner, *map(str, entries))
+
+
+def test_predictions_come_out_as_their_cells_do():
+    assert {each.name: each.answer for each in predictions_of(9)} == {
+        "legacy_entries": "3",
+        "hooks_and_deepcopy": "yes",
+    }
+    assert shows("hooks on the layer and on its copy: 0 1")
+    assert shows("Linear: entries [(3,), (5, 2), (2, 3)]")  # bias, input, and the weight transposed
 
 
 def test_the_order_of_a_call_is_that_of_the_rules():

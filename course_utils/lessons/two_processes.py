@@ -44,18 +44,22 @@ def run_two_processes() -> list[tuple[Seen, Seen]]:
     """
     environment = dict(os.environ)
     if sys.platform != "win32":  # only this computer: no other network is looked for
-        environment["GLOO_SOCKET_IFNAME"] = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+        environment["GLOO_SOCKET_IFNAME"] = next(
+            (name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo"
+        )
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", __name__, os.path.join(folder, "meeting")]
         options = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         processes = [subprocess.Popen([*command, rank], **options) for rank in "01"]
         try:
             said = [process.communicate(timeout=60) for process in processes]
+        except subprocess.TimeoutExpired:
+            raise RuntimeError("the two did not find each other within a minute") from None
         finally:
             for process in processes:
                 process.kill()
     if any(process.returncode for process in processes):
-        raise RuntimeError(next(error for _, error in said if error).strip().splitlines()[-1])
+        raise RuntimeError(next((error for _, error in said if error), "one of them failed").strip().splitlines()[-1])
     return [tuple(json.loads(printed.splitlines()[-1])) for printed, _ in said]
 
 

@@ -37,7 +37,7 @@
 # | 2 | Index | everybody looks for the answer to one question of their own |
 # | 0 | Hooks on tensors · Hooks on the graph · Hooks on what forward saves · Hooks on modules · Hooks on all modules · Hooks on saving and loading · Hooks on optimizers · The order of a call | to look things up; nobody reads it in the room |
 # | 1 | When it does not fire, or fires twice | the prediction about copies; one case for each pair, if there is time |
-# | 0 | Several devices and processes · Hooks that need other hardware | read the table |
+# | 0 | Several devices and processes · Hooks that are not run here | look at the two processes' numbers |
 # | 1 | History: the legacy backward hook | for those who maintain old code |
 # | 0 | When something else is the better tool | one question: which one would you have used? |
 # | 15 | the exercises at the end of each part | at home |
@@ -169,6 +169,7 @@ def report(module, grad_input, grad_output):
 # |---|---|
 # | it fires twice | [Checkpointing](#Checkpointing) |
 # | it raises under `torch.func` | [torch.func](#torch.func) |
+# | PyTorch says "is a view and is being modified inplace" | [Module.register_full_backward_hook](#Module.register_full_backward_hook) |
 # | the model cannot be saved any more | [Saving a whole model](#Saving-a-whole-model) |
 # | what it stores on `module` is gone | [DataParallel](#DataParallel) |
 # | its gradient is not the one in `.grad` | [DistributedDataParallel](#DistributedDataParallel) |
@@ -777,7 +778,8 @@ with warnings.catch_warnings():
 # ### Nested outputs
 #
 # Of the outputs, a full backward hook follows those that are tensors, or tensors in one tuple. In a tuple in a tuple it sees
-# nothing: a backward that comes that way alone does not call it. For a dict there is no hook at all, and a warning.
+# nothing: if a backward comes that way alone, the hook is not called. If the output is a dict, the hook is never called,
+# and PyTorch warns.
 
 
 # %%
@@ -798,8 +800,8 @@ with layer.register_full_backward_hook(report):
 # ### An exception in forward
 #
 # If `forward` raises, plain forward hooks do not run; those with `always_call=True` do, with `None` for the output. But this
-# holds for an `Exception` only. `KeyboardInterrupt` (Ctrl-C, or the stop button of Jupyter) and `SystemExit` are none, and
-# no forward hook runs. What has to happen in any case belongs into a `finally` around the call.
+# holds for an `Exception` only. `KeyboardInterrupt` (Ctrl-C, or the stop button of Jupyter) and `SystemExit` do not count as
+# one, and no forward hook runs. Whatever has to happen in any case belongs in a `finally` around the call.
 
 
 # %%
@@ -889,10 +891,10 @@ except RuntimeError as error:  # torch.compile does not exist for every Python a
     print("torch.compile does not work here:", str(error).split(".")[0])
 
 # %% [markdown]
-# So a late hook on a layer is skipped, if the layer had none when the model was compiled. A hook on the model itself runs,
-# unless the model is one of PyTorch's own classes, such as `nn.Sequential`. A tensor hook on a parameter always runs.
-# Register hooks before the first compiled call, or reset, or call the model inside: `compiled._orig_mod`. This course's
-# `record` says what it missed:
+# So a late hook on a layer is skipped if the layer had none when the model was compiled. A late hook on the model itself
+# runs, unless the model is of one of PyTorch's own classes, such as `nn.Sequential`. A tensor hook on a parameter runs.
+# There are three cures: register your hooks before the first compiled call, call `torch.compiler.reset()`, or call the
+# model inside, `compiled._orig_mod`. This course's `record` warns you when it has missed something:
 
 # %%
 from course_utils.hooks.record import record
@@ -1019,7 +1021,7 @@ except (RuntimeError, OSError) as error:  # no gloo, or no processes of one's ow
 
 # %% [markdown]
 # Tensor hooks and post-accumulate hooks see the **local** gradient, because the processes exchange theirs later, in whole
-# buckets. Only after `backward()` is the mean in `.grad`. So clip, log and step after backward, not in a hook.
+# buckets. The mean is in `.grad` only after `backward()` has ended. So clip, log and step after backward, not in a hook.
 #
 # ### DistributedDataParallel.register_comm_hook
 #
@@ -1044,16 +1046,16 @@ except NameError:
 #
 # There is no cell for this one: it is made for several accelerators. Each process keeps only a slice of every parameter.
 # FSDP collects whole parameters just before a module's forward and backward, and gives each process its slice of the summed
-# gradients afterwards; for this it uses forward and backward hooks of its own. What follows for yours:
+# gradients afterwards. It uses forward and backward hooks of its own for this. For your hooks, this means:
 #
 # - Module hooks run, with whole activations, once in each process.
 # - A parameter that you look at outside its module's forward is a slice, or empty.
 # - A hook on a parameter that you registered *before* wrapping may sit on a tensor that is no longer used: register later.
 # - `FullyShardedDataParallel.register_comm_hook` replaces the exchange, as `register_comm_hook` above.
 #
-# ## Hooks that need other hardware
+# ## Hooks that are not run here
 #
-# These are not run here. They exist in the PyTorch that built this page.
+# The PyTorch that built this page has these as well. The first two need a GPU, and the third has nothing to do with tensors.
 #
 # | Where | Methods | What for |
 # |---|---|---|
@@ -1258,8 +1260,8 @@ print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
 # ## Exercises: twelve puzzles
 #
 # Each puzzle is solved by **one line** that returns what registering returns. Replace the `...`, run the cell, and run the
-# check below it. If something is wrong, the check draws side by side what was wanted and what came. From easy to wicked;
-# `hint(make_twelve)` helps, and the reference above has all that you need.
+# check below it. If something is wrong, the check draws side by side what was wanted and what came. The puzzles go from
+# easy to wicked. `hint(make_twelve)` helps with the first one, and the reference above has all that you need.
 #
 # ### Puzzle 1
 
@@ -1468,8 +1470,8 @@ check(pretend_saved)
 # %% [markdown]
 # ## Exercises: break this rule
 #
-# Five sentences of this course. Each is true where it stands, and too wide in general. Write the counterexample. The check
-# runs the lesson's program and yours, and looks in both whether the rule holds.
+# Here are five sentences of this course. Each of them is true of the program of its lesson, and too wide in general. Write
+# the counterexample. The check runs the lesson's program and yours, and looks whether the rule holds in each.
 #
 # ### Rule 1
 #
@@ -1607,13 +1609,14 @@ check(stop_unheard)
 # Five traps, of all kinds of hooks together:
 #
 # 1. **`return` is missing.** `None` keeps what is there. A hook that shall change something returns the new value.
-# 2. **The hook writes into what it gets.** Gradients are shared, outputs are the real ones. Make a new tensor.
-# 3. **Nobody removes the hook.** Keep the handle, or use `with`. Hooks survive cells that run again, and copies of a model.
-# 4. **The hook sits where nothing comes by:** on a parametrized weight, on a function, on a compiled layer, beside keyword
-#    arguments, or under `no_grad`.
+# 2. **The hook writes into what it gets.** Gradients are shared, and the output is the network's own. Make a new tensor.
+# 3. **Nobody removes the hook.** Keep the handle, or use `with`. A hook stays when its cell runs again, and goes into copies.
+# 4. **The hook is in a place that is never used:** on a parametrized weight, on a layer that was compiled before, or under
+#    `no_grad`. A function has no hooks at all.
 # 5. **The hook runs more often than you think:** in a checkpoint, for a shared layer, in each replica, in each backward.
 #
-# `make cheatsheet` prints these five, the order of a call and a table of all kinds of hooks on one page.
+# If you have the whole course, you can run `make cheatsheet`. It writes these five traps, the order of a call and a table
+# of all kinds of hooks on one page.
 #
 # ## Go further
 #
