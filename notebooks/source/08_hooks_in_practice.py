@@ -87,22 +87,20 @@ _ = torch.manual_seed(0)  # for the one network with random weights
 # %% tags=["setup"]
 from course_utils.hooks.inventory import count_hooks, list_hooks
 from course_utils.hooks.memory import measure_memory
+from course_utils.lessons.broken_nets import (
+    have_an_accident,
+    make_chain,
+    make_distance_net,
+    make_one_unit,
+    make_overflow_net,
+)
+from course_utils.lessons.two_heads import HEADS, encode, make_two_head_block
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars, draw_attention
 from course_utils.vision.networks import load_picture_net, measure
 from course_utils.vision.patching import SWAPS, cells_of, patch, recovered, scan, swap_pair
 from course_utils.vision.pictures import centre, draw_heat, grid, show
 from course_utils.vision.saliency import class_maps, grad_cam, relu, scale_to_unit
-from course_utils.vision.toys import (
-    HEADS,
-    encode,
-    have_an_accident,
-    make_chain,
-    make_distance_net,
-    make_one_unit,
-    make_overflow_net,
-    make_two_head_block,
-)
 
 # %% [markdown]
 # ## A nan, and the layer that made it
