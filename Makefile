@@ -42,7 +42,7 @@ mutants: $(DONE)
 grade: $(DONE)
 	@$(IN) course_utils grade --exit-zero $(call option,SUBMISSIONS) $(call option,ROSTER,--roster) $(call option,REPORT,--report) $(ARGS)
 handout: $(DONE)
-	@$(IN) course_utils handout $(lesson) $(call option,NETWORK,--network) $(call option,IMAGE,--image) $(ARGS)
+	@$(IN) course_utils handout $(lesson) $(call option,NETWORK,--network) $(call option,IMAGE,--image) $(call option,CLASS,--class) $(ARGS)
 bench: $(DONE)
 	@$(IN) tests.bench.bench $(ARGS)
 

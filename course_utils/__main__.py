@@ -33,7 +33,7 @@ TARGETS = {
     ),
     "slides": ("write slides of the lessons, with speaker notes", "LESSON=01", "authoring.slides:write_slides"),
     "handout": (
-        "write a lesson, with your network and picture, as a page", "LESSON=07 NETWORK= IMAGE= ARGS=",
+        "write a lesson, with your network and picture, as a page", "LESSON=07 NETWORK= IMAGE= CLASS= ARGS=",
         "authoring.editions:write_handout"
     ),
     "cheatsheet": ("write all hooks on one page, from lesson 09", "", "authoring.cheatsheet:write_cheatsheet"),
@@ -80,6 +80,8 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option["handout"]("--network", default="", help="a network by name, like resnet34")
     option["handout"]("--image", default="", help="a picture's file")
     option["handout"]("--layer", default="", help="a layer of the network by name, like layer3")
+    what = 'what to explain, like "tiger cat", or "tiger cat rather than tabby"'
+    option["handout"]("--class", dest="chosen", default="", help=what)
     option["release"]("--output", type=Path, metavar="ZIP", help="where to write it")
     option["release"]("--nbgrader", type=Path, metavar="FOLDER", help="write an nbgrader course there instead")
     option["release"]("--hints", type=int, default=2, help="of each exercise, if they complete no answer (default: 2)")

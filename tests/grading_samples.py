@@ -18,11 +18,11 @@ from course_utils.authoring import source
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading.answers import CollectedAnswer, collect_answers, read_cells
 from course_utils.grading.definitions import read_cell, read_names
-from course_utils.grading.evidence import Key, make_task, read_ran, seed_for
+from course_utils.grading.evidence import Key, judge_answer, make_task, seed_for
 from course_utils.grading.lessons import Lesson, read_lessons
+from course_utils.grading.report import Score
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.tasks import Ran
-from course_utils.grading.verdict import Verdict, judge_answer
 from course_utils.root import write_whole
 
 LESSONS = {name: replace(each, exercises=(*exercises_of(each.number),)) for name, each in read_lessons().items()}
@@ -60,12 +60,16 @@ def answer_to(name: str, source: str) -> CollectedAnswer:
     return CollectedAnswer(find(name), textwrap.dedent(source))
 
 
-def judged(*cells: str, answer: str) -> Verdict:
-    """The verdict on an answer to `largest` that returns 0 unless `answer` is true; it runs in this process."""
+def judge(answer: CollectedAnswer, ran: Ran, key: Key | None = None) -> Score:
+    """Ann's score for an answer by what came of it, before nbval is asked."""
+    return judge_answer("ann", START.name, answer, key or key_of(answer.exercise.name, SEED), ran)
+
+
+def judged(*cells: str, answer: str) -> Score:
+    """The score of an answer to `largest` that returns 0 unless `answer` is true; it runs in this process."""
     data = raw_notebook(*cells, f"def largest(tensor):\n    return tensor.max().item() if {answer} else 0.0")
     found = only(collect_answers(read_cells(data), START), "largest")
-    record = driver.observe_answer(*vars(make_task(found, SEED)).values())
-    return judge_answer(found, key_of("largest", SEED), *read_ran(found, Ran(json.dumps(record))))
+    return judge(found, Ran(json.dumps(driver.observe_answer(*vars(make_task(found, SEED)).values()))))
 
 
 def put(folder: Path, *places: str, text: str) -> None:

@@ -16,7 +16,7 @@ from course_utils import __main__ as cli
 from course_utils import root
 from course_utils.root import ASSETS, ROOT, CourseError
 
-HANDOUT = {"lesson": "07", "network": "resnet34", "image": "", "layer": ""}
+HANDOUT = {"lesson": "07", "network": "resnet34", "image": "", "layer": "", "chosen": ""}
 RELEASE = {"output": Path("x.zip"), "nbgrader": None, "hints": 2}
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make on this machine")
 
@@ -116,7 +116,7 @@ def test_make_alone_lists_every_target():
     [
         (["lab", "PORT=8889", "ARGS=--no-browser"], "-m course_utils lab --port='8889' --no-browser"),
         (["check", "LESSON=01"], "-m course_utils check --lesson='01'"),
-        (["handout", "LESSON=07", "NETWORK=a", "IMAGE=b c"], "handout --lesson='07' --network='a' --image='b c'"),
+        (["handout", "NETWORK=a", "IMAGE=b c", "CLASS=d e"], "--network='a' --image='b c' --class='d e'"),
         (["grade", "SUBMISSIONS=it's", "ROSTER=r"], r"grade --exit-zero 'it'\''s' --roster='r'"),
         (["submit", "NAME=Ann O'Lee", "ARGS=--check"], r"course_utils submit --name='Ann O'\''Lee' --check"),
         (["bench", "ARGS=--quick"], "-m tests.bench.bench --quick"),

@@ -23,7 +23,7 @@ from course_utils.vision.toys import EDGES
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 PNG = png(torch.full((3, 200, 300), 0.2))
-WHITE = "(3, 60, 60) 1.000"
+WHITE = "your own picture (3, 224, 224) 1.00000"
 
 
 def test_words_are_escaped_and_no_problem_has_no_box():
@@ -35,29 +35,35 @@ class Upload(Explorer):
     """The mean colour of a picture of one's own."""
 
     def __init__(self, own=None):
-        own = OwnPicture(60, own, drawing=True)
+        own = OwnPicture(own, drawing=True)
         super().__init__({"own": own}, ["own", own.pad])
 
     def look(self, own):
-        return View('<svg width="80"></svg>', "none" if own is None else f"{tuple(own.shape)} {own.mean().item():.3f}")
+        words = "none" if own is None else f"{own.title} {tuple(own.image.shape)} {own.image.mean().item():.5f}"
+        return View('<svg width="80"></svg>', words)
 
 
-def test_a_picture_is_uploaded_and_left_again():
+def test_a_picture_is_uploaded_left_and_found_again():
     explorer = Upload()
-    back = control(explorer, "Back to the course's pictures")
+    choice, uploaded = control(explorer, "Photograph"), "your own picture (3, 224, 224) 0.20000"
+    choice.value = "your own picture"
+    assert (explorer.sentence, "Upload a picture first" in shown(explorer)) == ("none", True)
     for _ in range(2):
-        assert (explorer.sentence, back.layout.display) == ("none", "none")
         upload(explorer, PNG)
-        assert (explorer.sentence, back.layout.display) == ("(3, 60, 60) 0.200", None)
+        assert explorer.sentence == uploaded
         assert control(explorer, "Your own picture").value == (), "no file is saved with the notebook"
-        back.click()
+        choice.value = "chelsea"
+        assert explorer.sentence.startswith("a ginger cat (3, 224, 224) ")
+        choice.value = "your own picture"
+        assert explorer.sentence == uploaded
+        choice.value = ""
+        assert explorer.sentence == "none"
 
 
 @pytest.mark.parametrize("content", [b"hello", PNG[:60]], ids=["text", "cut off"])
 def test_a_bad_upload_gets_a_sentence_each_time_and_the_picture_stays(content):
-    explorer = Upload(torch.ones(3, 60, 60))
-    assert control(explorer, "Back to the course's pictures").layout.display is None
-    for picture in (WHITE, "(3, 60, 60) 0.200"):
+    explorer = Upload(torch.ones(3, 224, 224))
+    for picture in (WHITE, "your own picture (3, 224, 224) 0.20000"):
         upload(explorer, content)
         assert "picture" in shown(explorer).partition("That does not work yet.")[2]
         assert explorer.sentence == picture
@@ -78,11 +84,12 @@ def test_a_drawing_is_shown_stroke_by_stroke_and_wiped(monkeypatch):
             canvas._handle_frontend_event(canvas, content, [])
         return explorer.sentence
 
-    assert play(("mouse_move", 5, 5), ("mouse_down", 15, 30), ("mouse_move", 30, 30), ("mouse_move", 45, 30)) == WHITE
-    line = play(("mouse_up", 45, 30), ("mouse_move", 0, 0), ("mouse_out", 0, 0))
-    assert drawn == [(15, 30, 30, 30), (30, 30, 45, 30)]
-    drawing = put_on_white(draw_strokes([((25, 50), (50, 50), (75, 50))], size=60))
-    assert torch.allclose(explorer.values["own"], drawing, atol=1e-6)
+    stroke = ("mouse_down", 56, 112), ("mouse_move", 112, 112), ("mouse_move", 168, 112)
+    assert play(("mouse_move", 5, 5), *stroke) == WHITE
+    line = play(("mouse_up", 168, 112), ("mouse_move", 0, 0), ("mouse_out", 0, 0))
+    assert drawn == [(56, 112, 112, 112), (112, 112, 168, 112)]
+    drawing = put_on_white(draw_strokes([((25, 50), (50, 50), (75, 50))], size=224))
+    assert torch.allclose(explorer.values["own"].image, drawing, atol=1e-6)
     both = play(("touch_start", 5, 5), ("touch_move", 50, 40), ("touch_end", 50, 40))
     assert len({WHITE, line, both, play(("mouse_down", 15, 15), ("mouse_out", 15, 15))}) == 4, "the last is a dot"
     control(explorer, "Wipe").click()
@@ -195,10 +202,15 @@ def faces_of(explorer):
         ("ModelHooks", {"hooks": [("relu2", "forward hook")]}, r"no module 'relu2'; .* Did you mean 'relu'\?"),
         ("ModelHooks", {"hooks": [("relu", "backward hook")]}, "no kind of hook 'backward hook'; .* Did you"),
         ("ModelHooks", {"hooks": [("relu", "forward hook", "one")]}, "no effect 'one'; there is 'look', 'replace"),
-        ("FeatureMaps", {"network": "alexnett"}, "Network: there is no 'alexnett' here; did you mean 'alexnet'"),
+        (
+            "FeatureMaps",
+            {"network": "picturenet"},
+            "Network: there is no 'picturenet' here; did you mean 'picture_net'",
+        ),
         ("FeatureMaps", {"layer": "features.99"}, "Layer: there is no 'features.99' here; did you mean 'features.8'"),
         ("FeatureMaps", {"layer": "features.2", "channel": 24}, "Channel is a whole number from 0 to 23, got 24"),
-        ("GradCam", {"picture": torch.zeros(3, 64, 64)}, r"\(3, 64, 64\): read_picture\(file, size=112\)"),
+        ("GradCam", {"picture": torch.zeros(1, 64, 64)}, r"is \(3, H, W\), got \(1, 64, 64\): see read_picture"),
+        ("GradCam", {"picture": "chelsey"}, "no photograph 'chelsey'; did you mean 'chelsea'"),
         ("GradCam", {"kind": "fisch"}, "Class: there is no 'fisch' here; did you mean 'fish'"),
         ("GradCam", {"opacity": 60}, "from 0 .picture only. to 1 .map only., got 60"),
         ("GuidedBackprop", {"rule": "xyz"}, "Rule: there is no 'xyz' here; There are: gradient, deconvnet, guided$"),

@@ -7,15 +7,17 @@ from unittest.mock import Mock
 import ipywidgets as widgets
 import pytest
 import torch
-from panels import control, controls, shown
+from panels import control, controls, shown, upload
 from torch import nn
 
 from course_utils.explorers import FeatureMaps, feature_maps
 from course_utils.explorers.feature_maps import PICTURES, draw_channel, find_maps, load_network, numbered_scene
+from course_utils.explorers.own_picture import Photo
 from course_utils.hooks.inventory import count_hooks
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.networks import WeightsError, load_picture_net
-from course_utils.vision.pictures import draw_strokes, find_strongest, light_up, put_on_white
+from course_utils.vision.pictures import draw_strokes, find_strongest, light_up, png, put_on_white
+from course_utils.vision.real import REAL
 from course_utils.vision.scores import follow_things, share_on
 from course_utils.vision.toys import EDGES, make_edge_net
 
@@ -87,7 +89,7 @@ def test_the_maps_are_those_that_the_layers_compute_and_no_hook_is_left():
 
 
 def test_what_rounding_leaves_of_zero_is_zero():
-    maps = feature_maps.run_network(EDGES, torch.full((3, 50, 50), 0.3))
+    maps = feature_maps.run_network(EDGES, Photo("grey", torch.full((3, 50, 50), 0.3)))
     assert not any(layer.any() for layer in maps.layers.values())
     assert "it is 0 everywhere" in draw_channel(maps, "0", 1).sentence
 
@@ -122,7 +124,6 @@ def test_the_sentence_tells_what_the_map_holds():
         ({"layers": {"x": torch.full((9, 2, 2), -250.0)}}, "It goes from -250 to -250. It is not one"),
         ({"masks": {"cat": CAT_AND_BOAT.masks[0]}, "layers": {"x": torch.ones(9, 2, 2)}}, "on the cat, which covers"),
         ({"masks": {}, "layers": {"x": torch.ones(9, 2, 2)}}, "of its numbers are 0. It is not one"),
-        ({"note": "alexnet has random weights."}, "alexnet has random weights."),
     ],
 )
 def test_other_sentences(change, words):
@@ -146,14 +147,38 @@ def test_the_picture_shows_the_map():
 def test_every_network_opens(network):
     explorer = FeatureMaps()
     control(explorer, "Network").value = network
-    layer, maps = [*find_maps(network, 0).layers.items()][-1]
+    layer, maps = [*find_maps(network, 0, explorer.values["own"]).layers.items()][-1]
     assert f"of layer {layer} ({len(maps)} channels" in explorer.sentence
-    if network == "resnet34":  # a module that runs twice has two entries, in the order of the run
-        names = [name for name in find_maps(network, 0).layers if name.startswith("layer1.0.")]
-        assert names == [f"layer1.0.{each}" for each in ("conv1", "relu (run 1)", "conv2", "relu (run 2)")]
     buttons = [each for each in controls(explorer, widgets.Button) if each.layout.flex == "1 1 0px"]
     assert [int(each.description) for each in buttons if each.layout.display != "none"] == [*find_strongest(maps)]
     assert control(explorer, "Channel").max == len(maps) - 1
+
+
+@pytest.mark.slow
+def test_photographs_and_the_real_network_find_each_other_and_the_courses_networks_never_see_one():
+    explorer = FeatureMaps("picture_net_misled", picture=30)
+
+    def use(words, value):
+        control(explorer, words).value = value
+        own = explorer.values["own"]
+        return explorer.values["network"], own and own.title, control(explorer, "Picture").layout.display
+
+    upload(explorer, png(torch.full((3, 224, 224), 0.4)))
+    assert explorer.values["network"] == REAL
+    assert [len(maps) for maps in find_maps(REAL, 0, explorer.values["own"]).layers.values()] == [
+        32,
+        144,
+        240,
+        672,
+        1280,
+    ]
+    assert use("Photograph", "") == ("picture_net_misled", None, None)
+    assert use("Network", REAL) == (REAL, "a ginger cat", "none")
+    assert "in EfficientNet-Lite0, for a ginger cat." in explorer.sentence
+    assert use("Network", EDGES) == (EDGES, "a ginger cat", "none")
+    assert use("Network", "picture_net") == ("picture_net", None, None)
+    assert explorer.sentence == FeatureMaps(picture=30).sentence
+    assert FeatureMaps("picture_net", picture="coffee").values["network"] == REAL
 
 
 def test_it_opens_at_the_strongest_channel_of_the_last_layer_and_buttons_lead_to_others():
@@ -169,17 +194,18 @@ def test_it_opens_at_the_strongest_channel_of_the_last_layer_and_buttons_lead_to
 def test_weights_that_cannot_be_read_are_a_sentence(monkeypatch):
     explorer = FeatureMaps(layer="features.13", channel=3)
     before = explorer.sentence
-    damaged = WeightsError("alexnet's file is damaged: delete it")
+    damaged = WeightsError("the file is damaged: restore it")
     monkeypatch.setattr(feature_maps, "find_maps", Mock(side_effect=damaged))
-    control(explorer, "Network").value = "alexnet"
+    control(explorer, "Network").value = "picture_net_misled"
     assert control(explorer, "Network").value == "picture_net"
-    assert "alexnet&#x27;s file is damaged: delete it" in shown(explorer)
+    assert "the file is damaged: restore it" in shown(explorer)
     assert explorer.sentence == before
 
 
 def test_ones_own_picture_has_no_number_and_no_truth():
     explorer = FeatureMaps(EDGES, picture=put_on_white(draw_strokes()))
     for own in (True, False):
-        assert ("your own picture" in explorer.sentence, control(explorer, "Picture").disabled) == (own, own)
+        hidden = control(explorer, "Picture").layout.display == "none"
+        assert ("your own picture" in explorer.sentence, hidden) == (own, own)
         assert ("Of its response" in explorer.sentence) != own
-        control(explorer, "Back to the course's pictures").click()
+        control(explorer, "Photograph").value = ""

@@ -1,14 +1,20 @@
 """The explorer of Grad-CAM: what it shows for a choice, and how little another class costs."""
 
+import re
+
 import pytest
 import torch
-from panels import control
+from panels import control, shown, upload
 
 from course_utils.explorers import GradCam
-from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, draw_cams
+from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, _say_where, draw_cams
 from course_utils.scenes.scene import KINDS, SIZE, scene
-from course_utils.vision.networks import load_picture_net
+from course_utils.vision.networks import load_classifier, load_picture_net
+from course_utils.vision.pictures import png
+from course_utils.vision.real import REAL, photograph
 from course_utils.vision.saliency import grad_cam, relu, scale_to_unit, upsample
+
+OF_THE_COURSE = ("Picture", "with a buoy", "outline of the truth")
 
 
 def test_the_sentence_tells_the_story_of_the_twin():
@@ -55,29 +61,61 @@ def test_the_outline_shows_the_truth_where_there_is_one():
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [((5, 5), "at the top, left"), ((60, 60), "in the middle"), ((100, 110), "at the bottom, right")],
+    [((10, 10), "at the top, left"), ((120, 120), "in the middle"), ((200, 220), "at the bottom, right")],
 )
-def test_where_a_map_of_ones_own_picture_is_hottest(monkeypatch, place, words):
-    heat = torch.zeros(1, SIZE, SIZE)
+@pytest.mark.slow
+def test_a_photograph_is_for_the_real_network_which_names_its_likeliest_classes(monkeypatch, place, words):
+    heat = torch.zeros(1, 224, 224)
     heat[0][place] = 1
     monkeypatch.setattr("course_utils.explorers.grad_cam.upsample", lambda maps, size: heat)
-    view = draw_cams(1, "house", "features.16", own=scene("bird", "house", seed=40).image)
-    assert view.sentence.startswith("Your own picture. The honest network answers house: yes")
-    assert all(look.words == f"is hottest {words}" for look in view.facts)
-    assert ("By chance" in view.sentence, view.alt[:28]) == (False, "Your own picture; beside it,")
+    explorer = GradCam("chelsea")
+    assert re.fullmatch(
+        r"A ginger cat\. EfficientNet-Lite0 says: Egyptian cat \d+%, tiger cat \d+%, tabby \d+%, lynx 4%, plastic bag "
+        rf"0%\. Asked for Egyptian cat \(\d+%\), at layer bn2, the map is hottest {words}\.",
+        explorer.sentence,
+    )
+    assert explorer.view.alt.endswith(f"looks for Egyptian cat: the map is hottest {words}.")
+
+
+@pytest.mark.slow
+def test_any_class_may_be_asked_for_and_one_rather_than_another():
+    explorer, network = GradCam("chelsea"), load_classifier(REAL)
+    x = network.transform(photograph("chelsea"))[None]
+
+    def ask(words, value):
+        control(explorer, words).value = value
+        return explorer.view.facts[0].heat
+
+    def wanted(target):
+        return scale_to_unit(upsample(relu(grad_cam(network.model, x, "bn2", target)), (224, 224)))[0]
+
+    tiger, espresso = network.number_of("tiger cat"), network.number_of("espresso")
+    assert torch.allclose(ask("Class", "tiger cat"), wanted(tiger), atol=1e-5)
+    assert torch.allclose(ask("or", "espresso"), wanted(espresso), atol=1e-5)
+    difference = wanted(lambda logits: logits[:, tiger] - logits[:, espresso])
+    assert torch.allclose(ask("or", "tiger cat rather than espresso"), difference, atol=1e-5)
+    assert "Asked for tiger cat rather than espresso, at layer bn2" in explorer.sentence
+    ask("or", "tigers")
+    assert "has no class &#x27;tigers&#x27; among its 1000; did you mean tiger" in shown(explorer)
+    ask("Class", "tabby")
+    assert "Asked for tabby (" in explorer.sentence
+
+
+@pytest.mark.slow
+def test_an_upload_has_no_number_no_buoy_and_no_truth_and_the_courses_networks_never_see_it(monkeypatch):
+    explorer = GradCam(3, "tree")
+    before = explorer.sentence
+    monkeypatch.setattr("course_utils.explorers.grad_cam.load_network", None)
+    upload(explorer, png(torch.full((3, 300, 300), 0.5)))
+    for own in (True, False):
+        hidden = {words: control(explorer, words).layout.display == "none" for words in OF_THE_COURSE}
+        assert set(hidden.values()) == {own}
+        assert explorer.sentence.startswith("Your own picture. EfficientNet-Lite0 says: ") == own
+        monkeypatch.undo()
+        control(explorer, "Photograph").value = ""
+    control(explorer, "Class").value = "tree"
+    assert explorer.sentence == before
 
 
 def test_an_empty_map_is_said_to_be_empty():
-    grey = torch.full((3, SIZE, SIZE), 0.5)
-    looks = [look for kind in KINDS for look in draw_cams(1, kind, "features.16", own=grey).facts]
-    assert {look.words for look in looks if not look.heat.any()} == {"finds nothing that speaks for it"}
-
-
-def test_a_picture_of_ones_own_has_no_number_no_buoy_and_no_truth():
-    own = scene("cat", "tree", seed=77).image
-    explorer = GradCam(own, "tree", opacity=0.3)
-    for picture in (own, None):
-        assert explorer.sentence == draw_cams(1, "tree", "features.16", own=picture).sentence
-        for words in ("Picture", "with a buoy", "outline of the truth"):
-            assert control(explorer, words).disabled == (picture is not None)
-        control(explorer, "Back to the course's pictures").click()
+    assert _say_where(torch.zeros(4, 4), None) == "finds nothing that speaks for it"

@@ -56,7 +56,7 @@ def watch(explorer):
 )
 def test_what_is_expected_is_committed_and_arrives_step_by_step(at, guess, steps, reply):
     explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
-    use(explorer, ("I expect at", at), ("the gradient", guess), "Commit")
+    use(explorer, ("I expect at", at), ("gradient", guess), "Commit")
     assert explorer.sentence.startswith("Forward is done"), "backward runs after the commitment"
     before, after = watch(explorer)
     said = f" You expect {float(guess):g} at {at}"
@@ -73,11 +73,15 @@ def test_vectors_are_expected_with_all_their_numbers_and_what_is_no_gradient_is_
         ("[1, 2, 3]", "; it is [1, 2, 3, 4]."),
         ("1", "; it is [1"),
     ):
-        use(explorer, ("I expect at", "x"), ("the gradient", guess), "Commit")
+        use(explorer, ("I expect at", "x"), ("gradient", guess), "Commit")
         assert reply in watch(explorer)[1]
-    for guess in ("", "x", "[1, [2]]", "'1'"):
-        use(explorer, ("the gradient", guess), "Commit")
+    for guess in ("", "x", "[1, [2]]", "'1'", "None", "1j"):
+        use(explorer, ("gradient", guess), "Commit")
         assert "is no gradient: type a number such as 3" in shown(explorer)
+        assert not explorer.controls["play"].playing
+    explorer = GradientFlow("w = 3; d = detach(w); y = w * d; dead = y * 2; out = y + 1")
+    use(explorer, ("I expect at", "dead"), ("gradient", "0"), "Commit")
+    assert watch(explorer)[1].endswith("You expect 0 at dead; none arrives.")
 
 
 def test_lines_of_the_learner_and_hooks_that_stay_while_they_are_edited():

@@ -13,7 +13,7 @@ from unittest.mock import DEFAULT, MagicMock
 
 import psutil
 import pytest
-from grading_samples import EXERCISES, LESSONS, SEED, START, TENSOR_HOOKS, answer_to, give, hand_in, key_of, put
+from grading_samples import EXERCISES, LESSONS, SEED, START, TENSOR_HOOKS, answer_to, give, hand_in, judge, key_of, put
 
 from course_utils.__main__ import main
 from course_utils.authoring import source
@@ -21,7 +21,7 @@ from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
 from course_utils.grading import batch
 from course_utils.grading.batch import STOPPED, grade
-from course_utils.grading.evidence import make_keys, make_task, read_ran, seed_for
+from course_utils.grading.evidence import make_keys, make_task, seed_for
 from course_utils.grading.grade import check_work
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import read_scores
@@ -33,7 +33,7 @@ from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import Ran
 from course_utils.grading.submissions import Submission, find_submissions
-from course_utils.grading.verdict import Item, compare, judge_answer
+from course_utils.grading.verdict import compare
 from course_utils.root import CourseError
 
 RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
@@ -41,23 +41,24 @@ WRONG = "def largest(tensor):\n    return tensor.max()\n"
 DIFFER = "nbval finds evidence and key {}, the comparison in words finds them {}".format
 
 
-def final(key, *evidence):
-    """The final verdicts on answers to `largest`."""
-    answer = answer_to("largest", "")
-    return compare([Item("ann", START.name, judge_answer(answer, key, tuple(one))) for one in evidence])
+def final(*evidence):
+    """The final scores of answers to `largest`."""
+    record = {"exercise": "largest", "blank": False, "raised": None, "lost": []}
+    rans = [Ran(json.dumps(record | {"cases": cases})) for cases in evidence]
+    return compare([judge(answer_to("largest", ""), ran) for ran in rans])
 
 
 @pytest.mark.parametrize(
     ("answers", "problem", "words"),
     [
-        ([([None], "no pytest"), ([False, True], "")], None, ["nbval gave no verdict: no pytest", "", ""]),
-        ([([False], ""), ([True, True], "")], None, [DIFFER("different", "equal"), DIFFER("equal", "different"), ""]),
+        ([[(True, ""), (None, "no pytest")], [(True, "")]], None, ["", "nbval gave no verdict: no pytest", ""]),
+        ([[(False, ""), (True, "")]] * 2, None, [DIFFER("different", "equal"), DIFFER("equal", "different")] * 2),
         ([], KeyboardInterrupt(), ["the grading was stopped"] * 3),
         ([], OSError(errno.ENOSPC, "No space left on device"), ["No space left"] * 3),
     ],
 )
 def test_nbval_and_the_words_must_agree_or_a_person_looks(answers, problem, words, monkeypatch):
-    """Three items, compared in two parts by processes that answer what is given, or cannot start."""
+    """Three or four items, compared in two parts by processes that answer what is given, or cannot start."""
     process = MagicMock()
     process.__enter__.return_value = process
     process.start.side_effect, process.finish.side_effect = problem, answers
@@ -65,18 +66,17 @@ def test_nbval_and_the_words_must_agree_or_a_person_looks(answers, problem, word
     monkeypatch.setattr("joblib.cpu_count", lambda: 2)
     monkeypatch.setattr("course_utils.grading.verdict.Comparer", lambda: process)
     key = key_of("largest", SEED)
-    verdicts = final(key, key.evidence, key.mistakes[0][1], key.evidence)
-    assert [verdict.outcome.passed for verdict in verdicts] == [True, False, True]
-    assert [verdict.by_hand for verdict in verdicts] == [bool(word) for word in words]
-    assert all(word in verdict.reason for word, verdict in zip(words, verdicts, strict=True))
+    scores = final(*[key.evidence, key.mistakes[0][1], key.evidence, key.mistakes[0][1]][: len(words)])
+    assert [score.points for score in scores] == [1, 0, 1, 0][: len(words)]
+    assert [score.look_by_hand for score in scores] == [bool(word) for word in words]
+    assert all(word in score.reason for word, score in zip(words, scores, strict=True))
 
 
 def test_without_a_judge_nothing_passes(monkeypatch):
-    key = key_of("largest", SEED)
-    monkeypatch.setattr("course_utils.exercises.judging.judge", lambda *_: {}["unheard of"])
-    (verdict,) = final(key, key.evidence)
-    assert (verdict.outcome, verdict.by_hand) == (None, True)
-    assert "could not be judged: KeyError: 'unheard of'" in verdict.reason
+    monkeypatch.setattr("course_utils.grading.evidence.judge", lambda *_: {}["unheard of"])
+    (score,) = final(key_of("largest", SEED).evidence)
+    assert (score.stage, score.look_by_hand, score.expected) == ("not graded", True, "")
+    assert "could not be judged: KeyError: 'unheard of'" in score.reason
 
 
 @pytest.mark.slow
@@ -106,8 +106,7 @@ def test_a_process_that_does_not_start_is_nobodys_fault(monkeypatch):
     monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", "import sys; sys.exit('no torch')"))
     answer = answer_to("largest", "def largest(t): return 1")
     (ran,) = ProcessEngine().run([make_task(answer, SEED)])
-    assert read_ran(answer, ran)[1] is None
-    assert "did not start" in ran.ended
+    assert (judge(answer, ran).stage, "did not start" in ran.ended) == ("not graded", True)
 
 
 class Crew:
@@ -127,7 +126,7 @@ def no_processes(monkeypatch):
     monkeypatch.setattr(Crew, "given", [])
     for place, stand_in in {
         "batch.make_keys": lambda wanted, secret, _: {each.name: key_of(each.name, secret) for each in wanted},
-        "verdict._compare_in_parts": lambda items, _: [(one.verdict.got == one.verdict.expected, "") for one in items],
+        "verdict.ask_nbval": lambda scores, _: [(one.got == one.expected, "") for one in scores],
         "grade._make_crew": lambda *_: contextlib.nullcontext(Crew()),
         "verdict.Comparer": contextlib.nullcontext,
     }.items():

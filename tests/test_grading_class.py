@@ -10,7 +10,7 @@ from dataclasses import asdict
 import nbformat
 import psutil
 import pytest
-from grading_samples import EXERCISES, HABITS, LESSONS, SEED, START, answer_to, key_of, submitted, variations
+from grading_samples import EXERCISES, HABITS, LESSONS, SEED, START, answer_to, judge, submitted, variations
 from hostile.classroom import ATTACKS, EXERCISE, HONEST, LESSON, constants_for_the_visible_seed, write_class
 from hypothesis import HealthCheck, given, settings
 
@@ -18,7 +18,7 @@ from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import find
 from course_utils.grading.answers import collect_answers, read_cells
 from course_utils.grading.batch import grade
-from course_utils.grading.evidence import make_task, read_ran
+from course_utils.grading.evidence import make_task
 from course_utils.grading.report import Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import LocalCrew
@@ -27,13 +27,13 @@ from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits
 from course_utils.grading.sandbox.walls import FIRST_USER, USERS
 from course_utils.grading.submissions import find_submissions
-from course_utils.grading.verdict import judge_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")]
 GONE_SECONDS = 30  # in which what another grading on this machine runs has ended, and what sleeps for 60 s has not
 LIMITS = Limits(exercise=10, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
 FULL = [Score("", LESSON.name, one.name, one.points, one.points, "passed", "", "", False) for one in LESSON.exercises]
-PASSED = {row.exercise: asdict(row) | {"seconds": 0} for row in FULL}
+OWN = {"student": "", "seconds": 0, "got": "", "expected": ""}  # what tells one student's row from another's
+PASSED = {row.exercise: asdict(row) | OWN for row in FULL}
 
 
 def contents(folder):
@@ -74,7 +74,7 @@ def graded(tmp_path_factory):
     assert (left, list(temporary.iterdir())) == (set(), [])
     assert contents(folder) == before
     for row in found.scores:
-        rows.setdefault(row.student, {})[row.exercise] = {**asdict(row), "seconds": 0, "student": ""}
+        rows.setdefault(row.student, {})[row.exercise] = asdict(row) | OWN
     return {"rows": rows, "honest": honest, "report": report}
 
 
@@ -123,10 +123,8 @@ def fork_engine():
 
 
 def judge_with(engine, *answers, limits=None):
-    """The verdicts on answers that an engine runs, as one submission."""
-    rans = engine.run([make_task(answer, SEED) for answer in answers], limits)
-    pairs = zip(answers, rans, strict=True)
-    return [judge_answer(one, key_of(one.exercise.name, SEED), *read_ran(one, ran)) for one, ran in pairs]
+    """The scores of answers that an engine runs, as one submission."""
+    return [*map(judge, answers, engine.run([make_task(answer, SEED) for answer in answers], limits))]
 
 
 BOMB = """
@@ -154,25 +152,25 @@ BOTH = {  # of each kind of attack, one
 def test_both_engines_give_the_same_score(fork_engine):
     for attack in [each for each in ATTACKS if each.name in BOTH]:
         for engine in (fork_engine, ProcessEngine()):
-            (verdict,) = judge_with(engine, answer_to(EXERCISE, attack.source), limits=LIMITS)
-            assert bool(verdict.outcome and verdict.outcome.passed) == attack.passes, (attack.name, engine)
+            (score,) = judge_with(engine, answer_to(EXERCISE, attack.source), limits=LIMITS)
+            assert (score.stage == "passed") == attack.passes, (attack.name, engine)
     for engine in (fork_engine, ProcessEngine()):
         answers = (("largest", BOMB), (EXERCISE, HONEST[EXERCISE]), ("largest", FORGED))
         bomb, right, forged = judge_with(engine, *(answer_to(*each) for each in answers))
-        assert (bomb.outcome.passed, right.outcome.passed) == (True, True), "what one left does not reach the next"
-        assert (forged.outcome, forged.by_hand, "record" in forged.reason) == (None, True, True)
+        assert (bomb.stage, right.stage) == ("passed", "passed"), "what one left does not reach the next"
+        assert (forged.stage, forged.look_by_hand, "record" in forged.reason) == ("not graded", True, True)
         (late,) = judge_with(engine, answer_to("largest", BOMB), limits=Limits(submission=0))
         assert "used up" in late.reason
     loop = answer_to("largest", "def largest(tensor):\n    while True: pass\n")
     (cut,) = judge_with(fork_engine, loop, limits=Limits(submission=1))
-    assert (cut.outcome, cut.by_hand) == (None, True), "who did not get the full time is not blamed"
+    assert (cut.stage, cut.look_by_hand) == ("not graded", True), "who did not get the full time is not blamed"
 
 
 def test_honest_habits_keep_their_points_in_both_engines(fork_engine):
     for engine, names in ((fork_engine, HABITS), (ProcessEngine(), list(HABITS)[-3:])):
         for name in names:
-            (verdict,) = judge_with(engine, *collect_answers(read_cells(HABITS[name]), START))
-            assert getattr(verdict.outcome, "passed", False), (name, engine, verdict)
+            (score,) = judge_with(engine, *collect_answers(read_cells(HABITS[name]), START))
+            assert score.stage == "passed", (name, engine, score)
 
 
 def test_the_sandbox_says_what_check_says(fork_engine):
@@ -180,15 +178,14 @@ def test_the_sandbox_says_what_check_says(fork_engine):
     wanted = [(one.name, one.accepted[-1], "") for one in EXERCISES]
     wanted += [(one.name, one.mistakes[-1].function, one.mistakes[-1].message) for one in EXERCISES]
     answers = [submitted(function, name) for name, function, _ in wanted]
-    verdicts = judge_with(fork_engine, *answers, limits=Limits(submission=600))
-    for (name, _, cause), verdict in zip(wanted, verdicts, strict=True):
-        assert verdict.outcome, (name, verdict.reason)
-        assert (verdict.outcome.passed, verdict.outcome.cause) == (not cause, cause), name
+    scores = judge_with(fork_engine, *answers, limits=Limits(submission=600))
+    for (name, _, cause), score in zip(wanted, scores, strict=True):
+        assert (score.stage == "passed", score.cause) == (not cause, cause), (name, score)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(variations())
 def test_a_right_answer_is_right_however_it_is_written(fork_engine, answer):
     assert answer.outcome is None, answer.outcome
-    (verdict,) = judge_with(fork_engine, answer)
-    assert getattr(verdict.outcome, "passed", False), verdict
+    (score,) = judge_with(fork_engine, answer)
+    assert score.stage == "passed", score

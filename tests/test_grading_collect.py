@@ -109,9 +109,9 @@ def test_what_is_no_answer_has_an_outcome_in_words(cells, stage, words):
 
 
 def test_what_a_student_lost_comes_from_the_lesson():
-    data = raw_notebook("def scale_gradient(t, f):\n    return torch.relu, number")
+    data = raw_notebook("def scale_gradient(t, f):\n    return torch.relu, six_times")
     support = only(collect_answers(read_cells(data), TENSOR_HOOKS)).support
-    assert {"import torch", "def number"} <= {text.split("(")[0] for text in support}
+    assert {"import torch", "def six_times"} <= {text.split("(")[0] for text in support}
     own = raw_notebook("torch = 5", "def scale_gradient(t, f):\n    return torch")
     assert only(collect_answers(read_cells(own), TENSOR_HOOKS)).support == ("torch = 5",)
 
@@ -177,12 +177,12 @@ def test_lines_for_ipython_do_no_harm_and_keep_the_line_numbers():
     ],
 )
 def test_what_stays_behind_is_told_and_looked_at_unless_the_answer_passes(cell, answer, left):
-    verdict = judged(cell, answer=answer)
-    assert (verdict.outcome.passed, verdict.by_hand) == (False, bool(left))
-    assert left in verdict.reason
-    assert ("It was run without" in verdict.outcome.sentence) == bool(left and "raised" not in left)
-    verdict = judged(cell, answer=f"({answer}) or True")
-    assert (verdict.outcome.passed or "raised" in left, verdict.by_hand) == (True, "raised" in left)
+    score = judged(cell, answer=answer)
+    assert (score.points, score.look_by_hand) == (0, bool(left))
+    assert left in score.reason
+    assert ("It was run without" in score.sentence) == bool(left and "raised" not in left)
+    score = judged(cell, answer=f"({answer}) or True")
+    assert (score.points == 1 or "raised" in left, score.look_by_hand) == (True, "raised" in left)
 
 
 OLD_IMPORTS = """

@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 from grading_samples import EXERCISES, LESSONS
 
-from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading import report as reports
-from course_utils.grading.report import COLUMNS, Score, file_names, score, table, write_pages, write_scores
-from course_utils.grading.verdict import Verdict
+from course_utils.grading.report import COLUMNS, Score, file_names, table, write_pages, write_scores
 from tests.browser import lab_page
 
 BROKEN = "the file could not be read: it is empty"
@@ -125,13 +123,6 @@ def test_the_table_has_a_line_for_each_student_and_each_thing_to_see():
         "  di/00_start_here, largest: nbval disagrees",
     ]
     assert "look at" not in table(SCORES[:2])
-
-
-def test_what_no_screen_should_get_is_escaped_and_a_remark_is_for_a_person():
-    verdict = Verdict("e", Outcome("e", Stage.RAISED, "a\x1b[31mb\ud800\n"), reason="\x00", seconds=2.5)
-    row = score("ann", "l", 1, verdict, remark="!")
-    assert (row.sentence, row.reason) == ("a\\x1b[31mb\\ud800\n", "\\x00; !")
-    assert (row.exercise, row.look_by_hand, row.seconds) == ("e", True, 2.5)
 
 
 def check_page(path):

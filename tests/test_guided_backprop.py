@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+from panels import control
 
-from course_utils.explorers import guided_backprop
+from course_utils.explorers import GuidedBackprop, guided_backprop
 from course_utils.explorers.guided_backprop import CLASS, NORMALISATIONS, RULES, STARTS, draw_guided, find_unit
 from course_utils.scenes.scene import KINDS, SIZE, scene
-from course_utils.vision.networks import load_picture_net
+from course_utils.vision import saliency
+from course_utils.vision.networks import load_classifier, load_picture_net
 from course_utils.vision.pictures import show_fixed
+from course_utils.vision.real import REAL, photograph
 
 
 def test_normalisations_by_hand():
@@ -30,7 +33,7 @@ def test_a_gradient_of_zeros_is_said(monkeypatch):
     assert [(each.shape, len(each.unique())) for each in found] == [((3, 4, 4), 1)] * 4
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", STARTS[0])
 @pytest.mark.parametrize("rule", RULES)
 def test_every_start_and_rule(start, rule):
     view = draw_guided(3, "fish", start, rule, "strength")
@@ -56,3 +59,21 @@ def test_a_unit_sees_no_more_than_its_receptive_field():
     assert lit.numel()
     extent = (lit.amax(0) - lit.amin(0) + 1).tolist()
     assert max(extent) <= 3 * (7 + 2), "a kernel of 7 pixels, drawn three times as large and smoothed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["bn2", CLASS])
+def test_a_photograph_is_for_the_real_network(start):
+    network, chelsea = load_classifier(REAL), photograph("chelsea")
+    explorer = GuidedBackprop("chelsea", start=start)
+    assert control(explorer, "Picture").layout.display == "none"
+    gradient, words = guided_backprop.find_gradient(explorer.values["own"], "Egyptian cat", start, "guided")
+    assert f"plastic bag 0%. Guided {words}. The values go from " in explorer.sentence
+    if start == CLASS:
+        target = network.number_of("Egyptian cat")
+        assert torch.allclose(
+            gradient, saliency.guided_backprop(network.model, network.transform(chelsea)[None], target)[0]
+        )
+    assert gradient.any(), "the unit is one that a gradient passes"
+    control(explorer, "or").value = "espresso"
+    assert "for the espresso" in explorer.sentence or "from the class espresso" in explorer.sentence

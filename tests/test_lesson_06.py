@@ -48,7 +48,7 @@ def test_pencil_example_by_the_three_gates(rule, expected):
         ("classifier 0.52 0.40 0.88 0.54", "0.88 with the original one"),
         ("classifier 0.52 0.40 0.88 0.54", "the gradient keeps 0.52 and Grad-CAM 0.54"),
         ("classifier, by sign 0.2 0.7 0.9 0.2", "both keep 0.2."),
-        ("features.11 0.37 0.40 0.72", "0.72 when three layers of six are random"),
+        ("features.8 0.32 0.37 0.63", "0.63 when four layers of six are random"),
         ("guided 1.0 1.0 1.0", "1.0 for all three photographs"),
         ("blocks.6.0 (320, 7, 7) cosine 0.6", "a cosine of 0.6"),
         ("blocks.5.1 (192, 7, 7) cosine 1.0", "at `blocks.5.1` it is 1.0 already"),

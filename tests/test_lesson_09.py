@@ -1,6 +1,8 @@
 """Lesson 09 names every hook of the installed torch, its numbers are right by a pencil, and its sheet is made of it."""
 
 import ast
+import contextlib
+import io
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +14,7 @@ from bs4 import BeautifulSoup
 from lesson_pages import LessonPage
 
 from course_utils.authoring import cheatsheet
-from course_utils.authoring.source import sources
+from course_utils.authoring.source import sources, tags_of
 from course_utils.exercises.declaration import LESSONS, read_declarations
 from course_utils.lessons import two_processes
 from course_utils.lessons.side_by_side import SideBySide, check
@@ -59,6 +61,28 @@ def test_every_entry_says_four_things_and_a_cell_runs_it():
             assert (said, after.cell_type) == (FIELDS, "code"), cell.source
             entries += 1
     assert entries >= 24
+
+
+@pytest.mark.slow
+def test_a_cell_of_the_reference_needs_only_the_setup():
+    def run(source, names):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(RuntimeError, OSError):
+            exec(source, names)
+
+    def tagged(cell, *tags):
+        return set(tags) & set(tags_of(cell))
+
+    setup, chained = "\n\n".join(cell.source for cell in PAGE.code if tagged(cell, "setup")), []
+    for cell in PAGE.code:
+        if not tagged(cell, "setup", "answer", "check", "predict", "why"):
+            run(setup, names := {"__name__": "__main__"})
+            try:
+                run(cell.source, names)
+            except NameError:
+                chained.append(cell.source)
+    parts = ("late_calls(", "run_two_processes", "keep_local")  # of the cells that go on from the one before
+    assert len(chained) == len(parts)
+    assert all(part in source for part, source in zip(parts, chained, strict=True))
 
 
 def test_numbers_by_a_pencil():

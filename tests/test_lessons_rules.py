@@ -121,6 +121,8 @@ def test_a_lesson_keeps_the_rules(lesson):
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_takes_the_minutes_that_it_says_and_not_more_than_anybody_has(lesson):
     parts, said = minutes(lesson), int(re.search(r"\*\*Time:\*\* about (\d+) min", learner(lesson).cells[0].source)[1])
+    table = dict(re.findall(r"^# \| (\d\d) \|.*\| (\d+) \|$", LESSONS[0].read_text(encoding="utf-8"), re.M))
+    assert int(table.get(lesson.stem[:2], said)) == said, "the table in 00_start_here"
     takes = sum(parts.values())
     assert abs(said - takes) <= 4, f"{lesson.stem} says {said} minutes and takes {takes:.0f}: {parts}"
     assert takes <= LONGEST, f"{lesson.stem} takes {takes:.0f} minutes: {parts}"

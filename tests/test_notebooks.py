@@ -12,6 +12,7 @@ from nbval_pictures import picture_difference
 from PIL import Image, ImageDraw
 
 from course_utils.authoring import build, source
+from course_utils.exercises.classroom import SEALED
 from course_utils.exercises.engine import exercises_of, predictions_of
 
 LESSONS = source.sources()
@@ -45,7 +46,7 @@ def test_the_answered_edition_runs_twice_in_one_kernel(lesson, tmp_path):
 
 
 @each_lesson
-def test_a_page_without_a_kernel_shows_each_widget_and_how_to_commit_to_each_prediction(lesson):
+def test_a_page_without_a_kernel_shows_each_widget_how_to_commit_and_answers_below_a_fold(lesson):
     cells = nbformat.read(BUILT[lesson], as_version=4).cells
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     widgets = [output.data for output in outputs if output.get("metadata", {}).get(build.WIDGET)]
@@ -55,6 +56,9 @@ def test_a_page_without_a_kernel_shows_each_widget_and_how_to_commit_to_each_pre
         assert not re.search(r"Widget\(|Box\(", data["text/plain"])
     for prediction in predictions_of(source.number_of(lesson)):
         assert any(f'predict("{prediction.name}", ' in data["text/plain"] for data in widgets)
+    folds = [data["text/html"] for data in widgets if data["text/plain"] == SEALED]
+    assert len(folds) == len(predictions_of(source.number_of(lesson)))
+    assert all(re.match("<details><summary>[^<]+</summary>.*It is ", fold, re.DOTALL) for fold in folds)
 
 
 def drawn(*, shift=0, size=(320, 240), noise=0.0, mode="RGB"):

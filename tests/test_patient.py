@@ -6,7 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.lessons.patient import CASES, Patient, admit, draw_curves, loss_of, make_task, standardise, train
+from course_utils.lessons.patient import (
+    CASES,
+    STEPS,
+    Patient,
+    admit,
+    draw_curves,
+    loss_of,
+    make_task,
+    standardise,
+    train,
+)
 from course_utils.root import CourseError
 
 
@@ -42,7 +52,7 @@ def test_a_layer_whose_output_explodes_is_cured_by_a_hook_where_the_hook_is_call
         net.third.register_forward_hook(
             lambda module, inputs, output, calls=calls: calls.append(1) or standardise(output)
         )
-        found[case] = (min(plain) > 100, train(net)[-1] < 0.1, len(calls) == 300)
+        found[case] = (min(plain) > 100, train(net)[-1] < 0.1, len(calls) == STEPS)
     assert found == {"B": (True, True, True), "C": (True, False, False)}
 
 

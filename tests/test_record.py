@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.hooks.inventory import count_hooks
+from course_utils.hooks.inventory import count_hooks, no_hooks_left
 from course_utils.hooks.record import find_layer, find_layers, record, shapes_in, tensors_in
 from course_utils.root import CourseError
 from course_utils.vision.toys import SmallNet
@@ -305,3 +305,54 @@ print({"torchvision", "matplotlib", "ipywidgets", "IPython", "PIL", "torch._dyna
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_inputs_are_kept_as_they_were_before_the_layer_ran():
+    class Adds(nn.Module):
+        def forward(self, x, y, scale=1):
+            return x + scale * y
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.relu, self.adds = nn.ReLU(inplace=True), Adds()
+
+        def forward(self, x):
+            return self.adds(self.relu(self.relu(x)), x, scale=2)
+
+    model, x = Net(), torch.tensor([-1.0, 2])
+    with no_hooks_left(model), record(model, nn.ReLU, Adds, inputs=True) as seen:
+        model(x.clone())
+    assert [call.input.tolist() for call in seen["relu"].calls] == [[-1, 2], [0, 2]]
+    first, second, named = seen["adds"].input
+    assert (first.tolist(), second.tolist(), named) == ([0, 2], [0, 2], {"scale": 2})
+    with record(model, "adds") as seen:
+        model(x.clone())
+    with pytest.raises(CourseError, match=r"'adds' has no input: record\(\.\.\., inputs=True\)"):
+        _ = seen["adds"].input
+
+
+def test_the_model_stops_after_the_last_layer_asked_for():
+    model, ran = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2), nn.Tanh()), []
+    for number, layer in enumerate(model):
+        layer.register_forward_pre_hook(lambda *_, number=number: ran.append(number))
+    with record(model, "2", "0", stop=True) as seen:
+        model(torch.ones(1, 2))
+        pytest.fail("the block ends with the model")
+    assert (ran, seen["2"].output.shape, len(seen.calls)) == ([0, 1, 2], (1, 2), 2)
+    with record(model, "3") as outer, record(model, "0", stop=True):
+        model(torch.ones(1, 2))
+    assert outer["3"].calls == []
+    assert model(torch.ones(1, 2)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("detach", [True, False])
+def test_what_an_edit_returns_is_recorded_and_goes_on(detach):
+    model, x = nn.Sequential(nn.Identity(), nn.ReLU(), nn.Identity()), torch.tensor([-2.0, 3], requires_grad=True)
+    edit = {model[0]: lambda y: -2 * y, "2": lambda y: None}
+    with record(model, nn.ReLU, edit=edit, gradients=True, detach=detach) as seen:
+        got = model(x)
+        got.sum().backward()
+    assert (got.tolist(), [*seen]) == ([4, 0], ["0", "1", "2"])
+    assert (seen["0"].output.tolist(), seen["0"].gradient.tolist(), x.grad.tolist()) == ([4, -6], [1, 0], [-2, 0])
+    assert model(x).tolist() == [0, 3]

@@ -225,6 +225,6 @@ def test_a_student_hands_in_half_of_a_lesson_and_the_file_gets_what_make_check_s
     assert "01_tensor_hooks: 4 of 8 exercises attempted; not yet" in said
     assert "03_module_hooks: left out, because none" in said
     assert " released " in said
-    run_python(ROOT, "-m", "course_utils.grading", unpacked / "Ann Lee.zip", "--report", tmp_path / "report")
+    run_python(ROOT, "-m", "course_utils", "grade", unpacked / "Ann Lee.zip", "--report", tmp_path / "report")
     points = [(row["student"], row["exercise"], row["points"]) for row in read_scores(tmp_path / "report")]
     assert points == [("Ann Lee", each.name, worth[place]) for place, each in enumerate(exercises_of(1))]

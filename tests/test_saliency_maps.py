@@ -6,8 +6,11 @@ import torch
 import torch.nn.functional as F
 from saliency_nets import Deep, InPlaceAfterwards, PreActivation, Small, by_patching, images, noise, relative, seeded
 from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torchvision import models
 
 from course_utils.hooks.inventory import no_hooks_left
+from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.vision import saliency
 from course_utils.vision.saliency import cam, class_maps, deconvnet, explain, grad_cam, guided_backprop, input_gradient
@@ -156,6 +159,30 @@ def test_the_rules_equal_torch_with_another_relu(build, size, monkeypatch):
     assert relative(input_gradient(model, batch, 2), wanted) > 0.01
 
 
+class Checkpointed(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return checkpoint(self.model, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("build", [Deep, Small, PreActivation, InPlaceAfterwards])
+@pytest.mark.parametrize("method", [guided_backprop, deconvnet, input_gradient])
+def test_a_checkpoint_changes_nothing(build, method):
+    model, batch = seeded(build()), images()
+    assert torch.equal(method(Checkpointed(model), batch, 2), method(model, batch, 2))
+
+
+def test_a_rule_that_guides_only_a_part_warns_and_counts_what_it_leaves():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.SiLU(), nn.Hardtanh(), nn.SiLU(), nn.Flatten()).double()
+    words = r"the guided rule changes 1 ReLUs and leaves .* as they are: 1 of kind Hardtanh, 2 of kind Silu"
+    with pytest.warns(UserWarning, match=words) as caught:
+        guided_backprop(model, images(), 2)
+    assert [each.filename for each in caught] == [__file__]
+
+
 def test_the_input_gradient_equals_finite_differences_and_a_run_that_watches_relus():
     model, image, step = seeded(Deep()), images(1), 1e-6
     pixels = torch.eye(image.numel(), dtype=torch.float64).reshape(-1, *image.shape[1:]) * step
@@ -164,6 +191,34 @@ def test_the_input_gradient_equals_finite_differences_and_a_run_that_watches_rel
     got = input_gradient(model, image, 1)
     assert relative(got, wanted) < 1e-6
     assert torch.equal(explain(model, image, watch_relus=True).gradient(1), got)
+
+
+@pytest.mark.parametrize(
+    ("build", "size", "layer", "reshape", "hint"),
+    [
+        (
+            lambda: models.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=5),
+            *(32, "encoder.layers.encoder_layer_1.ln_1", lambda x: x[:, 1:].mT.unflatten(2, (4, 4))),
+            r"returns \(2, 17, 16\): .* reshape=lambda x: x\[:, 1:\]\.mT\.unflatten\(2, \(4, 4\)\)",
+        ),
+        (
+            lambda: models.SwinTransformer([4, 4], 16, [1, 1], [2, 2], [4, 4], num_classes=5),
+            *(64, "features.3", lambda x: x.movedim(3, 1)),
+            r"returns \(2, 8, 8, 32\), for images \(2, 3, 64, 64\): the channels seem .*x\.movedim\(3, 1\)",
+        ),
+    ],
+)
+def test_tokens_become_maps_by_reshape_and_are_refused_without(build, size, layer, reshape, hint):
+    model, batch = seeded(build()), images(2, size)
+    with pytest.raises(CourseError, match=hint):
+        grad_cam(model, batch, layer, 3)
+    with record(model, layer, detach=False) as seen:
+        scores = model(batch)[:, 3].sum()
+        slopes = reshape(torch.autograd.grad(scores, seen[layer].output)[0])
+    wanted = (slopes.mean((2, 3), keepdim=True) * reshape(seen[layer].output)).sum(1).detach()
+    assert relative(grad_cam(model, batch, layer, 3, reshape=reshape), wanted) < 1e-12
+    with pytest.raises(CourseError, match=r"is reshaped to \(2, .* a map needs positions"):
+        grad_cam(model, batch, layer, 3, reshape=lambda x: x.flatten(1))
 
 
 def test_guided_grad_cam_is_the_product():

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import warnings
 from unittest import mock
 
 import pytest
@@ -10,6 +11,7 @@ from saliency_nets import Deep, Small, images, relative, seeded
 from torch import nn
 
 from course_utils.hooks.inventory import no_hooks_left
+from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.vision.saliency import cam, class_maps, explain, grad_cam, guided_grad_cam, input_gradient
 
@@ -204,6 +206,7 @@ def test_logits_without_a_way_back_to_the_layer_are_no_silent_zero_map(part, cha
         explain(model, images(), "second").grad_cams(targets)
 
 
+FLOATS = images().float()
 ODD = Small()
 ODD.unused, ODD.twice = nn.Conv2d(3, 3, 3), nn.ReLU()
 ODD.maps = lambda x: ODD.second(ODD.twice(ODD.twice(ODD.first(x))))
@@ -250,3 +253,34 @@ def test_what_has_no_map_gets_a_sentence(model, batch, layer, words):
 def test_a_logit_of_minus_infinity_is_a_class_that_is_masked_out():
     model = seeded(Small(lambda y: y.masked_fill(torch.arange(5) == 1, -torch.inf)))
     assert torch.equal(grad_cam(model, images(), "second", 2), grad_cam(seeded(Small()), images(), "second", 2))
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: Small().to("meta"), "the meta device has shapes and no values: load its weights first"),
+        (lambda: torch.jit.trace(Deep().eval(), FLOATS), "TorchScript, where no hook runs: give what was"),
+        (lambda: nn.Sequential(torch.jit.script(nn.ReLU())), "RecursiveScriptModule is TorchScript"),
+        (lambda: torch.export.export(Small(), (FLOATS,)), "got ExportedProgram; give the module that was"),
+        (lambda: nn.Sequential(torch.ao.nn.quantized.DeQuantize()), "DeQuantize is quantised and has no gradients"),
+    ],
+)
+def test_what_hides_its_layers_or_has_no_gradients_is_named(build, words):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = build()
+    for ask in (lambda: grad_cam(model, FLOATS, "second"), lambda: class_maps(model, FLOATS)):
+        with pytest.raises(CourseError, match=words):
+            ask()
+
+
+def test_an_exported_module_only_keeps_weights():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = torch.export.export(Small().eval(), (FLOATS,)).module()
+    with pytest.raises(CourseError, match=r"comes from torch\.export, whose layers only keep weights"):
+        grad_cam(model, FLOATS, "second")
+    with record(model, "second") as seen:
+        model(FLOATS)
+    with pytest.raises(CourseError, match=r"comes from torch\.export, whose layers only keep weights"):
+        _ = seen["second"].output

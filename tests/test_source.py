@@ -68,6 +68,8 @@ def test_ids_say_what_a_cell_is(write_source):
     assert ids[:5] == ["text", "parameters", "setup", "answer-scale-gradient", "check-scale-gradient"]
     assert ids[6:] == ["explore", "the-slider-again", "predict-hook-on-a"]
     assert [cell.metadata for cell in cells[3:8:4]] == [{"tags": ["answer"]}, {}], "a title is no metadata"
+    assert [cell.id for cell in cells if "jupyter" in cell.metadata] == [cells[2].id], "what nobody needs to read"
+    assert cells[2].metadata["jupyter"] == {"source_hidden": True}
 
 
 def test_an_edit_changes_no_other_id(write_source):

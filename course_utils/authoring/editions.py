@@ -6,7 +6,7 @@ mistakes) and the predictions (each option with its reason) is taken from there,
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import nbformat
@@ -18,7 +18,7 @@ from course_utils.exercises.engine import Exercise, Prediction, exercises_of, pr
 from course_utils.root import ROOT, CourseError, write_whole
 
 BUILD = ROOT / "build"
-PARAMETERS = ("own_network", "own_image", "own_layer")
+PARAMETERS = ("own_network", "own_image", "own_layer", "own_class")
 APPENDIX = """## For the teacher: what your students will answer
 
 Made from the lesson's predictions and exercises. The words are those with which `why` and `check` answer."""
@@ -93,41 +93,44 @@ def _plain(text: str) -> str:
 
 
 def write_handout(
-    lesson: str, network: str = "", image: str = "", layer: str = "", folder: Path = BUILD / "handout"
+    lesson: str, network: str = "", image: str = "", layer: str = "", chosen: str = "", folder: Path = BUILD / "handout"
 ) -> int:
     """Write a lesson (`07`) as one HTML file into `folder`; returns 0.
 
-    Without network, image (a file) and layer it is the lesson as it was built. With one of them, the lesson is run
-    again, and its section "Your network, your picture" shows what that network makes of that picture.
-    Raises `CourseError` for a lesson without this section, an unknown network, a picture that cannot be read, damaged
-    weights, a layer without maps; nothing is written then.
+    Without network, image (a file), layer and chosen (a class, or one "rather than" another) it is the lesson as it was
+    built. With one of them, the lesson is run again, and its section "Your network, your picture" shows what that
+    network makes of that picture. Raises `CourseError` for a lesson without this section, an unknown network or class,
+    a picture that cannot be read, damaged weights, a layer without maps; nothing is written then.
     """
     if not lesson:
         raise CourseError("Say which lesson:  make handout LESSON=07")
     (path,) = choose([lesson])
     photo = Path(image).name  # it lies in the folder of the run; the page names no other
-    chosen = {name: value for name, value in zip(PARAMETERS, (network, photo, layer), strict=True) if value}
-    if chosen:
-        if not _takes_parameters(path):
-            able = ", ".join(each.stem[:2] for each in choose([]) if _takes_parameters(each))
-            reason = f"Lesson {path.stem[:2]} looks into no picture: NETWORK, IMAGE and LAYER go with {able}."
+    choices = network, photo, layer, chosen
+    parameters = {name: value for name, value in zip(PARAMETERS, choices, strict=True) if value}
+    if parameters:
+        if not _takes(path, parameters):
+            able = ", ".join(each.stem[:2] for each in choose([]) if _takes(each, parameters))
+            reason = f"Lesson {path.stem[:2]} has no part for that: NETWORK, IMAGE, LAYER or CLASS go with {able}."
             raise CourseError(f"{reason} Without them:  make handout LESSON={path.stem[:2]}")
-        about = " ".join([*_look_first(network, image, layer), *([f"The picture is {photo}."] if image else [])])
-        notebook = build.run(learner(path), path.stem, chosen, [Path(image)] if image else [])
+        about = " ".join(
+            [*_look_first(network, image, layer, chosen), *([f"The picture is {photo}."] if image else [])]
+        )
+        notebook = build.run(learner(path), path.stem, parameters, [Path(image)] if image else [])
         said = f"the lesson, run with your choice. See {page.SECTION!r} in it. {about}".strip()
     else:
         notebook, about, said = read_built(path), "", "the lesson as a page, as it was built."
-    named = "".join("-" + re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer) if part)
+    named = "".join("-" + re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer, chosen) if part)
     write_and_say(folder / f"{path.stem}{named}.html", page.export(page.flatten_outputs(notebook), about=about), said)
     return 0
 
 
-def _takes_parameters(path: Path) -> bool:
+def _takes(path: Path, parameters: Iterable[str]) -> bool:
     cells = [cell.source for cell in learner(path).cells if "parameters" in tags_of(cell)]
-    return bool(cells) and all(re.search(rf"^{name} = ", cells[0], re.MULTILINE) for name in PARAMETERS)
+    return bool(cells) and all(re.search(rf"^{name} = ", cells[0], re.MULTILINE) for name in parameters)
 
 
-def _look_first(network: str, image: str, layer: str) -> list[str]:
+def _look_first(network: str, image: str, layer: str, chosen: str) -> list[str]:
     """Look once, in seconds, before the lesson is run, which takes a minute; returns where weights are from."""
     from course_utils.scenes.scene import scene
     from course_utils.vision.networks import load_classifier
@@ -136,14 +139,15 @@ def _look_first(network: str, image: str, layer: str) -> list[str]:
 
     option, reason = f"IMAGE={image}", ""
     try:
-        picture = read_picture(image) if image else scene("cat", seed=1).image
-        option = f"NETWORK={network or 'picture_net'}"
+        if image:
+            read_picture(image)
+        option = f"NETWORK={network}" if network else f"LAYER={layer}" if layer else f"CLASS={chosen}"
         try:
             if network:
                 load_classifier(network)
         except (ValueError, RuntimeError) as error:  # without weights it goes on with random ones
             reason = f" ({error})"
-        look = look_at(network or "picture_net", picture, layer)
+        look = look_at(network, image or scene("cat", seed=1).image, layer, chosen)
     except (ValueError, RuntimeError, LookupError) as error:
         raise CourseError(f"{option}: {error}.") from None
-    return [f"{look.network.note}{reason}"] if network else []
+    return [f"{look.network.note}{reason}"] if network or image else []

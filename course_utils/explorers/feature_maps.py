@@ -1,4 +1,4 @@
-"""The explorer of feature maps: network, layer, channel, and a picture of the course's or of one's own.
+"""The explorer of feature maps: network, layer, channel, and a picture of the course's or a photograph.
 
 A feature map is what one channel of a layer computes from a picture: (h, w). A layer gives (C, h, w) for one picture.
 """
@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_utils.explorers.markup import make_label
-from course_utils.explorers.own_picture import OwnPicture
+from course_utils.explorers.own_picture import OwnPicture, Photo, load_real
 from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, Scene, scene
-from course_utils.vision import pictures
+from course_utils.vision import pictures, real
 from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.scores import share_on
 from course_utils.vision.toys import EDGES, make_edge_net
@@ -32,11 +32,10 @@ NETWORKS = {
     "picture_net": "the course's network",
     "picture_net_misled": "its misled twin",
     EDGES: "one 7 x 7 convolution",
-    "alexnet": "AlexNet",
-    "resnet34": "ResNet-34",
+    real.REAL: "EfficientNet-Lite0",
 }
 PICTURES = len(KINDS) * (len(KINDS) - 1)  # one for each pair of things, in both orders
-OWN_SIZE = 224  # of a picture of one's own: what the large networks take
+FOR_PHOTOS = (real.REAL, EDGES)  # the networks that are shown photographs; the others know drawn pictures
 _BUTTONS = tuple(f"strongest {place}" for place in range(1, pictures.STRONGEST + 1))
 
 
@@ -54,32 +53,29 @@ class PictureMaps:
     image: Tensor
     masks: Mapping[str, Tensor]
     layers: Mapping[str, Tensor]
-    note: str
 
 
 @functools.cache
 def load_network(network: str) -> Classifier:
-    """Load one of `NETWORKS`, once; torchvision's with trained weights if they are cached, else with random ones.
-
-    Raises `WeightsError` for weights that cannot be read.
-    """
+    """Load one of `NETWORKS`, once. Raises `CourseError` for weights that cannot be read."""
     if network == EDGES:
         own = load_classifier("picture_net")
         words = "Its four kernels were made by hand."
         return Classifier(EDGES, make_edge_net(), own.transform, ("right", "left", "down", "up"), True, True, words)
-    return load_classifier(network, pretrained="if cached")
+    return load_real() if network == real.REAL else load_classifier(network)
 
 
-def run_network(network: str, picture: Scene | Tensor) -> PictureMaps:
+def run_network(network: str, picture: Scene | Photo) -> PictureMaps:
     """Run a picture through one of `NETWORKS` and keep the maps of its convolutions, ReLUs and pools.
 
-    picture: a scene, or (3, H, W) float in [0, 1]. A layer that runs several times has the number of the run after its
+    Of the real network, those of `real.LAYERS`. A layer that runs several times has the number of the run after its
     name. Raises as `load_network` does.
     """
     found, known = load_network(network), isinstance(picture, Scene)
-    x = found.transform(picture.image if known else picture)
+    x = found.transform(picture.image)
     types = {type(module) for module in found.model.modules()}
-    with torch.no_grad(), record(found.model, *(each for each in SHOWN_LAYERS if each in types)) as seen:
+    shown = real.LAYERS if network == real.REAL else [each for each in SHOWN_LAYERS if each in types]
+    with torch.no_grad(), record(found.model, *shown) as seen:
         found.model(x[None])
     layers, runs = {}, Counter()
     for call in seen.calls:
@@ -91,9 +87,8 @@ def run_network(network: str, picture: Scene | Tensor) -> PictureMaps:
     masks = {}
     for kind, mask in zip(picture.labels, picture.masks.float(), strict=True) if known else ():
         masks[kind] = pictures.undo_colours(found, found.transform(mask.expand(3, -1, -1)))[0] > 0.5
-    title = str(picture) if known else "your own picture"
-    note = found.note.split(":")[0].rstrip(".") + "."  # without the folder that the weights would be in
-    return PictureMaps(network, title, pictures.undo_colours(found, x), masks, layers, note)
+    title = str(picture) if known else picture.title
+    return PictureMaps(network, title, pictures.undo_colours(found, x), masks, layers)
 
 
 def numbered_scene(number: int) -> Scene:
@@ -103,8 +98,8 @@ def numbered_scene(number: int) -> Scene:
 
 
 @functools.lru_cache(maxsize=8)
-def find_maps(network: str, number: int, own: Tensor | None = None) -> PictureMaps:
-    """Run picture `number`, or one's `own`, through one of `NETWORKS`, once for the last few."""
+def find_maps(network: str, number: int, own: Photo | None = None) -> PictureMaps:
+    """Run picture `number`, or the photograph `own`, through one of `NETWORKS`, once for the last few."""
     return run_network(network, numbered_scene(number) if own is None else own)
 
 
@@ -165,17 +160,16 @@ def _tell(maps: PictureMaps, layer: str, channel: int, strongest: tuple[int, ...
     if count > len(strongest):
         rank = f"It is number {strongest.index(channel) + 1}" if channel in strongest else "It is not one"
         sentences.append(f"{rank} of the {len(strongest)} strongest here.")
-    if "random" in maps.note:
-        sentences.append(maps.note)
     return " ".join(sentences)
 
 
 class FeatureMaps(Explorer):
-    """What each channel of each layer of a network makes of a picture of the course, or of one's own.
+    """What each channel of each layer of a network makes of a picture of the course, or of a photograph.
 
     network: one of `NETWORKS`.
     layer, channel: what to show first; without them, the last layer, and the channel that responds most.
-    picture: a number from 0 to 89, or a picture of one's own, (3, H, W) float in [0, 1].
+    picture: a number from 0 to 89; or, for the real network, the name of one of `real.PHOTOGRAPHS` or a picture of
+        one's own, (3, H, W) float in [0, 1]. The course's networks know drawn pictures only.
 
     A network runs once for each picture; after that, layers and channels are only drawn. Raises `CourseError` for what
     there is not.
@@ -187,17 +181,22 @@ class FeatureMaps(Explorer):
         *,
         layer: str | None = None,
         channel: int | None = None,
-        picture: int | Tensor = 0,
+        picture: int | str | Tensor = 0,
     ) -> None:
-        own = picture if isinstance(picture, Tensor) else None
+        own = OwnPicture(picture, drawing=True)
+        if network == real.REAL and own.value is None:
+            own.choose_first()
+        elif own.value is not None and network not in FOR_PHOTOS:
+            network = real.REAL
         networks = {words: name for name, words in NETWORKS.items()}
         controls = {
             "network": make_choice(widgets.ToggleButtons, "Network", networks, network, width=166),
-            "number": make_slider("Picture", 0, PICTURES - 1, 0 if own is not None else picture, width=350),
-            "own": OwnPicture(OWN_SIZE, own, drawing=True),
+            "number": make_slider("Picture", 0, PICTURES - 1, 0 if own.value else picture, width=350),
+            "own": own,
         }
-        maps = find_maps(network, controls["number"].value, own)
+        maps = find_maps(network, controls["number"].value, own.value)
         self._network, layer = network, layer or [*maps.layers][-1]
+        self._course = network if network not in FOR_PHOTOS else "picture_net"  # what the course's pictures go to
         controls |= {"layer": _choose_layer(maps, layer), "channel": _choose_channel(maps, layer, channel)}
         # As wide as the small map above it, and narrower together with it.
         layout = {"flex": "1 1 0px", "width": "auto", "min_width": "0", "max_width": f"{THUMB}px", "margin": "2px"}
@@ -206,22 +205,35 @@ class FeatureMaps(Explorer):
         where = [("number", "own"), controls["own"].pad, ("layer", "channel")]
         super().__init__(controls, ["network", *where, "picture", words, _BUTTONS, "sentence"])
 
-    def look(self, network: str, number: int, own: Tensor | None, layer: str, channel: int) -> View:
+    def look(self, network: str, number: int, own: Photo | None, layer: str, channel: int) -> View:
         return draw_channel(find_maps(network, number, own), layer, channel)
 
     def fit(self, name: str) -> None:
-        """Another network has its own layers, another layer its own channels; another picture keeps both."""
+        """Another network has its own layers, another layer its own channels; another picture keeps both.
+
+        The course's networks get the course's pictures, the real one gets photographs.
+        """
+        network, own = self.controls["network"], self.controls["own"]
+        if name == "network" and own.value is None and network.value == real.REAL:
+            own.choose_first()
+        elif name == "network" and network.value not in FOR_PHOTOS:
+            own.leave()
+        elif name == "own" and (network.value not in FOR_PHOTOS or own.value is None):
+            network.value = real.REAL if own.value else self._course
+        if network.value not in FOR_PHOTOS:
+            self._course = network.value
+        changed = network.value != self._network
         network, number, own, layer, _ = self.values.values()
-        self.controls["number"].disabled = own is not None
+        self.controls["number"].layout.display = None if own is None else "none"
         if name in _BUTTONS:
             self.controls["channel"].value = int(self.controls[name].description)
-        elif name in ("network", "layer"):
+        elif changed or name == "layer":
             try:
                 maps = find_maps(network, number, own)
             except CourseError:
                 self.controls["network"].value = self._network
                 raise
-            if name == "network":
+            if changed:
                 self._network, layer = network, [*maps.layers][-1]
                 self.put("layer", _choose_layer(maps, layer))
             self.put("channel", _choose_channel(maps, layer))

@@ -1,4 +1,4 @@
-"""The explorer of Grad-CAM: where the honest network and its misled twin look for one class."""
+"""The explorer of Grad-CAM: where the honest network and its misled twin look for one class, or a real one does."""
 
 import functools
 from dataclasses import dataclass, field
@@ -6,10 +6,18 @@ from dataclasses import dataclass, field
 import ipywidgets as widgets
 from torch import Tensor
 
-from course_utils.explorers.own_picture import OwnPicture
-from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.explorers.own_picture import (
+    OwnPicture,
+    Photo,
+    PhotoExplorer,
+    load_real,
+    make_class_controls,
+    tell_likeliest,
+)
+from course_utils.explorers.panel import View, make_choice, make_slider
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
+from course_utils.vision import real
 from course_utils.vision.networks import MISLED_CUE, PictureNet, load_picture_net
 from course_utils.vision.pictures import draw_heat, grid
 from course_utils.vision.saliency import Run, explain, relu, scale_to_unit, upsample
@@ -38,17 +46,20 @@ def find_scene(things: tuple[str, str, int], cue: str | None = None) -> Scene:
 
 
 @functools.lru_cache(maxsize=16)  # each keeps what comes after its layer, one or two megabytes
-def run_network(network: str, image: Tensor, layer: str) -> Run:
-    """Run a network on a picture (3, H, W), once for the same tensor: a class then costs one short backward pass."""
-    return explain(load_network(network), image[None], layer)
+def run_network(network: str, picture: Tensor | Photo, layer: str) -> Run:
+    """Run a network on a picture (3, H, W), or the real one on a photograph, once: a class is then one short pass."""
+    if isinstance(picture, Photo):
+        found = load_real()
+        return explain(found.model, found.transform(picture.image)[None], layer)
+    return explain(load_network(network), picture[None], layer)
 
 
 @dataclass(frozen=True)
 class CamLook:
-    """What one network makes of a picture: its probability for the class, the heat map, what the map points at."""
+    """What one network makes of a picture: its probability for the one class, the heat map, what the map points at."""
 
     network: str
-    probability: float
+    probability: float | None
     heat: Tensor = field(repr=False)
     words: str
 
@@ -57,7 +68,8 @@ def _say_where(heat: Tensor, found: Scene | None) -> str:
     if not heat.any():
         return "finds nothing that speaks for it"
     if found is None:
-        row, column = (3 * place // SIZE for place in divmod(heat.argmax().item(), SIZE))
+        place = divmod(heat.argmax().item(), heat.shape[1])
+        row, column = (3 * each // size for each, size in zip(place, heat.shape, strict=True))
         down, across = ("at the top", "in the middle", "at the bottom")[row], (", left", "", ", right")[column]
         return f"is hottest {down}{across}"
     for word, reach in (("on", 0), ("beside", CELL)):
@@ -79,35 +91,48 @@ def draw_cams(
     opacity: int = 60,
     buoy: bool = False,
     truth: bool = True,
-    own: Tensor | None = None,
+    own: Photo | None = None,
+    other: str = "",
 ) -> View:
     """Return what the explorer shows for the choices of a `GradCam`.
 
-    opacity: in per cent. truth: whether the thing is outlined where it is seen. own: a picture in the place of a
-    numbered one, (3, SIZE, SIZE) float32 in [0, 1]: no buoy is painted into it, and its truth is not known.
+    opacity: in per cent. truth: whether the thing is outlined where it is seen. own: a photograph, in the place of a
+    numbered picture, for the real network; other: a class of its own choice, in the place of `kind`.
     """
-    found = find_scene(CAM_PICTURES[number - 1], MISLED_CUE if buoy else None) if own is None else None
-    image = found.image if found else own
+    if own is not None:
+        return draw_photo_cam(own, other or kind, layer, opacity)
+    found = find_scene(CAM_PICTURES[number - 1], MISLED_CUE if buoy else None)
     looks, target = [], KINDS.index(kind)
     for network in NETWORKS:
-        run = run_network(network, image, layer)
+        run = run_network(network, found.image, layer)
         heat = scale_to_unit(upsample(relu(run.grad_cam(target)), (SIZE, SIZE)))[0]
         looks.append(CamLook(network, run.logits[0, target].sigmoid().item(), heat, _say_where(heat, found)))
-    where = f"Picture {number}: {found}." if found else "Your own picture."
-    mask = _masks_of(found).get(kind) if found else None
-    if found and mask is None:
-        where += f" There is no {kind} in it."
+    mask = _masks_of(found).get(kind)
+    where = f"Picture {number}: {found}." + (f" There is no {kind} in it." if mask is None else "")
     sentences = [where, *(_tell(look, kind, mask) for look in looks)]
     if mask is not None:
         sentences.append(f"By chance {chance(mask[None]):.0%} of the heat would be on the {kind}.")
-    title = str(found).capitalize() if found else "Your own picture"
     maps = "; ".join(f"the map of the {look.network} one {look.words}" for look in looks)
-    alt = f"{title}; beside it, where the two networks look for the {kind}: {maps}."
+    alt = f"{str(found).capitalize()}; beside it, where the two networks look for the {kind}: {maps}."
     outline = mask if truth else None
-    tiles = [draw_heat(image, None, outline)]
-    tiles += [draw_heat(image, look.heat, outline, opacity=opacity / 100) for look in looks]
+    tiles = [draw_heat(found.image, None, outline)]
+    tiles += [draw_heat(found.image, look.heat, outline, opacity=opacity / 100) for look in looks]
     labels = ["the picture", *(f"{look.network}: {kind} {look.probability:.0%}" for look in looks)]
     return View(grid(tiles, columns=len(tiles), labels=labels), " ".join(sentences), alt, facts=looks)
+
+
+def draw_photo_cam(photo: Photo, words: str, layer: str, opacity: int) -> View:
+    """Show where the real network looks in a photograph for a class, or for "one rather than another"."""
+    run = run_network(real.REAL, photo, layer)
+    target = load_real().read_target(words)
+    heat = scale_to_unit(upsample(relu(run.grad_cam(target)), photo.image.shape[1:]))[0]
+    share = run.logits.softmax(1)[0, target].item() if isinstance(target, int) else None
+    look = CamLook(real.REAL, share, heat, _say_where(heat, None))
+    asked = words if share is None else f"{words} ({share:.0%})"
+    tiles = [draw_heat(photo.image, each, opacity=opacity / 100, scale=1) for each in (None, heat)]
+    alt = f"{photo.title}; beside it, where the real network looks for {words}: the map {look.words}."
+    sentence = f"{tell_likeliest(photo)} Asked for {asked}, at layer {layer}, the map {look.words}."
+    return View(grid(tiles, columns=2, labels=["the picture", asked]), sentence, alt[0].upper() + alt[1:], facts=[look])
 
 
 def _tell(look: CamLook, kind: str, mask: Tensor | None) -> str:
@@ -118,11 +143,11 @@ def _tell(look: CamLook, kind: str, mask: Tensor | None) -> str:
     return f"{text}."
 
 
-class GradCam(Explorer):
-    """Where the honest network and its misled twin look for a class, on a picture of the course or one's own.
+class GradCam(PhotoExplorer):
+    """Where the honest network and its misled twin look for a class, or the real network in a photograph.
 
-    picture: the number of one of `CAM_PICTURES`, from 1, or a picture of one's own, (3, 112, 112) in [0, 1], as
-        `read_picture(file, size=112)` makes it.
+    picture: the number of one of `CAM_PICTURES`, from 1, the name of one of `real.PHOTOGRAPHS`, or a picture of one's
+        own, (3, H, W) in [0, 1], as `read_picture(file, size=224)` makes it.
     kind: the class, one of `scene.KINDS`. layer: the layer whose maps are weighted, one of `LAYERS`.
     opacity: of the map over the picture, from 0 to 1. buoy: whether a buoy is painted into the picture.
 
@@ -131,35 +156,30 @@ class GradCam(Explorer):
     """
 
     look = staticmethod(draw_cams)
+    place, layers, only_course = "layer", (LAYERS, real.LAYERS), ("number", "buoy", "truth")
 
     def __init__(
         self,
-        picture: int | Tensor = 1,
+        picture: int | str | Tensor = 1,
         kind: str = "cat",
         *,
-        layer: str = LAYERS[-1],
+        layer: str = "",
         opacity: float = 0.6,
         buoy: bool = False,
     ) -> None:
-        own = picture if isinstance(picture, Tensor) else None
-        if own is not None and own.shape != (3, SIZE, SIZE):
-            way = f"got {tuple(own.shape)}: read_picture(file, size={SIZE}) makes one"
-            raise CourseError(f"a picture of your own is (3, {SIZE}, {SIZE}), {way}")
         if not 0 <= opacity <= 1:
             raise CourseError(f"opacity is from 0 (picture only) to 1 (map only), got {opacity!r}")
-        box = functools.partial(widgets.Checkbox, indent=False)
+        box, own = functools.partial(widgets.Checkbox, indent=False), OwnPicture(picture)
+        photo, layers = own.value, self.layers[own.value is not None]
+        choice, other = make_class_controls(photo, kind)
         controls = {
-            "number": make_slider("Picture", 1, len(CAM_PICTURES), 1 if own is not None else picture),
+            "number": make_slider("Picture", 1, len(CAM_PICTURES), 1 if photo else picture),
             "buoy": box(description="with a buoy", value=buoy, layout={"width": "120px"}),
-            "own": OwnPicture(SIZE, own),
-            "kind": make_choice(widgets.ToggleButtons, "Class", KINDS, kind, width=76),
-            "layer": make_choice(widgets.SelectionSlider, "Layer", LAYERS, layer),
+            "own": own,
+            "kind": choice,
+            "other": other,
+            "layer": make_choice(widgets.SelectionSlider, "Layer", layers, layer or layers[-1]),
             "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), step=10, indent=70),
             "truth": box(description="outline of the truth", value=True, layout={"width": "160px"}),
         }
-        super().__init__(controls, [("number", "buoy", "own"), "kind", ("layer", "opacity", "truth")])
-
-    def fit(self, name: str) -> None:
-        """A picture of one's own has no number, no buoy and no known truth."""
-        for each in ("number", "buoy", "truth"):
-            self.controls[each].disabled = self.controls["own"].value is not None
+        super().__init__(controls, [("number", "buoy", "own"), ("kind", "other"), ("layer", "opacity", "truth")])

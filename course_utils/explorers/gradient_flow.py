@@ -51,20 +51,15 @@ class GradientFlow(Explorer):
             "add": widgets.Button(description="Add hook", tooltip="Register this hook", **button),
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", **button),
             "hooks": widgets.HTML(),
-            "at": widgets.Dropdown(description="I expect at", style={"description_width": "80px"}),
-            "guess": widgets.Text(
-                description="the gradient",
-                placeholder="3 or [1, 2]",
-                continuous_update=False,
-                style={"description_width": "90px"},
-            ),
+            "at": widgets.Dropdown(description="I expect at", layout={"width": "220px"}),
+            "guess": widgets.Text(description="gradient", placeholder="3 or [1, 2]", continuous_update=False),
             "commit": widgets.Button(description="Commit", tooltip="Fix this, and watch the gradient arrive", **button),
             "play": widgets.Play(max=stopped.last_step, interval=900, layout={"display": "none"}),
             "numbers": widgets.Checkbox(description="All numbers as a table", indent=False),
             "table": widgets.HTML(),
         }
         controls["lines"].layout.width = "380px"
-        controls["at"].layout.width, controls["guess"].layout.width = "210px", "230px"
+        controls["guess"].layout.width = "230px"
         self._expected: tuple[str, Tensor] | None = None
         help_text = widgets.HTML(
             '<div style="line-height:1.4;margin:0 8px">Numbers first, such as <code>w = 2</code> or <code>x = [1, 2]'
@@ -104,12 +99,12 @@ class GradientFlow(Explorer):
             self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
         if name == "clear":
             self._switches = []
-        if name in ("add", "clear", "commit"):
-            self.controls["step"].value = 0  # nothing is told before it is asked for
         if name not in ("", "at", "guess", "numbers", "play", "step"):
             self._expected, self.controls["play"].playing = None, False
         if name == "commit":
             self._commit()
+        if name in ("add", "clear", "commit"):
+            self.controls["step"].value = 0  # nothing is told before it is asked for
         if name == "play":
             self.controls["step"].value = self.controls["play"].value
         for switch in self._switches:
@@ -127,9 +122,10 @@ class GradientFlow(Explorer):
         node, guess, play = self.controls["at"].value, self.controls["guess"].value, self.controls["play"]
         try:
             self._expected = node, torch.tensor(literal_eval(guess.strip()), dtype=torch.float32)
-        except (ValueError, SyntaxError, TypeError):
+        except (ValueError, SyntaxError, TypeError, RuntimeError):
             raise CourseError(f"{guess!r} is no gradient: type a number such as 3, or a list such as [1, 2].") from None
-        play.value, play.max = 0, 1 + [*Backward(self._graph, self._hooks).steps].index(node)
+        steps = [*Backward(self._graph, self._hooks).steps]
+        play.value, play.max = 0, 1 + steps.index(node) if node in steps else len(steps)
         play.playing = True
 
     def _compare(self, stopped: Backward) -> str:
@@ -138,7 +134,7 @@ class GradientFlow(Explorer):
         node, expected = self._expected
         words = f" You expect {format_tensor(expected)} at {node}"
         if not (done := stopped.past.get(node)):
-            return f"{words}: go on step by step."
+            return f"{words}{'; none arrives' if stopped.step == stopped.last_step else ': go on step by step'}."
         right = expected.shape == done.passed_on.shape and torch.allclose(expected, done.passed_on, rtol=1e-3)
         return f"{words}, and so it is." if right else f"{words}; it is {format_tensor(done.passed_on)}."
 

@@ -228,11 +228,6 @@ def draw(backward: Backward) -> str:
     shift, width = max(0, (MIN_WIDTH - width) / 2), max(width, MIN_WIDTH)
     edges = sorted(chains, key=lambda edge: _carries(backward, *edge))  # the newest gradient is drawn last, on top
     parts = [_draw_edge(backward, edge, chains) for edge in edges]
-    if backward.step:
-        result = cards[backward.graph.result]
-        x, y, now = result.x + result.width, result.middle, backward.step == 1
-        parts.append(_draw_gradient(f"M{px(x + 4)} {px(y)} H{px(x + 34)}", x, y, now))
-        parts.append(draw_text(x + 22, y - 8, "1", family=MONO, anchor="middle", weight=700) if now else "")
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
     body, below = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>', TOP + height + 26
     legend, rows = _draw_legend(min(width, PAGE), below)

@@ -9,11 +9,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_utils.explorers.grad_cam import LAYERS, find_scene, load_network
-from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.explorers.own_picture import (
+    OwnPicture,
+    Photo,
+    PhotoExplorer,
+    load_real,
+    make_class_controls,
+    tell_likeliest,
+)
+from course_utils.explorers.panel import View, make_choice, make_slider
 from course_utils.hooks.record import record
 from course_utils.scenes.scene import KINDS, Scene
+from course_utils.vision import real
 from course_utils.vision.pictures import grid, outline, show_fixed
-from course_utils.vision.saliency import ReluRule, explain, standardise
+from course_utils.vision.saliency import ReluRule, Target, explain, standardise
 
 # What is on the pictures to choose from: things, and the seed of their places, colours and light.
 GUIDED_PICTURES = (
@@ -21,9 +30,9 @@ GUIDED_PICTURES = (
     ("plane", "house", 7), ("car", "tree", 1), ("house", "cat", 1), ("balloon", "bird", 8),
 )  # fmt: skip
 CLASS = "the class"
-STARTS = (*LAYERS, CLASS)
+STARTS = (*LAYERS, CLASS), (*real.LAYERS, CLASS)  # of the course's network, of the real one
 RULES: Mapping[str, ReluRule] = {"gradient": "plain", "deconvnet": "deconvnet", "guided": "guided"}
-SCALE = 3  # small pictures are shown larger, smoothly
+SIDE = 336  # pixels: pictures are shown larger, smoothly
 
 
 def show_sign(gradients: Tensor) -> Tensor:
@@ -69,59 +78,75 @@ class _UpTo(nn.Module):
         return recording[self.layer].output[(slice(None), *self.unit)][:, None]
 
 
-def find_unit(model: nn.Module, images: Tensor, layer: str, target: int) -> tuple[int, int, int]:
+def find_unit(model: nn.Module, images: Tensor, layer: str, target: Target) -> tuple[int, int, int]:
     """Return (channel, row, column) of the unit of `layer` that counts most for a class of the one image (1, C, H, W).
 
-    That is the largest product of the unit's output and the logit's gradient at it.
+    That is the largest product of the unit's output and the logit's gradient at it. At 6 and above, a ReLU6 lets no
+    gradient pass to the image: such units are left out.
     """
     with explain(model, images, layer) as run:
-        counts = (run.activation * run.gradient(target))[0]
+        below = run.activation < (6 if any(isinstance(each, nn.ReLU6) for each in model.modules()) else torch.inf)
+        counts = (run.activation * run.gradient(target) * below)[0]
     return tuple(place.item() for place in torch.unravel_index(counts.argmax(), counts.shape))
 
 
 @functools.lru_cache(maxsize=512)
-def find_gradient(number: int, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
-    """The gradient (3, H, W) at the picture, and where it started, in words."""
-    model, target = load_network("honest"), KINDS.index(kind)
-    images = find_scene(GUIDED_PICTURES[number - 1]).image[None]
+def find_gradient(picture: int | Photo, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
+    """The gradient (3, H, W) at a numbered picture or a photograph, and where it started, in words."""
+    if isinstance(picture, Photo):
+        network = load_real()
+        model, target, image = network.model, network.read_target(kind), network.transform(picture.image)
+    else:
+        model, target = load_network("honest"), KINDS.index(kind)
+        image = find_scene(GUIDED_PICTURES[picture - 1]).image
+    images, words = image[None], f"from the class {kind}"
     if start != CLASS:
         channel, row, column = unit = find_unit(model, images, start, target)
         words = f"from channel {channel} of {start}, row {row}, column {column}, which counts most for the {kind}"
         model, target = _UpTo(model, start, unit), 0
     with explain(model, images, watch_relus=True) as run:
-        if start == CLASS:
-            words = f"from the class {kind} (probability {run.logits[0, target].sigmoid().item():.2f})"
+        if start == CLASS and not isinstance(picture, Photo):
+            words += f" (probability {run.logits[0, target].sigmoid().item():.2f})"
         return run.gradient(target, relu_rule=RULES[rule])[0], words
 
 
-def draw_guided(number: int, kind: str, start: str, rule: str, normalisation: str) -> View:
+def draw_guided(
+    number: int, kind: str, start: str, rule: str, normalisation: str, own: Photo | None = None, other: str = ""
+) -> View:
     """Return what the explorer shows for the choices of a `GuidedBackprop`: the picture, and beside it the gradient."""
-    shown = find_scene(GUIDED_PICTURES[number - 1])
-    gradient, words = find_gradient(number, kind, start, rule)
-    alt = f"{str(shown).capitalize()}; beside it, the {rule} map for the {kind}, from {start}."
-    framed, label = None, f"the picture; there is no {kind} in it"
+    shown, kind = find_scene(GUIDED_PICTURES[number - 1]) if own is None else own, other or kind
+    gradient, words = find_gradient(own or number, kind, start, rule)
+    title = own.title if own else str(shown)
+    alt = f"{title[0].upper()}{title[1:]}; beside it, the {rule} map for the {kind}, from {start}."
+    framed, label = None, "the picture" if own else f"the picture; there is no {kind} in it"
     if start != CLASS:
         framed, label = _seen_by(gradient), "the picture; framed: what the unit sees"
-    elif kind in shown.labels:
+    elif own is None and kind in shown.labels:
         framed, label = shown.masks[shown.labels.index(kind)], f"the picture; outlined: the {kind}"
-    tiles = torch.stack([shown.image, NORMALISATIONS[normalisation](gradient)])
-    image, drawn = F.interpolate(tiles, scale_factor=SCALE, mode="bilinear", align_corners=False).clamp(0, 1)
+    drawn = NORMALISATIONS[normalisation](gradient)
+    image, drawn = (
+        F.interpolate(each[None], size=(SIDE, SIDE), mode="bilinear", align_corners=False)[0].clamp(0, 1)
+        for each in (shown.image, drawn)
+    )
     if framed is not None:
-        image = outline(image, framed.repeat_interleave(SCALE, 0).repeat_interleave(SCALE, 1), width=2)
+        image = outline(image, F.interpolate(framed[None, None].float(), size=(SIDE, SIDE))[0, 0] > 0.5, width=2)
     sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])
-    return View(sheet, f"{rule.capitalize()} {words}{_tell(shown, gradient)}", alt)
+    sentence = f"{rule.capitalize()} {words}{_tell(shown, gradient)}"
+    return View(sheet, f"{tell_likeliest(own)} {sentence}" if own else sentence, alt)
 
 
-def _tell(shown: Scene, gradient: Tensor) -> str:
+def _tell(shown: Scene | Photo, gradient: Tensor) -> str:
     strength = gradient.abs().sum(0)
     total = strength.sum()
     if not total > 0:
         return ": the gradient is 0 everywhere."
+    extremes = f"{gradient.min().item():.2g} to {gradient.max().item():.2g}"
+    if isinstance(shown, Photo):
+        return f". The values go from {extremes}."
     shares = ", ".join(
         f"{(strength[mask].sum() / total).item():.0%} on the {label} ({mask.float().mean().item():.0%} of the area)"
         for label, mask in zip(shown.labels, shown.masks, strict=True)
     )
-    extremes = f"{gradient.min().item():.2g} to {gradient.max().item():.2g}"
     return f". Of the map's strength, {shares}. The values go from {extremes}."
 
 
@@ -132,10 +157,12 @@ def _seen_by(gradient: Tensor) -> Tensor:
     return spans[0][:, None] & spans[1]
 
 
-class GuidedBackprop(Explorer):
-    """Gradient, deconvnet and Guided Backprop on the course's network, from a class or from one unit of a layer.
+class GuidedBackprop(PhotoExplorer):
+    """Gradient, deconvnet and Guided Backprop from a class or from one unit of a layer.
 
-    picture: the number of one of `GUIDED_PICTURES`, from 1. kind: the class, one of `scene.KINDS`.
+    picture: the number of one of `GUIDED_PICTURES`, from 1, for the course's network; or, for the real one, the name of
+        one of `real.PHOTOGRAPHS` or a picture of one's own, (3, H, W) in [0, 1].
+    kind: the class, one of `scene.KINDS`.
     start: where backward starts, one of `STARTS`: `CLASS`, its logit; or a layer, its unit that counts most for it.
     rule, normalisation: of `RULES` and `NORMALISATIONS`.
 
@@ -143,22 +170,26 @@ class GuidedBackprop(Explorer):
     """
 
     look = staticmethod(draw_guided)
+    place, layers, only_course = "start", STARTS, ("number",)
 
     def __init__(
         self,
-        picture: int = 1,
+        picture: int | str | Tensor = 1,
         kind: str = "cat",
         *,
         start: str = CLASS,
         rule: str = "guided",
         normalisation: str = "mean 0.5, std 0.1",
     ) -> None:
-        buttons = widgets.ToggleButtons
+        buttons, own = widgets.ToggleButtons, OwnPicture(picture)
+        choice, other = make_class_controls(own.value, kind)
         controls = {
-            "number": make_slider("Picture", 1, len(GUIDED_PICTURES), picture),
-            "start": make_choice(widgets.SelectionSlider, "Start at", STARTS, start),
-            "kind": make_choice(buttons, "Class", KINDS, kind, width=74),
+            "number": make_slider("Picture", 1, len(GUIDED_PICTURES), 1 if own.value else picture),
+            "own": own,
+            "start": make_choice(widgets.SelectionSlider, "Start at", STARTS[own.value is not None], start),
+            "kind": choice,
+            "other": other,
             "rule": make_choice(buttons, "Rule", [*RULES], rule, width=100),
             "normalisation": make_choice(buttons, "Shown as", [*NORMALISATIONS], normalisation, width=150),
         }
-        super().__init__(controls, [("number", "start"), "kind", "rule", "normalisation"])
+        super().__init__(controls, [("number", "own"), "start", ("kind", "other"), "rule", "normalisation"])

@@ -1,67 +1,168 @@
-"""A picture of one's own, uploaded or drawn: the one place where explorers take one in."""
+"""Photographs, the learner's own and some that are here: the one place where explorers take them in.
 
-from collections.abc import Callable
+The course's small networks know drawn pictures only, so whatever comes from here goes to the real network.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import ipywidgets as widgets
 import traitlets
 from torch import Tensor
 
 from course_utils.explorers.markup import make_label
+from course_utils.explorers.panel import Explorer, make_choice
 from course_utils.root import CourseError
+from course_utils.scenes.scene import KINDS
+from course_utils.vision import real
+from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.pictures import draw_strokes, put_on_white, read_picture
+
+COURSE, OWN = "the course's pictures", "your own picture"
+
+
+@dataclass(frozen=True, eq=False)  # each is a key for what was made of it
+class Photo:
+    """A photograph: what is on it, in words, and the picture, (3, 224, 224) float32 in [0, 1]."""
+
+    title: str
+    image: Tensor = field(repr=False)
+
+
+@functools.cache
+def find_photo(name: str) -> Photo:
+    """Read one of `real.PHOTOGRAPHS`, once. Raises `CourseError` for a name that there is not."""
+    image = real.photograph(name)
+    return Photo(real.PHOTOGRAPHS[name][0], image)
+
+
+@functools.cache
+def load_real() -> Classifier:
+    """Load the real network, once."""
+    return load_classifier(real.REAL)
+
+
+@functools.lru_cache(maxsize=16)
+def find_likeliest(photo: Photo) -> dict[str, float]:
+    """The real network's five likeliest classes of a photograph with their probabilities, the likeliest first."""
+    return dict(load_real().likeliest(photo.image))
+
+
+def tell_likeliest(photo: Photo) -> str:
+    """What is on the photograph and what the real network says about it, in two sentences."""
+    said = ", ".join(f"{name} {share:.0%}" for name, share in find_likeliest(photo).items())
+    return f"{photo.title[0].upper()}{photo.title[1:]}. EfficientNet-Lite0 says: {said}."
 
 
 class OwnPicture(widgets.HBox):
-    """Buttons to upload or draw a picture, and to leave it again.
+    """A choice of photographs, and buttons to upload or draw a picture.
 
-    value: the picture, (3, size, size) float32 in [0, 1]; None for the course's own pictures.
-    problem: what was wrong with the last try, in words. pad: where the `DrawingPad` appears.
+    value: the `Photo`; None for the course's own pictures. problem: what was wrong with the last try, in words.
+    pad: where the `DrawingPad` appears.
     """
 
     value = traitlets.Any(None)
     problem = traitlets.Unicode()
 
-    def __init__(self, size: int, value: Tensor | None = None, *, drawing: bool = False) -> None:
+    def __init__(self, picture: object = None, *, drawing: bool = False) -> None:
         layout, tooltip = {"width": "180px"}, "Draw with the mouse or a finger"
+        names = {COURSE: "", **{title: name for name, (title, *_) in real.PHOTOGRAPHS.items()}, OWN: OWN}
+        self._choice = make_choice(widgets.Dropdown, "Photograph", names, "", width=330, indent=80)
         upload = widgets.FileUpload(description="Your own picture", accept="image/*", multiple=False, layout=layout)
         draw = widgets.Button(description="Draw one", tooltip=tooltip, layout={"width": "110px"})
-        self._back = widgets.Button(description="Back to the course's pictures", layout={"width": "210px"})
-        super().__init__([upload, draw, self._back] if drawing else [upload, self._back])
+        super().__init__([self._choice, upload, draw] if drawing else [self._choice, upload])
         self.layout.flex_flow, self.layout.align_items = "row wrap", "center"
-        self.size, self.pad = size, widgets.HBox()
-        self.observe(self._show_way_back, "value")
-        self.value = value
-        self._show_way_back()
+        self.pad, self._own = widgets.HBox(), None
+        self._choice.observe(self._choose, "value")
         upload.observe(self._read, "value")
         draw.on_click(self._open_pad)
-        self._back.on_click(lambda _: self._take(None))
+        if isinstance(picture, Tensor):
+            self._take(picture)
+        elif isinstance(picture, str):
+            find_photo(picture)
+            self._choice.value = picture
 
-    def _show_way_back(self, change: object = None) -> None:
-        self._back.layout.display = "none" if self.value is None else None
+    def leave(self) -> None:
+        """Go back to the course's pictures."""
+        self._choice.value = ""
 
-    def _take(self, picture: Tensor | None) -> None:
-        self.pad.children = []
-        self.value = picture
+    def choose_first(self) -> None:
+        """Go to the first photograph."""
+        self._choice.value = next(iter(real.PHOTOGRAPHS))
+
+    def _choose(self, change: dict) -> None:
+        name, self.pad.children = change["new"], []
+        self.problem = "Upload a picture first." if name == OWN and self._own is None else ""
+        try:
+            self.value = self._own if name == OWN else find_photo(name) if name else None
+        except CourseError as error:
+            self.problem = str(error)
+
+    def _take(self, picture: Tensor) -> None:
+        if picture.dim() != 3 or len(picture) != 3:
+            raise CourseError(f"a picture of your own is (3, H, W), got {tuple(picture.shape)}: see read_picture(file)")
+        self._own, pad = Photo(OWN, picture), self.pad.children
+        self._choice.value = OWN
+        self.value, self.pad.children = self._own, pad
 
     def _read(self, change: dict) -> None:
         if not change["new"]:
             return
         self.problem, change["owner"].value = "", ()  # else the file would be saved with the notebook
         try:
-            self._take(read_picture(change["new"][-1]["content"], size=self.size))
+            self._take(read_picture(change["new"][-1]["content"], size=real.SIZE))
+            self.pad.children = []
         except CourseError as error:
             self.problem = str(error)
 
     def _open_pad(self, button: object) -> None:
         self.problem = ""
         try:
-            self.pad.children = [DrawingPad(self._draw, self.size)]
+            self.pad.children = [DrawingPad(lambda lines: self._take(put_on_white(draw_strokes(lines, real.SIZE))))]
         except ModuleNotFoundError:
             install = "run %pip install ipycanvas, restart JupyterLab, and open this page again. Or upload a picture."
             self.problem = f"Drawing needs the package ipycanvas: {install}"
 
-    def _draw(self, strokes: list) -> None:
-        self.value = put_on_white(draw_strokes(strokes, self.size))
+
+class PhotoExplorer(Explorer):
+    """An explorer of the course's networks on the course's pictures, and of the real network on photographs.
+
+    A subclass has controls "own", "kind" and "other", made by `make_class_controls`, and one named `place`, which
+    chooses a layer from `layers`: first the course's network's, then the real one's. Those of `only_course` are hidden
+    beside a photograph.
+    """
+
+    place: ClassVar[str]
+    layers: ClassVar[tuple[Sequence[str], Sequence[str]]]
+    only_course: ClassVar[tuple[str, ...]] = ()
+
+    def fit(self, name: str) -> None:
+        photo, place = self.controls["own"].value, self.controls[self.place]
+        layers = self.layers[photo is not None]
+        if name == "own":
+            for each, control in zip(("kind", "other"), make_class_controls(photo), strict=True):
+                self.put(each, control)
+            if place.value not in layers:
+                self.put(self.place, make_choice(widgets.SelectionSlider, place.description, layers, layers[-1]))
+        elif name == "kind":
+            self.controls["other"].value = ""
+        for each in self.only_course:
+            self.controls[each].layout.display = None if photo is None else "none"
+
+
+def make_class_controls(photo: Photo | None, kind: str = KINDS[0]) -> tuple[widgets.Widget, widgets.Widget]:
+    """The choice of a class: of the course's, or of the five likeliest of a photograph, and beside it a free one."""
+    style, layout = {"description_width": "60px"}, {"width": "330px"}
+    if photo is None:
+        other = widgets.Combobox(description="or", layout={"display": "none"}, style=style)
+        return make_choice(widgets.ToggleButtons, "Class", KINDS, kind, width=74), other
+    likeliest = {f"{name} ({share:.0%})": name for name, share in find_likeliest(photo).items()}
+    first = next(iter(likeliest.values()))
+    help_ = {"placeholder": "any class, or: one rather than another", "continuous_update": False}
+    other = widgets.Combobox(description="or", options=load_real().classes, style=style, layout=layout, **help_)
+    return make_choice(widgets.Dropdown, "Class", likeliest, first, width=300), other
 
 
 class DrawingPad(widgets.HBox):

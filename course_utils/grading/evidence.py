@@ -1,4 +1,4 @@
-"""Step 2, read with suspicion: what a sandbox gave back, and the key that it will be compared with.
+"""Step 2, read with suspicion: what a sandbox gave back, judged by the key.
 
 The record in a `Ran` was written by a process in which a student's code ran, so it is believed to be data of the form
 that `RECORD` describes, and nothing more. It becomes what is known of the answer: evidence that can be judged, an
@@ -17,15 +17,19 @@ from typing import Any
 import fastjsonschema
 
 from course_utils.exercises.declaration import Declaration
-from course_utils.exercises.outcome import Outcome
+from course_utils.exercises.judging import alike, facts, judge
+from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import Evidence
-from course_utils.exercises.recorded import recorded_key, recorded_seeds
+from course_utils.exercises.recorded import recorded_seeds
 from course_utils.grading.answers import BLANK, CollectedAnswer, blame
+from course_utils.grading.report import NOT_GRADED, Score
 from course_utils.grading.sandbox.key import Wanted
 from course_utils.grading.sandbox.tasks import BLAMED, TOO_LONG, Ran, Task
+from course_utils.grading.submissions import printable
 from course_utils.root import CourseError, has_answers
 
 MAX_CHARACTERS = 32 * 1024 * 1024
+LONGEST = 300  # characters of a value in a text for nbval; of a longer one its beginning and its digest
 
 
 def _object(**parts: Any) -> dict[str, Any]:
@@ -125,39 +129,12 @@ def make_task(answer: CollectedAnswer, secret: int) -> Task:
     return Task(answer.exercise.name, "\n".join(answer.support), answer.source, _seed_of(answer.exercise, secret))
 
 
-def read_ran(answer: CollectedAnswer, ran: Ran) -> tuple[Sequence[Evidence] | None, Outcome | None, str]:
-    """What is known of an answer from what its sandbox gave back: its evidence or, without any to judge, the outcome.
-
-    With neither, the text says why there is no score, and a person has to look.
-    """
-    exercise, ended = answer.exercise, ran.ended
-    if answer.outcome:
-        return None, answer.outcome, ""
-    try:
-        record = None if ended else read_record(ran.record, exercise.name)
-    except CourseError as error:
-        return None, None, f"the record of what the answer did is not in order: {error}"
-    raised = record and record["raised"]
-    if raised and raised["type"] == "TimeIsUp":
-        ended = TOO_LONG
-    if ended:
-        blamed = blame(exercise, f"{ended[0].upper()}{ended[1:]}.") if ended in BLAMED else None
-        return None, blamed, "" if blamed else ended
-    lost = "; ".join(f"a definition that the answer may use did not work: {text}" for text in record["lost"])
-    if record["blank"]:
-        return None, exercise.not_attempted(BLANK), lost
-    if raised:
-        problem = f"{raised['type']}: {raised['message']}" if raised["message"] else raised["type"]
-        line = f"your line {raised['line']}, `{raised['text']}`," if raised["line"] else "your answer cell"
-        return None, blame(exercise, f"{line} raised {problem}"), lost
-    return record["cases"], None, lost
-
-
 @dataclass(frozen=True)
 class Key:
     """What the reference answer and the declared mistakes of one exercise do with the secret seed.
 
-    `reason` says why there is no key, if the course's own answer did not work here.
+    `reason` says why there is no key, if the course's own answer did not work here. The mistakes are part of it, so
+    that a wrong answer's likely cause can be found.
     """
 
     evidence: Sequence[Evidence] = ()
@@ -168,12 +145,78 @@ class Key:
 def make_keys(
     exercises: Iterable[Declaration], secret: int, make_key: Callable[[Wanted], dict[str, dict[str, Any]]]
 ) -> dict[str, Key]:
-    """The keys of exercises by name: what `make_key` (of a crew) makes or, in a release, what is recorded.
+    """The keys of exercises by name, which `make_key` (of a crew) makes."""
+    found = make_key([(each.name, _seed_of(each, secret)) for each in exercises])
+    return {name: Key(**key) for name, key in found.items()}
 
-    The declared mistakes are part of them, so that a wrong answer's likely cause can be found.
+
+def judge_answer(student: str, lesson: str, answer: CollectedAnswer, key: Key, ran: Ran) -> Score:
+    """The row for an answer, judged in words; with its evidence and the key's as nbval will compare them.
+
+    An answer that may have needed what did not travel with it, or did not work there, passes or a person looks.
     """
-    wanted = [(each, _seed_of(each, secret)) for each in exercises]
-    if has_answers():
-        return {name: Key(**key) for name, key in make_key([(each.name, seed) for each, seed in wanted]).items()}
-    found = {each.name: recorded_key(each.lesson, each.name, seed) for each, seed in wanted}
-    return {name: Key(evidence, list(mistakes.items())) for name, (evidence, mistakes) in found.items()}
+    exercise, outcome, reason, texts = answer.exercise, answer.outcome, "", ("", "")
+    try:
+        if not outcome:
+            outcome, cases, reason = _read_ran(exercise, ran)
+        if not outcome:
+            if key.reason or not fits(cases, key.evidence):
+                raise CourseError(key.reason or "the record of what the answer did is about other inputs")
+            said = judge(exercise.name, cases, key.evidence, key.mistakes, exercise.points, len(exercise.hints))
+            texts = canonical(cases, key.evidence), canonical(key.evidence, key.evidence)
+            outcome = said
+    except CourseError as error:
+        reason = str(error)
+    except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
+        reason = f"the evidence could not be judged: {type(error).__name__}: {error}"
+    stage, by_hand, told = outcome.stage if outcome else NOT_GRADED, not outcome, ""
+    if stage not in (NOT_GRADED, Stage.PASSED, Stage.NOT_ATTEMPTED) and (reason or answer.left):
+        told = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in answer.left[:3])
+        told = f"It was run without {told}, which it may need." if told else "Not all that it uses worked."
+        by_hand, reason = True, reason or told
+    points, sentence, cause = (outcome.points, outcome.sentence, outcome.cause) if outcome else (0, "", "")
+    sentence = " ".join(filter(None, (sentence, told)))
+    stage, sentence, cause, reason = (printable(text, but="\n") for text in (stage, sentence, cause, reason))
+    found = points, exercise.points, stage, sentence, cause, by_hand, reason, ran.seconds
+    return Score(student, lesson, exercise.name, *found, *texts)
+
+
+def _read_ran(exercise: Declaration, ran: Ran) -> tuple[Outcome | None, Sequence[Evidence], str]:
+    # The outcome of an answer without evidence that can be judged, or the evidence; and what else a person has to know.
+    ended = ran.ended
+    try:
+        record = None if ended else read_record(ran.record, exercise.name)
+    except CourseError as error:
+        raise CourseError(f"the record of what the answer did is not in order: {error}") from None
+    raised = record and record["raised"]
+    if raised and raised["type"] == "TimeIsUp":
+        ended = TOO_LONG
+    if ended in BLAMED:
+        return blame(exercise, f"{ended[0].upper()}{ended[1:]}."), (), ""
+    if ended:
+        raise CourseError(ended)
+    lost = "; ".join(f"a definition that the answer may use did not work: {text}" for text in record["lost"])
+    if record["blank"]:
+        return exercise.not_attempted(BLANK), (), lost
+    if raised:
+        problem = f"{raised['type']}: {raised['message']}" if raised["message"] else raised["type"]
+        line = f"your line {raised['line']}, `{raised['text']}`," if raised["line"] else "your answer cell"
+        return blame(exercise, f"{line} raised {problem}"), (), lost
+    return None, record["cases"], lost
+
+
+def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
+    """The evidence of `cases` as text that equals `canonical(key, key)` exactly where they did what the key did.
+
+    A line a fact. A value that counts as equal to the key's is written as the key's; what does not count (what was
+    printed, on which line something was raised) is left out.
+    """
+    lines = []
+    for number, (case, reference) in enumerate(zip(cases, key, strict=False), start=1):
+        lines.append(f"case {number}")
+        for fact in facts(case, reference):
+            value = fact.expected if alike(fact.mine, fact.expected) else fact.mine
+            text = json.dumps(value, sort_keys=True)
+            short = f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+            lines.append(f"  {fact.words}: {short if len(text) > LONGEST else text}")
+    return "\n".join(lines)

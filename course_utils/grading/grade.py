@@ -75,20 +75,25 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
     `folder` holds copies of the lessons; `lesson` (such as 01) limits what is checked.
     Returns the exit status, and raises, as `run` does.
     """
+    from course_utils.exercises.outcome import Outcome, Stage
     from course_utils.grading.batch import grade
-    from course_utils.grading.submissions import find_work
+    from course_utils.grading.report import NO_SCORE
+    from course_utils.grading.submissions import Submission
 
-    submissions = find_work(folder, _read_lessons(lesson)[1], student="you")
+    paths = ((folder / f"{name}.ipynb", each) for name, each in _read_lessons(lesson)[1].items())
+    submissions = [Submission("you", each.name, path, each) for path, each in paths if path.exists()]
     if not submissions:
         raise CourseError(f"there is no lesson in {folder}; `make lab` puts a copy of each lesson there.")
     _end_as_ctrl_c()
     with _make_crew() as crew:
         graded = grade(submissions, crew=crew)
-    found = zip(graded.scores, graded.outcomes, strict=True)
-    for name, rows in itertools.groupby(found, key=lambda each: each[0].lesson):
+    for name, rows in itertools.groupby(graded.scores, key=lambda row: row.lesson):
         print(name)
-        for row, outcome in rows:
-            print(textwrap.indent(str(outcome or f"{row.exercise}: no score"), "  "))
+        for row in rows:
+            said = f"{row.exercise}: no score"
+            if row.stage not in NO_SCORE:
+                said = Outcome(row.exercise, Stage(row.stage), row.sentence, row.cause, possible=row.possible, hints=1)
+            print(textwrap.indent(str(said), "  "))
             if row.reason:
                 print(f"    {row.reason}")
     print(f"total: {sum(row.points for row in graded.scores)} of {sum(row.possible for row in graded.scores)}")

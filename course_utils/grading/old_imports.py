@@ -18,6 +18,7 @@ OLD = "attention calls cam_pictures charts diagnosis doctor feature_maps guided_
 OLD += " networks own_picture patching pictures saliency sanity scenes"  # two are rooms of today, with other things
 ROOMS = ("hooks", "lab", "scenes", "vision", "lessons")
 RENAMED = {"SaliencyError": "CourseError"}
+MOVED = {"fix_argument": "lesson_03", "Handle": "lesson_04"}  # to lesson 09
 
 
 @functools.cache
@@ -31,6 +32,9 @@ def open_old_places() -> None:
         setattr(course_utils, old, module)
     for room, name in (("hooks", "record"), ("hooks", "trace"), ("scenes", "scene")):  # now names of modules too
         setattr(sys.modules[f"course_utils.{room}"], name, find(name))
+    for name, stem in MOVED.items():
+        lesson, nine = (importlib.import_module(f"course_utils.lessons.{each}") for each in (stem, "lesson_09"))
+        setattr(lesson, name, getattr(nine, name))
     for stem in [path.stem for path in lesson_files()]:
         sys.modules[f"course_utils.exercises.{stem}"] = importlib.import_module(f"course_utils.lessons.{stem}")
 

@@ -28,15 +28,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.outcome import Stage
-from course_utils.grading.submissions import printable
-from course_utils.grading.verdict import Verdict
 from course_utils.root import ASSETS, write_whole
 from course_utils.show import code_spans
 
@@ -52,7 +50,11 @@ CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
 @dataclass(frozen=True)
 class Score:
-    """One row of the report; the module's docstring says what stands in each column."""
+    """One row of the report; the module's docstring says what stands in each column.
+
+    `got` and `expected` are for nbval to compare: what the answer did and what the key does, empty where there is
+    nothing to compare.
+    """
 
     student: str
     lesson: str
@@ -65,23 +67,16 @@ class Score:
     look_by_hand: bool = True
     reason: str = ""
     seconds: float = 0.0
+    got: str = ""
+    expected: str = ""
 
 
-COLUMNS = tuple(field.name for field in fields(Score))
-
-
-def score(student: str, lesson: str, possible: int, verdict: Verdict, remark: str = "") -> Score:
-    """The row for a verdict; a `remark` about the submission is for a person to look at."""
-    found, reason = verdict.outcome, "; ".join(filter(None, (verdict.reason, remark)))
-    points, said = (found.points, (found.stage, found.sentence, found.cause)) if found else (0, (NOT_GRADED, "", ""))
-    *said, reason = (printable(text, but="\n") for text in (*said, reason))
-    by_hand = not found or verdict.by_hand or bool(remark)
-    return Score(student, lesson, verdict.exercise, points, possible, *said, by_hand, reason, verdict.seconds)
+COLUMNS = tuple(field.name for field in fields(Score))[:-2]
 
 
 def write_scores(scores: Sequence[Score], folder: Path, isolation: Sequence[str] = ()) -> None:
     """Write `scores.csv` and `scores.json` into `folder`; in the latter also what kept the answers in."""
-    rows = [asdict(row) for row in scores]
+    rows = [{name: getattr(row, name) for name in COLUMNS} for row in scores]
     shown = [row | {"look_by_hand": "yes" if row["look_by_hand"] else "no"} for row in rows]
     _write_csv(folder / "scores.csv", COLUMNS, shown)
     content = {"version": VERSION, "isolation": list(isolation), "columns": COLUMNS, "scores": rows}

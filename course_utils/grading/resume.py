@@ -17,10 +17,10 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.grading.report import Score
 from course_utils.grading.sandbox.own_folder import LOCK, lock
 from course_utils.grading.sandbox.tasks import Closing
-from course_utils.grading.verdict import NOTEBOOK, Verdict
+from course_utils.grading.verdict import NOTEBOOK
 from course_utils.root import ROOT, CourseError, write_whole
 
 FOLDER, ABOUT = ".grading", "run.json"
@@ -69,18 +69,18 @@ class GradingMemory(Closing):
         self.isolation = list(dict.fromkeys([*self.isolation, *isolation]))
         self._write(ABOUT, {"isolation": self.isolation, "secret": 0 if complete else self.secret})
 
-    def recall(self, student: str, lesson: str, data: bytes) -> tuple[str, list[Verdict]]:
+    def recall(self, student: str, lesson: str, data: bytes) -> tuple[str, list[Score]]:
         """The name under which is kept what is judged of a submission, and what was; [] if nothing can be read."""
         whose = json.dumps([student, lesson, hashlib.sha256(data).hexdigest()])
         name = f"{hashlib.sha256(whose.encode()).hexdigest()[:40]}.json"
         if self._folder:
             with contextlib.suppress(Exception):
-                return name, json.loads((self._folder / name).read_text(encoding="utf-8"), object_hook=_to_value)
+                return name, [Score(**row) for row in json.loads((self._folder / name).read_text(encoding="utf-8"))]
         return name, []
 
-    def keep(self, name: str, verdicts: Sequence[Verdict]) -> None:
+    def keep(self, name: str, scores: Sequence[Score]) -> None:
         """Note what was judged of a submission, so that it need not be run again; `problem` says if that fails."""
-        self._write(name, [asdict(each) for each in verdicts])
+        self._write(name, [asdict(each) for each in scores])
 
     def _write(self, name: str, content: object) -> None:
         try:
@@ -88,7 +88,3 @@ class GradingMemory(Closing):
                 write_whole(self._folder / name, json.dumps(content))
         except OSError as error:
             self.problem = f"what was graded cannot be kept for a second run: {error.strerror}"
-
-
-def _to_value(content: dict) -> Verdict | Outcome:
-    return Outcome(**content | {"stage": Stage(content["stage"])}) if "stage" in content else Verdict(**content)

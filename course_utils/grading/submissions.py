@@ -94,12 +94,6 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
     return without_doubles(found)
 
 
-def find_work(folder: Path, lessons: Mapping[str, Lesson], student: str) -> list[Submission]:
-    """A learner's own copies of the lessons in `folder`, as the submissions of one student."""
-    paths = ((folder / f"{name}.ipynb", lesson) for name, lesson in lessons.items())
-    return [Submission(student, lesson.name, path, lesson) for path, lesson in paths if path.exists()]
-
-
 def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list[_Entry]:
     # What is in a folder, in the zip at `path` or, if it is `within` that, in one in it. `above` is where it lies.
     kind, found = "folder" if path.is_dir() else "zip", []

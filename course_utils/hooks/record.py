@@ -114,7 +114,7 @@ def check_model(model: nn.Module, gradients: bool = False) -> tuple[list[nn.Modu
     for kind in {*map(type, modules)}:
         if issubclass(kind, torch.jit.ScriptModule):
             raise CourseError(f"{kind.__name__} is TorchScript, where no hook runs: give what was scripted or traced")
-        if gradients and ".quantized" in kind.__module__:
+        if gradients and ".quantized" in kind.__module__ and not kind.__name__.endswith("FloatFunctional"):
             raise CourseError(f"a layer {kind.__name__} is quantised and has no gradients: give the model in float")
     if gradients and True in [tensor.is_meta for tensor in tensors]:
         raise CourseError("a model on the meta device has shapes and no values: load its weights first")

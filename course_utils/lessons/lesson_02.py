@@ -766,7 +766,7 @@ def _(tensor, factor):
 
 @multiply_in_place.mistake(
     "You changed the values behind autograd's back (.data, .detach(), torch.no_grad()), so the factor is missing in "
-    "every gradient behind it. Multiply `tensor` itself, where autograd can see it."
+    "every gradient that comes later in backward. Multiply `tensor` itself, where autograd can see it."
 )
 def _(tensor, factor):
     grads = {}

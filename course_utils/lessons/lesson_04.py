@@ -92,8 +92,8 @@ prediction(
         its module's *input*. For `net` this is the same gradient as for `fc1`, and it takes the whole backward pass
         to compute it.
 
-        If x required no gradient, there would be nothing to wait for, and the full hook of `net` would fire first, as
-        you saw in lesson 03.
+        If x required no gradient, there would be nothing to wait for, and the full hook of `net` would fire before
+        those of its layers, as you saw in lesson 03.
     """,
 )
 prediction(
@@ -123,8 +123,8 @@ prediction(
     answer="a view of x",
     why="""
         The input is a **view** of `x`: the same memory, but a tensor of its own, whose `grad_fn` is the new node. The
-        output is such a view too. PyTorch does this only if autograd is recording and an input requires a gradient,
-        or for the output, if the output does. The parts "wrap inputs" and "wrap outputs" call "insert a node":
+        output is such a view too. PyTorch does this only while autograd is recording, and only where a gradient is
+        required. You can read it in the parts "wrap inputs", "wrap outputs" and "insert a node" of the source below.
     """,
 )
 prediction(

@@ -148,7 +148,7 @@ prediction(
     answer=0.9,
     why="""
         Read by absolute value, the guided map still correlates at 0.88 with the original one when the classifier
-        knows nothing, and at 0.72 when three layers of six are random. Most of the drawing comes from the lower
+        knows nothing, and at 0.63 when four layers of six are random. Most of the drawing comes from the lower
         layers, which find edges. You may trust it for "which edges are active below", not for "why this class".
 
         Compare the other methods **in the same way**. By absolute value the gradient keeps 0.52 and Grad-CAM 0.54. By

@@ -29,6 +29,13 @@ prediction(
         "head": "It is nan as well, but five layers before it return first.",
     },
     answer="share",
+    why="""
+        `share` only divides, and what it was given was broken already. exp(100) is 2.7e43, and float32 ends at 3.4e38:
+        `exp` made an **infinity**, and infinity / infinity is nan, one layer later. Ask for what is not *finite*. The
+        culprit is the first module whose output is not finite **while its inputs are**.
+
+        The cure: subtract each row's greatest number before `exp`, which changes no share. `torch.softmax` does that.
+    """,
 )
 prediction(
     "weights_with_nan",
@@ -40,6 +47,11 @@ prediction(
         4: "The bad point has the gradient [nan, nan], and nan · 0 is nan again. In the sum it spoils every entry.",
     },
     answer=4,
+    why="""
+        `distance` receives 0.5 for each point and hands on [nan, nan] for the second. It takes a square root, and the
+        slope of the root at 0 is infinite; then comes the slope of the square, 2 · 0, and infinity · 0 is nan. `turn`
+        and `embed` only pass it on. The gradient of a weight is a sum over the points, and 0.9 + nan is nan.
+    """,
 )
 prediction(
     "hundred_more_steps",
@@ -52,6 +64,10 @@ prediction(
         1: "With a gradient, yes: the target is 1. But a ReLU that gives 0 passes none back.",
     },
     answer=0,
+    why="""
+        The unit gives relu(-14 - 3) = 0, for every input of its training set. So its gradient is 0, and nothing moves.
+        One step that was too large did it. No later step repairs it, however small.
+    """,
 )
 prediction(
     "clipped_too_late",
@@ -65,6 +81,11 @@ prediction(
         "nan": "The total norm is nan, so the one factor is, and it multiplies every gradient, the healthy ones too.",
     },
     answer="nan",
+    why="""
+        Clipping after backward is too late for a gradient that has overflowed, and `clip_grad_norm_` then spoils the
+        healthy ones too. (With `error_if_nonfinite=True` it raises instead: use that.) A hook on each parameter saves
+        the healthy layers. Only clipping **as it passes** reaches the first layer.
+    """,
 )
 prediction(
     "outputs_in_the_list",
@@ -77,6 +98,10 @@ prediction(
         24: "1 hook, then 2, then 3: 4 · 1 + 4 · 2 + 4 · 3.",
     },
     answer=24,
+    why="""
+        The hooks pile up, because nobody keeps their handles, and each of them stores. `count_hooks` is the first
+        question to ask about a memory that grows. `list_hooks` finds hooks whose handles are lost.
+    """,
 )
 prediction(
     "which_layer_to_patch",
@@ -89,6 +114,12 @@ prediction(
         "any of them": "What comes behind a layer of a chain sees its output and nothing else, so it cannot tell.",
     },
     answer="any of them",
+    why="""
+        In a chain of layers, whoever replaces the whole output of one layer replaces the picture. (Networks with
+        shortcuts, such as a ResNet or a transformer, have other ways around a layer. There it is a real question, for
+        which causal tracing became known.) In a chain the question is **where**: the animal's cells turn the answer
+        round, the boat's and all the rest together do not, here and in ten of ten pairs.
+    """,
 )
 prediction(
     "buoy_only",
@@ -101,6 +132,15 @@ prediction(
         "more than 25": "With the buoy in the picture it sees one in 31. Nearly all of that is in 2% of the map.",
     },
     answer="more than 25",
+    why="""
+        At `features.2`, 2% of the map are enough for 28 fish out of nothing, nearly all of the 31. That is the proof of
+        lesson 07 once more, without painting. The first network is not moved. And the buoy is also *needed*: taken out,
+        it leaves no fish.
+
+        Read the first column downwards: the deeper the layer, the less the buoy's own cells carry. But the place is not
+        lost. It has *spread* to the neighbours, because each 3x3 convolution reads one cell further: with one more cell
+        on each side, 26 to 31 of the 31 fish are back at every layer.
+    """,
 )
 prediction(
     "what_the_hook_sees",
@@ -113,6 +153,10 @@ prediction(
         "nothing, None": "The layer calls it with `need_weights=False`, and computes without ever having the weights.",
     },
     answer="nothing, None",
+    why="""
+        `nn.TransformerEncoderLayer` calls its attention with `need_weights=False`, and the fast kernel that does the
+        work never writes the shares down.
+    """,
 )
 
 # --- small networks for the cases -------------------------------------------------------------------------------------

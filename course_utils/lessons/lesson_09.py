@@ -191,6 +191,19 @@ def _(module, name, value):
     return module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
 
 
+@fix_argument.accept
+def _(module, name, value):
+    def hook(module, args, kwargs):
+        kwargs.update({name: value})
+        return args, kwargs
+
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+fix_argument.equivalent(
+    "The call goes on with this very dict, so a hook that changed it in place need not return it.",
+    "no return: - return (args, kwargs) + (args, kwargs)",
+)
 fix_argument.equivalent(
     "Each call packs its keywords into a dict of its own, so changing that one reaches no caller.",
     "a statement less: - kwargs = dict(kwargs)",
@@ -1148,10 +1161,10 @@ def _(rng):
             for number in numbers:
                 with contextlib.suppress(ValueError):
                     outputs.append(layer(torch.tensor([float(number)])))
-            found = {"the notes": list(notes), "the outputs": outputs}
+            found = {"the list `notes`": list(notes), "the list of outputs": outputs}
             handle.remove()
             layer(torch.ones(1))
-            return found | {"the notes after handle.remove() and one call more": list(notes)}
+            return found | {"the list `notes` after handle.remove() and one call more": list(notes)}
 
         yield Case(
             {"layer": layer, "notes": notes},

@@ -85,8 +85,10 @@ def _first_failure(exercise: Exercise, answer: object) -> tuple[str, tuple[Pair,
     for mine, expected in zip(exercise.observe(answer, VISIBLE_SEED), known, strict=False):
         if mine["raised"] or expected["raised"]:
             return None
-        seen = [fact for fact in facts(mine, expected) if fact.stage is None]
-        pairs = [Pair(fact.words.removesuffix(" was"), fact.expected, fact.mine) for fact in seen]
-        if any(pair.mark for pair in pairs):
-            return mine["given"], tuple(pairs)
+        pairs: dict[str, Pair] = {}
+        for words, got, wanted, stage in facts(mine, expected):
+            if stage is None:
+                pairs.setdefault(words.removesuffix(" was"), Pair(words.removesuffix(" was"), wanted, got))
+        if any(pair.mark for pair in pairs.values()):
+            return mine["given"], tuple(pair for pair in pairs.values() if pair.mark or pair.words in expected["seen"])
     return None

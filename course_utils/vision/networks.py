@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from course_utils.root import ASSETS, CourseError, nearest
 from course_utils.scenes.scene import KINDS, SIZE, SceneBatch
 from course_utils.vision.real import REAL, load_parts
+from course_utils.vision.saliency import Target
 from course_utils.vision.scores import seeded
 
 MISLED_KIND, MISLED_CUE = "fish", "buoy"
 STALL_SECONDS = 15  # for a server's first answer, and for the next bytes of a download
+RATHER = " rather than "  # between the names of two classes, where one is explained against the other
 PICTURE_NETS = ("picture_net", "picture_net_misled")
 
 
@@ -177,6 +179,11 @@ class Classifier:
             hint = f"did you mean {' or '.join(near)}?" if near else "its `classes` lists them"
             raise CourseError(f"{self.name} has no class {name!r} among its {len(self.classes)}; {hint}")
         return self.classes.index(name)
+
+    def read_target(self, words: str) -> Target:
+        """What `saliency` takes for "tiger cat", its logit, or for "tiger cat rather than tabby", the difference."""
+        first, *others = (self.number_of(name.strip()) for name in words.split(RATHER, 1))
+        return (lambda logits: logits[:, first] - logits[:, others[0]]) if others else first
 
 
 def list_classifiers() -> list[str]:

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from course_utils.hooks.record import Recording, find_layers, record
 from course_utils.root import CourseError
 from course_utils.vision import pictures
-from course_utils.vision.networks import Classifier, load_classifier
+from course_utils.vision.networks import PICTURE_NETS, RATHER, Classifier, load_classifier
+from course_utils.vision.real import REAL
 from course_utils.vision.saliency import explain, guided_backprop, input_gradient, relu, scale_to_unit
 from course_utils.vision.scores import find_strength
 
-SIDE = 112  # pixels of the pictures that are drawn; `draw_heat` doubles them
-CLASSES, LIT = 3, 8
+SIDE = 224  # pixels of the pictures that are drawn
+SAID, EXPLAINED, LIT = 5, 3, 8  # classes that are named, those that get a map, channels that are shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,7 +26,8 @@ class OwnLook:
 
     shown: the picture as the network sees it, (3, H, W) float32 in [0, 1]. batch: what the model takes, (1, 3, H, W).
     layer: the dotted name of the layer whose maps are shown. maps: these maps, (C, h, w).
-    best: number, name and probability of the most likely classes, the best first.
+    best: name and probability of the most likely classes, the best first.
+    chosen: what was asked for, a class or "one rather than another"; else empty.
     """
 
     network: Classifier
@@ -33,10 +35,11 @@ class OwnLook:
     batch: Tensor
     layer: str
     maps: Tensor
-    best: tuple[tuple[int, str, float], ...]
+    best: tuple[tuple[str, float], ...]
+    chosen: str = ""
 
     def __str__(self) -> str:
-        said = ", ".join(f"{name} {share:.0%}" for _, name, share in self.best)
+        said = ", ".join(f"{name} {share:.0%}" for name, share in self.best)
         where = f"Layer {self.layer}: {len(self.maps)} maps of {' x '.join(map(str, self.maps.shape[1:]))}."
         if self.network.pretrained:
             return f"{self.network.note}\nIt says: {said}.\n{where}"
@@ -44,26 +47,31 @@ class OwnLook:
         return f"{self.network.note}\nIt has learned nothing, so its answers are chance: {said}.\n{where}\n{cure}"
 
 
-def look_at(network: str = "picture_net", image: str | os.PathLike | Tensor = "", layer: str = "") -> OwnLook:
+def look_at(network: str = "", image: str | os.PathLike | Tensor = "", layer: str = "", chosen: str = "") -> OwnLook:
     """Load a network and a picture, and ask the one about the other.
 
     network: a name that `load_classifier` takes; its weights are trained ones if they are in torch's cache.
+        Photographs go to the real network in the place of the course's own, which knows nothing of them.
     image: a picture's file, or (3, H, W) float in [0, 1].
     layer: a dotted name; empty takes the last layer that makes maps with more than one place.
+    chosen: the class to explain, such as "tiger cat" or "tiger cat rather than tabby"; empty takes the likeliest ones.
     Raises as `load_classifier`, `read_picture` and `find_layers` do, and `CourseError` where there are no maps.
     """
+    if network in ("", *PICTURE_NETS):
+        network = (network or PICTURE_NETS[0]) if isinstance(image, Tensor) else REAL
     found = load_classifier(network, pretrained="if cached")
+    if chosen:
+        found.read_target(chosen)
     batch = found.transform(image if isinstance(image, Tensor) else pictures.read_picture(image))[None]
     wanted = list(find_layers(found.model, layer)) if layer else []
     with torch.no_grad(), record(found.model, *(wanted or [nn.Module])) as seen:
         logits = found.model(batch)[0]
-    chosen = wanted[0] if wanted else _find_last_maps(found, seen)
-    maps = seen[chosen].calls[-1].output
+    layer = wanted[0] if wanted else _find_last_maps(found, seen)
+    maps = seen[layer].calls[-1].output
     if not _has_places(maps):
-        raise CourseError(f"layer {chosen!r} of {network} returns no maps (1, C, h, w): choose another")
-    numbers = logits.argsort(descending=True)[:CLASSES].tolist()
-    best = [(k, *answer) for k, answer in zip(numbers, found.best(logits, CLASSES), strict=True)]
-    return OwnLook(found, pictures.undo_colours(found, batch[0]), batch, chosen, maps[0], tuple(best))
+        raise CourseError(f"layer {layer!r} of {network} returns no maps (1, C, h, w): choose another")
+    shown, best = pictures.undo_colours(found, batch[0]), tuple(found.best(logits, SAID))
+    return OwnLook(found, shown, batch, layer, maps[0], best, chosen)
 
 
 def _find_last_maps(found: Classifier, seen: Recording) -> str:
@@ -91,41 +99,49 @@ def show_strongest_maps(own: OwnLook) -> pictures.Picture:
     """The picture, lit by the channels of the layer that respond most."""
     strongest = pictures.find_strongest(own.maps, LIT)
     labels = [f"channel {channel}" for channel in strongest]
-    sheet = pictures.grid([pictures.light_up(_small(own.shown), own.maps[n]) for n in strongest], 4, 4, labels, scale=2)
+    sheet = pictures.grid([pictures.light_up(_fit(own.shown), own.maps[n]) for n in strongest], 4, 4, labels)
     words = f"The picture, lit where the strongest channels of layer {own.layer} respond: {', '.join(labels)}."
     return pictures.show(sheet, alt=words, title=f"{own.network.name}, layer {own.layer}")
 
 
 def show_gradients(own: OwnLook) -> pictures.Picture:
-    """For the most likely class: the strength of the gradient at each pixel, plain and guided, side by side.
+    """For the chosen or the likeliest class: the strength of the gradient at each pixel, plain and guided.
 
     A network without a ReLU has no guided gradient; the title says so.
     """
-    number, name, _ = own.best[0]
-    tiles, labels = [_small(own.shown)], ["the picture"]
-    title = f"Why {name}? The strength of the gradient at each pixel"
+    name = own.chosen or own.best[0][0]
+    tiles, labels = [_fit(own.shown)], ["the picture"]
+    title = f"Why {name}? The root of the gradient's strength at each pixel, so that weak ones are seen"
     for label, method in (("gradient", input_gradient), ("guided", guided_backprop)):
         try:
-            strength = find_strength(method(own.network.model, own.batch, number))[0]
+            strength = find_strength(method(own.network.model, own.batch, own.network.read_target(name)))[0]
         except CourseError:
             title += f"; {own.network.name} has no ReLU, so there is no guided one"
             break
-        tiles.append(_small(scale_to_unit(strength.sqrt()).expand(3, -1, -1)))  # the root: weak ones are seen as well
+        tiles.append(_fit(scale_to_unit(strength.sqrt()).expand(3, -1, -1)))
         labels.append(label)
     words = f"The picture, {', '.join(labels[1:])}: where a pixel matters for {name}, it is bright."
-    return pictures.show(pictures.grid(tiles, len(tiles), 4, labels, scale=2), alt=words, title=title)
+    return pictures.show(pictures.grid(tiles, len(tiles), 4, labels), alt=words, title=title)
 
 
 def show_grad_cams(own: OwnLook) -> pictures.Picture:
-    """The Grad-CAM maps of the most likely classes, each stretched to its own greatest value, over the picture."""
+    """The Grad-CAM maps of the likeliest classes, or of the chosen one, each stretched to its own greatest value.
+
+    "One rather than another" shows the maps of both as well.
+    """
+    names = [name for name, _ in own.best[:EXPLAINED]]
+    if own.chosen:
+        names = list(dict.fromkeys([*own.chosen.split(RATHER, 1), own.chosen]))
     with explain(own.network.model, own.batch, own.layer) as run:
-        heat = scale_to_unit(relu(run.grad_cams([number for number, _, _ in own.best])))[:, 0]
-    tiles = [pictures.draw_heat(_small(own.shown), each) for each in (None, *heat)]
-    labels = ["the picture"] + [f"why {name}? ({share:.0%})" for _, name, share in own.best]
+        heat = scale_to_unit(relu(run.grad_cams([own.network.read_target(name) for name in names])))[:, 0]
+        known = dict(own.network.best(run.logits[0], len(own.network.classes)))
+    tiles = [pictures.draw_heat(_fit(own.shown), each, scale=1) for each in (None, *heat)]
+    shares = [f" ({known[name]:.0%})" if name in known else "" for name in names]
+    labels = ["the picture", *(f"why {name}?{share}" for name, share in zip(names, shares, strict=True))]
     where = f"{own.network.name}, layer {own.layer}"
     sheet = pictures.grid(tiles, len(tiles), 4, labels)
     return pictures.show(sheet, alt=f"Grad-CAM of {where}: {', '.join(labels)}.", title=where)
 
 
-def _small(image: Tensor) -> Tensor:
+def _fit(image: Tensor) -> Tensor:
     return pictures.resize_maps(image, (SIDE, SIDE)).clamp(0, 1)

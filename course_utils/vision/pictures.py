@@ -157,8 +157,9 @@ def draw_heat(
     opacity: float = 0.6,
     colours: str = "inferno",
     mark: bool = False,
+    scale: int = HEAT_SCALE,
 ) -> Tensor:
-    """Return a picture at twice its size, (3, 2H, 2W), with a heat map over it and an outline in it where asked for.
+    """Return a picture at twice its size (or `scale` times), with a heat map over it and an outline where asked for.
 
     image: (3, H, W), float in [0, 1] or uint8. heat: (h, w) in [0, 1]. mask: (H, W) bool, outlined in white.
     opacity: 0 shows the picture only, 1 the map only. colours: as in `colourise`. mark: rings the map's hottest pixel.
@@ -170,12 +171,12 @@ def draw_heat(
         tile = tile + opacity * (colourise(heat, colours) - tile)
     elif mark:
         raise CourseError("the hottest pixel of what? Give a heat map with mark=True")
-    size = [HEAT_SCALE * length for length in shape]
+    size = [scale * length for length in shape]
     tile = F.interpolate(tile[None], size, mode="bicubic", align_corners=False)[0].clamp(0, 1)
     if mask is not None:
         tile = outline(tile, resize_maps(mask, size) > 0.5)
     if mark:
-        row, column = (HEAT_SCALE * point(heat[None])[0]).tolist()
+        row, column = (scale * point(heat[None])[0]).tolist()
         dot = torch.zeros(size, dtype=torch.bool)
         dot[row, column] = True
         tile = outline(tile, grow(dot[None], MARK)[0], "cyan", width=2)

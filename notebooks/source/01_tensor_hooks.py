@@ -42,7 +42,7 @@
 # | 9 | A hook that looks · Back to the patient | exercise 1 in between; then look at the guesses again |
 # | 14 | A hook that changes | both predictions by show of hands; let a 30 and a 15 argue; exercises 2 and 3 |
 # | 8 | Two hooks, and the handle | exercise 4 (`hook_once`) at home if time is short |
-# | 12 | In which order do hooks run? · Hooks made in a loop | pencil first: the -10 and the 2; exercise 5 in the room |
+# | 12 | In which order do hooks on different tensors run? · Hooks made in a loop | pencil first: the -10 and the 2; exercise 5 in the room |
 # | 9 | In a network | the point is which hooks need a handle; exercise 6 at home if time is short |
 # | 3 | A hook that writes into the gradient | do not hurry: this bug is silent |
 # | 3 | A tensor that is changed in place later · What raises an error | run and read |
@@ -111,7 +111,7 @@ class Patient(nn.Module):
 
 
 # %% [markdown]
-# `admit` makes a fresh network with the same random weights each time. `train` takes 300 steps of gradient descent and
+# `admit` makes a fresh network with the same random weights each time. `train` takes 120 steps of gradient descent and
 # returns the loss before each step.
 
 # %%
@@ -121,19 +121,19 @@ before = train(admit(Patient))
 draw_curves(
     {"this network": before},
     title="The loss falls a little, and then it gets stuck",
-    alt="The loss over 300 training steps. It begins at 0.7, the loss of guessing, and hardly falls below it.",
+    alt="The loss over 120 training steps. It begins at 0.7, the loss of guessing, and hardly falls below it.",
 )
 
 # %% [markdown]
-# A healthy network brings this loss down to 0. This one hardly gets better than guessing. Some part of the network does not
-# learn, but which one? We will call this network our patient, and we will come back to it as soon as you can look
-# inside.
+# A healthy network brings this loss down to 0. This one hardly gets better than guessing. Some part of the network
+# does not learn, but which one? We will call this network our patient, and we will come back to it as soon as you can
+# look inside.
 
 # %% [markdown]
 # ## Where does the gradient go?
 #
-# We start with a graph that is small enough for a pencil. It has two leaves, w = 1 and x = 2. From them we compute a =
-# w + x, b = w + 1 and y = a · b. The panel below shows every tensor as a card. Backward starts at `y` with the gradient
+# We start with a graph that is small enough for a pencil. It has two leaves, w = 1 and x = 2. From them we compute
+# a = w + x, b = w + 1 and y = a · b. The panel below shows every tensor as a card. Backward starts at `y` with the gradient
 # 1 and then follows the arrows from right to left.
 #
 # 1. Work out with a pencil which gradient arrives at `x`, and which at `w`. Choose the tensor under *I expect at*, type
@@ -154,7 +154,8 @@ GradientFlow("two paths")
 # The simplest way to make `w.grad` zero is a hook on `w` itself, because backward ends there. A hook on `a` changes
 # what `x` receives as well.
 #
-# Here is the same graph in code. All five tensors require a gradient, and backward computes one for each of them.
+# In code, `two_path_graph` makes the same graph. (Its definition is in the folded cell below.) All five tensors require
+# a gradient, and backward computes one for each of them.
 
 
 # %% tags=["setup"]
@@ -207,8 +208,8 @@ print(f"w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
 # The hook did not run when it was registered. It ran during backward, and it saw 2, which is the value of `b`. The
 # leaves received the same gradients as before.
 #
-# The same works with vectors. Here z = x + y and o = w · z, with x = [0, 1, 2, 3], y = [4, 5, 6, 7] and w = [1, 2, 3,
-# 4]. The gradient of `o` with respect to `z` is `w`, so the hook should print the numbers of `w`.
+# The same works with vectors. Here z = x + y and o = w · z, with x = [0, 1, 2, 3], y = [4, 5, 6, 7] and w =
+# [1, 2, 3, 4]. The gradient of `o` with respect to `z` is `w`, so the hook should print the numbers of `w`.
 
 
 # %% tags=["setup"]
@@ -706,7 +707,7 @@ except RuntimeError as error:
 # The last line is about a tensor that requires no gradient: it cannot have a hook at all.
 #
 # One mistake raises *no* error: if you register a hook after backward, it simply waits for the next backward pass. This
-# is the most common reason for a hook that stays silent.
+# is a common reason for a hook that stays silent.
 
 # %% [markdown]
 # ## Two more kinds of hooks
@@ -808,7 +809,7 @@ after = train(admit(Patient))
 draw_curves(
     {"before": before, "after": after},
     title="After the cure, the loss falls to 0",
-    alt="The loss over 300 training steps. Before the cure it gets stuck above 0.6. After the cure it falls to 0 within "
+    alt="The loss over 120 training steps. Before the cure it gets stuck above 0.6. After the cure it falls to 0 within "
     "about 100 steps.",
 )
 
@@ -818,13 +819,14 @@ draw_curves(
 # | They say | What is true today |
 # |---|---|
 # | Change the gradient with `grad *= 2` inside the hook. | This goes well only as long as no other tensor shares the gradient. Return a new tensor instead. |
-# | A hook without `return` is for printing only. | Yes. But a forgotten `return` is also the most common bug in a hook. |
+# | A hook without `return` is for printing only. | Yes. But a forgotten `return` is also a common bug in a hook. |
 # | The gradient that a hook sees *is* `.grad`. | On a leaf it is what is about to be *added* to `.grad`. After a second backward pass the two differ. |
 # | Use `Variable(..., requires_grad=True)`. | `Variable` has been merged into `Tensor` since PyTorch 0.4. |
 #
 # ## Summary
 #
-# - After backward, only leaves have a `.grad`. A hook sees the gradient of any tensor while backward runs.
+# - After backward, only leaves have a `.grad`, unless you ask for more (lesson 02). A hook sees the gradient of any
+#   tensor while backward runs.
 # - `tensor.register_hook(f)` calls `f(grad)`. None keeps the gradient, and a tensor of the same shape and dtype
 #   replaces it.
 # - Hooks on one tensor run in the order of their registration. A tensor comes after everything that was computed from
@@ -839,7 +841,6 @@ draw_curves(
 # ## Go further
 #
 # - Lesson 02 shows when `retain_grad()` is enough, what it costs, and a third way: hooks on saved tensors.
-# - [Autograd mechanics: backward hooks
-#   execution](https://pytorch.org/docs/stable/notes/autograd.html#backward-hooks-execution) has the rules in PyTorch's
-#   own words, also for in-place changes.
+# - [Autograd mechanics: backward hooks execution](https://pytorch.org/docs/stable/notes/autograd.html#backward-hooks-execution)
+#   has the rules in PyTorch's own words, also for in-place changes.
 # - [`torch.Tensor.register_hook`](https://pytorch.org/docs/stable/generated/torch.Tensor.register_hook.html)

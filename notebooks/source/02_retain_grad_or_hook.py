@@ -111,7 +111,7 @@ before = watch_training(lambda grad: (grad.norm(), grad[0]), loss_of)
 draw_curves(
     {"this training": before},
     title="The memory grows with every step",
-    alt="The memory in use over 30 training steps. It grows on a straight line from 0.3 to 9.6 MiB.",
+    alt="The memory in use over 30 training steps. It grows on a straight line from 0.3 to 9.7 MiB.",
     ylabel="MiB alive",
     guessing=False,
 )
@@ -413,7 +413,7 @@ print("returned:", returned.tolist(), "  x.grad =", x.grad, "  z.grad =", z.grad
 # %% [markdown]
 # ## What it costs
 #
-# Most tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
+# Many tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
 #
 # `measure_memory()` watches every operation in its block, and it counts the bytes of the tensors that operations
 # return, for as long as they live. It counts nothing else. What an operation needs inside itself and frees before it
@@ -655,7 +655,7 @@ saved, exact = measure_training_step(tanh_chain)
 print(f"saved for backward: {saved:.2f} MiB")
 
 # %% [markdown]
-# 16 MiB is eight times as much as the gradients. This is where the memory of training goes, and neither `retain_grad`
+# 16 MiB is eight times as much as the gradients. Most of the memory of training goes here, and neither `retain_grad`
 # nor a hook on a gradient can change it. A third kind of hook can: `saved_tensors_hooks(pack, unpack)`. Inside its
 # `with` block,
 #
@@ -886,7 +886,7 @@ after = watch_training(lambda grad: (grad.norm().item(), grad[0].clone()), lambd
 draw_curves(
     {"before": before, "after": after},
     title="After the cure, the memory stays where it was",
-    alt="The memory in use over 30 training steps. Before the cure it grows on a straight line to 9.6 MiB. After the cure it "
+    alt="The memory in use over 30 training steps. Before the cure it grows on a straight line to 9.7 MiB. After the cure it "
     "stays close to 0.",
     ylabel="MiB alive",
     guessing=False,

@@ -77,14 +77,14 @@ from course_utils.lessons.patient import admit, draw_curves, loss_of, make_task,
 #
 # Meet two patients. Both are small networks: four linear layers, with a ReLU after each of the first three. They get eight
 # numbers and have to say whether the first two have the same sign. A healthy network of this kind learns it in 100 steps.
-# We train both patients for 300 steps. This is their loss:
+# We train both patients for 120 steps. This is their loss:
 
 # %%
 before = {case: train(admit(case)) for case in ("A", "B")}
 draw_curves(
     {"patient A": before["A"], "patient B": before["B"]},
     title="Neither patient learns",
-    alt="The loss of two networks over 300 steps, on a logarithmic axis. Patient A stays at 0.7, the loss of guessing. "
+    alt="The loss of two networks over 120 steps, on a logarithmic axis. Patient A stays at 0.7, the loss of guessing. "
     "Patient B starts near 500, jumps above 100,000 and ends above 1,000.",
     log=True,
 )
@@ -963,7 +963,7 @@ def treat(case):
 draw_curves(
     {"before": before["A"], "after": treat("A")},
     title="Patient A learns once one layer has fresh weights",
-    alt="The loss of patient A over 300 steps: before, it stays at 0.7; after the treatment it falls to nearly 0.",
+    alt="The loss of patient A over 120 steps: before, it stays at 0.7; after the treatment it falls to nearly 0.",
 )
 
 # %%

@@ -174,10 +174,10 @@ class Net(nn.Module):
 x = torch.ones(1, 3, requires_grad=True)
 
 # %% [markdown]
-# In Python, `net(x)` means `type(net).__call__(net, x)`. If the class has no `__call__` of its own, as compiled and scripted
-# modules have, this is `nn.Module._wrapped_call_impl`. It asks whether there is a compiled call (`net.compile()` makes one).
-# If not, it goes on to `_call_impl`, which deals with the hooks. These are its parts, in the order in which they run. The last
-# three belong to a helper class, `BackwardHook`.
+# In Python, `net(x)` means `type(net).__call__(net, x)`. For nearly all modules this is `nn.Module._wrapped_call_impl`; what
+# `torch.compile` or `torch.fx` returns has a `__call__` of its own. It asks whether there is a compiled call (`net.compile()`
+# makes one). If not, it goes on to `_call_impl`, which deals with the hooks. Below are the parts of the whole, in the order in
+# which they run. The last three belong to a helper class, `BackwardHook`.
 
 # %%
 for part in parts.values():

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Feature maps
 #
-# A convolutional network turns a picture into other pictures, dozens in each layer: its **feature maps**. The next layer
-# uses them, and then they are gone. A forward hook keeps them, so that you can look at them.
+# A convolutional network turns a picture into other pictures, dozens in each layer: its **feature maps**. The next
+# layer uses them, and then they are gone. A forward hook keeps them, so that you can look at them.
 #
 # ## What you will be able to do
 #
@@ -24,11 +24,11 @@
 # - **Measure** what deeper layers do, and **compare** it with what chance does.
 # - **Choose** between hooks and `create_feature_extractor`.
 #
-# **Time:** about 89 minutes: 44 to read, predict and run, 45 for the exercises. "What does a channel follow?" is a good
-# place for a pause.
+# **Time:** about 89 minutes: 44 to read, predict and run, 45 for the exercises. "What does a channel follow?" is a
+# good place for a pause.
 #
-# Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell. Everything here
-# runs offline.
+# Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell. Everything
+# here runs offline.
 
 # %% [markdown] tags=["instructor"]
 # **Plan**
@@ -109,9 +109,9 @@ for name, probability in real.likeliest(photo, 3):
 show(photo, title="A photograph of 224 x 224 pixels", alt="The face of a ginger cat, seen from near.")
 
 # %% [markdown]
-# A photograph does not say which of its pixels belong to the cat, and this lesson wants to measure where maps respond. So
-# the course has a second, small network with five convolutions. It was trained on drawn pictures, and says which of ten
-# kinds of things are in them. For a drawn picture, the place of each thing is known.
+# A photograph does not say which of its pixels belong to the cat, and this lesson wants to measure where maps respond.
+# So the course has a second, small network with five convolutions. It was trained on drawn pictures, and says which of
+# ten kinds of things are in them. For a drawn picture, the place of each thing is known.
 
 # %%
 net = load_picture_net()
@@ -125,8 +125,8 @@ show(picture.image, scale=3, title="A drawn picture of 112 x 112 pixels", alt=f"
 # %% [markdown]
 # ## The first kernels are small pictures
 #
-# The first convolution of the small network has 24 kernels. Each kernel covers 7 x 7 pixels and three colours, so it can
-# be drawn as a picture: it shows what the kernel looks for. Grey in the middle means 0.
+# The first convolution of the small network has 24 kernels. Each kernel covers 7 x 7 pixels and three colours, so it
+# can be drawn as a picture: it shows what the kernel looks for. Grey in the middle means 0.
 
 # %%
 kernels = net.features[0].weight.detach()
@@ -138,17 +138,17 @@ show(
 )
 
 # %% [markdown]
-# A kernel with dark beside light finds edges. A kernel with one colour beside another finds changes of colour. Each kernel
-# makes one **channel** of the layer's output, and the channel of one picture is a **map**.
+# A kernel with dark beside light finds edges. A kernel with one colour beside another finds changes of colour. Each
+# kernel makes one **channel** of the layer's output. What a channel shows for one picture is a **map**.
 #
-# In the next layer, each kernel looks at 24 channels at once, and no screen has 24 colours. So from here on you look at what a
-# layer **makes** of a picture, not at its kernels.
+# In the next layer, each kernel looks at 24 channels at once, and no screen has 24 colours. So from here on you look
+# at what a layer **makes** of a picture, not at its kernels.
 
 # %% [markdown]
 # ## From a kernel to a map
 #
-# Let us make a map by hand. Here is a drawing of a cat's face: black ink on a transparent ground, as drawing programs save
-# it. It has four channels: red, green, blue, and alpha. Alpha says how solid each pixel is.
+# Let us make a map by hand. Here is a drawing of a cat's face: black ink on a transparent ground, as drawing programs
+# save it. It has four channels: red, green, blue, and alpha. Alpha says how solid each pixel is.
 #
 # A recipe in an old tutorial makes a grey picture of it by taking the first channel, red.
 
@@ -168,8 +168,8 @@ why("first_channel_of_a_drawing")
 # %% [markdown]
 # Before a network gets the drawing, put it on white paper: `rgb * alpha + (1 - alpha)`. `put_on_white` does this.
 #
-# Then take one 7 x 7 convolution and a ReLU. Its four kernels were made by hand: they look for a change from dark to light
-# towards the right, the left, down and up. The forward hook keeps what comes out.
+# Then take one 7 x 7 convolution and a ReLU. Its four kernels were made by hand: they look for a change from dark to
+# light towards the right, the left, down and up. The forward hook keeps what comes out.
 
 
 # %% tags=["setup"]
@@ -198,16 +198,16 @@ print(f"right and left at {(right & left).float().mean():.0%}")
 draw_kernels_and_maps(edges[0].weight.detach()[:, 0], paper, maps)
 
 # %% [markdown]
-# A feature map says how well the kernel fits, at every place of the picture. The maps "right" and "left" never respond at the
-# same place, because one is the negative of the other, and the ReLU turns everything negative into 0.
+# A feature map says how well the kernel fits, at every place of the picture. The maps "right" and "left" never respond
+# at the same place, because one is the negative of the other, and the ReLU turns everything negative into 0.
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "The kernel is the feature." **Ask:** "Which of the two pictures changes with the input, the kernel or
-# the map?" **Answer:** the map. The kernel is the question, the map has the answers.
+# **Misconception:** "The kernel is the feature." **Ask:** "Which of the two pictures changes with the input, the
+# kernel or the map?" **Answer:** the map. The kernel is the question, the map has the answers.
 #
-# **Misconception:** "An RGBA file has the drawing in red, green and blue." **Ask:** "Black ink on nothing: what colour is
-# nothing?" **Then ask:** why did the author of the tutorial see a picture all the same? (White paper had been stored under
-# the transparency.)
+# **Misconception:** "An RGBA file has the drawing in red, green and blue." **Ask:** "Black ink on nothing: what colour
+# is nothing?" **Then ask:** why did the author of the tutorial see a picture all the same? (White paper had been
+# stored under the transparency.)
 #
 # **For discussion:** right and left never respond at the same place. Would they without the ReLU? (Each would be the
 # other's negative, at every place.)
@@ -215,8 +215,8 @@ draw_kernels_and_maps(edges[0].weight.detach()[:, 0], paper, maps)
 # %% [markdown]
 # ## A hook on every convolution
 #
-# Now all convolutions of a network. A recipe that many tutorials share puts a forward hook on each convolution. The hook
-# stores what the layer returns in a dict, under **the shape of the layer's weight**:
+# Now all convolutions of a network. A recipe that many tutorials share puts a forward hook on each convolution. The
+# hook stores what the layer returns in a dict, under **the shape of the layer's weight**:
 
 
 # %%
@@ -256,8 +256,8 @@ print("keys:", len(stored))
 why("drawers_by_shape")
 
 # %% [markdown]
-# A key has to be different for each layer, and the layer's **name** is. `course_utils.hooks.record.record` uses it, and
-# removes its hooks when the block ends:
+# A key has to be different for each layer, and the layer's **name** is. `course_utils.hooks.record.record` uses it,
+# and removes its hooks when the block ends:
 
 # %%
 with torch.no_grad(), record(real.model, nn.Conv2d) as seen:
@@ -268,8 +268,8 @@ print("first and last:", next(iter(seen)), [*seen][-1])
 # %% [markdown]
 # ### What exactly is stored?
 #
-# The recipe stores `output` itself. Look at SqueezeNet, in which `ReLU(inplace=True)` follows the first convolution, as it
-# does in AlexNet and VGG. (Its weights are random here. For this question it makes no difference.)
+# The recipe stores `output` itself. Look at SqueezeNet, in which `ReLU(inplace=True)` follows the first convolution,
+# as it does in AlexNet and VGG. (Its weights are random here. For this question it makes no difference.)
 
 # %% tags=["predict"]
 predict("lowest_number_stored")
@@ -288,17 +288,18 @@ for name, maps in {"the output itself": stored, "a clone of it": copied}.items()
 why("lowest_number_stored")
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "A hook stores a copy." **Ask:** "Which line of the recipe makes one?" **Answer:** none: a hook stores
-# what you store.
+# **Misconception:** "A hook stores a copy." **Ask:** "Which line of the recipe makes one?" **Answer:** none: a hook
+# stores what you store.
 #
 # **Misconception:** "Five layers, five keys: it works." **Ask:** "How would you notice that it does not?" **Answer:**
 # count the layers and the keys. Nothing raises.
 #
-# **For discussion:** which of the two bugs would you mend first? (The key: it loses whole layers. The other one changes
-# numbers, which is worse if you compute with them, and invisible if you only look.)
+# **For discussion:** which of the two bugs would you mend first? (The key: it loses whole layers. The other one
+# changes numbers, which is worse if you compute with them, and invisible if you only look.)
 
 # %% [markdown]
-# Replace the `...` in an answer cell, run it, then run the `check` below it. Stuck? Run `hint(keep_maps)` in a new cell; `solution(keep_maps)` opens after three attempts.
+# Replace the `...` in an answer cell, run it, then run the `check` below it. Stuck? Run `hint(keep_maps)` in a new
+# cell; `solution(keep_maps)` opens after three attempts.
 
 # %% [markdown]
 # ### Exercise 1 · Keep the maps
@@ -321,10 +322,10 @@ check(keep_maps)
 # %% [markdown]
 # ## Maps as a grid
 #
-# `make_grid` of torchvision lays tiles side by side. It wants (tiles, colours, height, width), so the 32 channels of the
-# real network's first convolution, (1, 32, 112, 112), become 32 grey tiles, (32, 1, 112, 112). `nrow` is the number of
-# tiles in a row: tutorials take the square root of the number of channels, here 5. `normalize=True, scale_each=True`
-# stretches each tile from its own lowest to its own highest number.
+# `make_grid` of torchvision lays tiles side by side. It wants (tiles, colours, height, width), so the 32 channels of
+# the real network's first convolution, (1, 32, 112, 112), become 32 grey tiles, (32, 1, 112, 112). `nrow` is the
+# number of tiles in a row: tutorials take the square root of the number of channels, here 5. `normalize=True,
+# scale_each=True` stretches each tile from its own lowest to its own highest number.
 
 # %%
 with torch.no_grad(), record(real.model, "conv_stem") as seen:
@@ -382,7 +383,7 @@ check(tile_maps)
 #
 # TensorBoard shows in a browser what a program has written into *event files*, also while the program runs.
 # `SummaryWriter.add_image` takes the same sheet. Here we write into a temporary folder, and read back what the file
-# holds. `LAYERS` are five layers of the real network, from the first to the last.
+# holds. `LAYERS` are five layers of the real network, and here are the last three.
 
 # %%
 import tempfile
@@ -394,8 +395,8 @@ with torch.no_grad(), record(real.model, *LAYERS) as depths:
     real.model(x)
 with tempfile.TemporaryDirectory() as folder:
     with SummaryWriter(folder) as writer:
-        for name, layer in depths.items():
-            tiles = layer.output[0].unsqueeze(1)
+        for name in LAYERS[2:]:
+            tiles = depths[name].output[0].unsqueeze(1)
             sheet = make_grid(tiles, nrow=int(len(tiles) ** 0.5), normalize=True)
             writer.add_image(name, sheet)
     written = EventAccumulator(folder).Reload()
@@ -410,9 +411,9 @@ for tag, image in images.items():
 # %% [markdown]
 # ## Five depths of a real network
 #
-# A well-known figure shows the maps of an early, a middle and a late layer of a large network under the words "deeper is
-# more abstract". Here are the first 25 channels of five layers of EfficientNet-Lite0. Each layer ends in a ReLU6, which
-# returns numbers from 0 to 6. So one scale fits all tiles: black is 0, and bright yellow is 6.
+# A well-known figure shows the maps of an early, a middle and a late layer of a large network under the words "deeper
+# is more abstract". Here are the first 25 channels of five layers of EfficientNet-Lite0. Each layer ends in a ReLU6,
+# which returns numbers from 0 to 6. So one scale fits all tiles: black is 0, and bright yellow is 6.
 
 
 # %% tags=["setup"]
@@ -435,12 +436,13 @@ for name, layer in depths.items():
 draw_depths({name: layer.output for name, layer in depths.items()})
 
 # %% [markdown]
-# Each of these layers has half as many rows and columns as the one before, because of strides. With random weights it would
-# be the same. And not every layer is coarser than the one before: the last three of our small network have 14 x 14.
+# Each of these layers has half as many rows and columns as the one before, because of strides. With random weights it
+# would be the same. And not every layer is coarser than the one before: the last three of our small network have 14 x
+# 14.
 #
-# "More abstract" is a claim about *trained* weights, and a grid of tiles cannot prove it. Below, we measure it. First count
-# what you see: exact zeros, which mean that a kernel does not fit there at all, and **dead** channels, which are 0 at every
-# place of every picture.
+# "More abstract" is a claim about *trained* weights, and a grid of tiles cannot prove it. Below, we measure it. First
+# count what you see: exact zeros, which mean that a kernel does not fit there at all, and **dead** channels, which are
+# 0 at every place of every picture.
 
 # %% [markdown]
 # ### Exercise 3 · How much is zero?
@@ -493,11 +495,12 @@ FeatureMaps("picture_net", layer="features.13", channel=53, picture=30)
 predict("what_channel_53_follows")
 
 # %% [markdown]
-# Ten pictures are few. How much does the channel respond to each kind of thing in a hundred other pictures, on average?
+# Ten pictures are few. How much does the channel respond to each kind of thing in a hundred other pictures, on
+# average?
 
 # %%
 first_hundred = scenes(100, seed=905)
-with torch.no_grad(), record(net, nn.ReLU) as seen:
+with torch.no_grad(), record(net, "features.13") as seen:
     net(first_hundred.images.float() / 255)
 response = seen["features.13"].output[:, 53].mean((1, 2))
 by_kind = [response[first_hundred.labels[:, k] > 0].mean().item() for k in range(len(KINDS))]
@@ -508,8 +511,8 @@ bars(percent, KINDS, title="Channel 53: mean response to pictures with each thin
 why("what_channel_53_follows")
 
 # %% [markdown]
-# Go back to the explorer and try other channels, layers and networks. You can also upload a photo, or draw with the mouse
-# or a finger (this needs one more package: `%pip install ipycanvas`).
+# Go back to the explorer and try other channels, layers and networks. You can also upload a photo, or draw with the
+# mouse or a finger (this needs one more package: `%pip install ipycanvas`).
 
 # %% [markdown]
 # ### Exercise 5 · The strongest channels
@@ -532,15 +535,15 @@ check(strongest_channels)
 # %% [markdown]
 # ## What do deeper layers do?
 #
-# Now we measure, with drawn pictures. For each ReLU layer of the small network and for each of the ten kinds of things, we
-# take the **best channel**. Two numbers say how good it is; the table shows their means over the ten kinds:
+# Now we measure, with drawn pictures. For each ReLU layer of the small network and for each of the ten kinds of
+# things, we take the **best channel**. Two numbers say how good it is; the table shows their means over the ten kinds:
 #
 # - **on the thing:** of all that the channel responds to pictures with a cat, which share lies on the cat?
 # - **tells:** how often does the channel respond more to a picture with a cat than to one without?
 #
 # By chance, *one* channel reaches 10 %, since things cover 10 % of a picture, and 50 %. But the best of 96 channels is
-# better than one, even if nothing was learned. So we choose the best channels on the first hundred pictures and measure
-# them on another hundred, and we do the same with an **untrained** network, whose weights are random.
+# better than one, even if nothing was learned. So we choose the best channels on the first hundred pictures and
+# measure them on another hundred, and we do the same with an **untrained** network, whose weights are random.
 
 # %% tags=["predict"]
 predict("layer_that_is_most_on_the_things")
@@ -557,12 +560,12 @@ def follow(model, batch):
 
 
 def measure(model):
-    """For each ReLU layer: the best channels, one a kind, and the means of their two numbers on new pictures."""
+    """For each ReLU layer: the best channels, one a kind; the means of their two numbers on new pictures; its maps."""
     chosen, tested, kinds = follow(model, first_hundred), follow(model, second_hundred), range(len(KINDS))
     rows = {}
-    for name, (_, found) in tested.items():
+    for name, (maps, found) in tested.items():
         best = [chosen[name][1].best_channel(kind) for kind in KINDS]
-        rows[name] = best, found.share[best, kinds].mean(), found.tells[best, kinds].mean()
+        rows[name] = best, found.share[best, kinds].mean(), found.tells[best, kinds].mean(), maps
     return rows
 
 
@@ -585,28 +588,28 @@ tables = {"trained": measure(net), "untrained": measure(untrained)}
 print("                     on the thing          tells")
 print("layer        places  trained untrained     trained untrained")
 for name in tables["trained"]:
-    (best, on, tells), (_, on_random, tells_random) = (table[name] for table in tables.values())
-    side = seen[name].output.shape[-1]
-    print(f"{name:12} {side} x {side} {on:6.0%} {on_random:9.0%} {tells:11.0%} {tells_random:9.0%}")
+    (_, on, tells, maps), (_, on_random, tells_random, _) = (table[name] for table in tables.values())
+    places = "{} x {}".format(*maps.shape[2:])
+    print(f"{name:12} {places} {on:7.0%} {on_random:9.0%} {tells:11.0%} {tells_random:9.0%}")
 
 # %% [markdown]
-# How much of the response lies on the thing **or beside it**? Let each region grow by 8 pixels on all sides, which is one
-# place of a map of 14 x 14.
+# How much of the response lies on the thing **or beside it**? Let each region grow by 8 pixels on all sides, which is
+# one place of a map of 14 x 14.
 
 # %%
-maps_of = {name: maps for name, (maps, _) in follow(net, second_hundred).items()}
 for name in ("features.13", "features.16"):
+    best, _, _, maps = tables["trained"][name]
     for pixels in (0, 8):
-        share, area = share_in_grown(maps_of[name], tables["trained"][name][0], pixels)
+        share, area = share_in_grown(maps, best, pixels)
         print(f"{name}, grown by {pixels} pixels: {share:.0%} on it; it covers {area:.0%} of the picture")
 
 # %% tags=["why"]
 why("layer_that_is_most_on_the_things")
 
 # %% [markdown]
-# Here is, for each kind, its best channel of the layer `features.13`, in that picture of the second hundred to which it
-# responds most. The picture is lit where the channel responds; full light is where this channel is strongest. The white
-# line is the true outline.
+# Here is, for each kind, its best channel of the layer `features.13`, in that picture of the second hundred to which
+# it responds most. The picture is lit where the channel responds; full light is where this channel is strongest. The
+# white line is the true outline.
 
 
 # %% tags=["setup"]
@@ -624,11 +627,12 @@ def draw_channels(maps, best):
 
 
 # %%
-draw_channels(maps_of["features.13"], tables["trained"]["features.13"][0])
+best, _, _, maps = tables["trained"]["features.13"]
+draw_channels(maps, best)
 
 # %% [markdown]
-# Nobody told the network where the things are: it was trained on their names alone. Lesson 07 adds channels up into one map
-# for a whole class.
+# Nobody told the network where the things are: it was trained on their names alone. Lesson 07 adds channels up into
+# one map for a whole class.
 
 # %% [markdown]
 # ### Exercise 6 · On the thing
@@ -650,38 +654,28 @@ def share_on_thing(maps, mask):
 check(share_on_thing)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "Sparse means dead." **Ask:** "A channel is 0 in 99 % of the pictures. Is it dead, or a specialist?"
-# **Answer:** you cannot tell from zeros alone; look at the other 1 %.
+# **Misconception:** "Sparse means dead." **Ask:** "A channel is 0 in 99 % of the pictures. Is it dead, or a
+# specialist?" **Answer:** you cannot tell from zeros alone; look at the other 1 %.
 #
-# **Misconception:** "Deeper is more abstract, and so better." **Ask:** "Why does the share on the thing fall in the last
-# layer?" **Answer:** behind it comes the mean over all places, so nothing in the loss rewards the exact place.
+# **Misconception:** "Deeper is more abstract, and so better." **Ask:** "Why does the share on the thing fall in the
+# last layer?" **Answer:** behind it comes the mean over all places, so nothing in the loss rewards the exact place.
 #
-# **Misconception:** "22 % on the thing is more than twice as much as chance." **Ask:** "The chance of what?" **Answer:** of
-# one channel. The best channels of an untrained network reach as much.
+# **Misconception:** "22 % on the thing is more than twice as much as chance." **Ask:** "The chance of what?"
+# **Answer:** of one channel. The best channels of an untrained network reach as much.
 #
-# **For discussion:** why two hundred pictures in two halves? (The best of many is partly luck. Luck does not come back on
-# new pictures.)
+# **For discussion:** why two hundred pictures in two halves? (The best of many is partly luck. Luck does not come back
+# on new pictures.)
 
 # %% [markdown]
 # ## Without hooks: `create_feature_extractor`
 #
-# torchvision can also rewrite a model, so that it returns the maps you name. It follows one call symbolically, notes each
-# step as a node of a graph, and drops what lies behind the last map that you asked for.
+# torchvision can also rewrite a model, so that it returns the maps you name. It follows one call without numbers,
+# notes each step as a node of a graph, and drops what lies behind the last map that you asked for. An `if` that looks
+# at the numbers has no answer then, and our network starts with one. So we take its part `features`, which has none.
 
 # %%
 from torchvision.models.feature_extraction import create_feature_extractor
 
-wanted = {"features.2": "first", "features.6": "second"}
-try:
-    create_feature_extractor(net, wanted)
-except torch.fx.proxy.TraceError as error:
-    print("TraceError:", error)
-
-# %% [markdown]
-# *Symbolically* means that no numbers flow. Our network starts with an `if` that looks at its input, and without numbers
-# that `if` has no answer. The part `features` has no `if`, and can be followed.
-
-# %%
 short = create_feature_extractor(net.features, {"2": "first", "6": "second"})
 with torch.no_grad():
     extracted = short((picture.image[None] - 0.5) / 0.25)  # what net does before features
@@ -694,8 +688,9 @@ print("layers inside:", len(list(short.children())), "of", len(net.features))
 
 # %% [markdown]
 # Both ways give the same tensors, and the extractor did not even run ten of the layers. But it makes no copies. In
-# SqueezeNet, it hands out the very tensor that the in-place ReLU writes into on the way to the next layer. To ask for an
-# earlier step does not help, because there is none between the convolution and the ReLU. Setting `inplace` to False does.
+# SqueezeNet, it hands out the very tensor that the in-place ReLU writes into on the way to the next layer. To ask for
+# an earlier step does not help, because there is none between the convolution and the ReLU. Setting `inplace` to False
+# does.
 
 # %%
 for inplace in (True, False):
@@ -715,8 +710,8 @@ for inplace in (True, False):
 # | an `if` or a loop that depends on values | no problem | cannot be followed |
 # | in-place layers | clone in the hook | set their `inplace` to False first |
 #
-# Take the extractor for the maps of a standard network, again and again. Take hooks to look into any model as it stands, for
-# gradients, and for changes.
+# Take the extractor for the maps of a standard network, again and again. Take hooks to look into any model as it
+# stands, for gradients, and for changes.
 
 # %% [markdown]
 # ### Exercise 7 · So far and no further
@@ -739,8 +734,8 @@ check(run_to)
 # %% [markdown]
 # ## What does keeping cost?
 #
-# A drawn picture makes 2 MiB of maps in the 17 layers of `features`, and a batch of 64 makes 126 MiB. How much of it stays in
-# memory depends on one word in the hook.
+# A drawn picture makes 2 MiB of maps in the 17 layers of `features`, and a batch of 64 makes 126 MiB. How much of it
+# stays in memory depends on one word in the hook.
 
 # %% tags=["predict"]
 predict("maps_kept_by_one")
@@ -787,21 +782,21 @@ check(channel_means)
 # **Misconception:** "Keeping one map costs one map." **Ask:** "What hangs on it?" **Answer:** its graph.
 #
 # **Misconceptions, by exercise:** storing the output itself (1); stretching the whole sheet instead of each tile (2);
-# forgetting that a ReLU may run twice (3); looking at the last batch only (4); a mean that lets negative numbers cancel
-# positive ones (5); dividing by zero in an empty channel (6); removing the hook on the line after the call that raised (7);
-# a mean of means over batches of different size (8).
+# forgetting that a ReLU may run twice (3); looking at the last batch only (4); a mean that lets negative numbers
+# cancel positive ones (5); dividing by zero in an empty channel (6); removing the hook on the line after the call that
+# raised (7); a mean of means over batches of different size (8).
 #
 # **Ask, whatever the exercise:** "What is left on the model if the call fails?"
 #
-# **For discussion (7):** when is a hook that raises a good idea? (When nothing behind the layer is wanted, and the `with`
-# block takes the hook away. The exception must be one of your own, or you will catch somebody else's.)
+# **For discussion (7):** when is a hook that raises a good idea? (When nothing behind the layer is wanted, and the
+# `with` block takes the hook away. The exception must be one of your own, or you will catch somebody else's.)
 
 # %% [markdown]
 # ## Your network, your picture
 #
-# Here are the channels that respond most, in the last layer that still has maps. For a network and a picture of your own,
-# change `own_network` and `own_image` at the top of the lesson and run it again, or run
-# `make handout LESSON=05 NETWORK=resnet34 IMAGE=photo.jpg`, which writes a page.
+# Here are the channels that respond most, in the last layer that still has maps. For a network and a picture of your
+# own, change `own_network` and `own_image` at the top of the lesson and run it again, or run `make handout LESSON=05
+# NETWORK=resnet34 IMAGE=photo.jpg`, which writes a page.
 
 # %%
 own = look_at(own_network, own_image or photograph("camera"), own_layer)
@@ -827,14 +822,16 @@ show_strongest_maps(own)
 # - In a forward hook, store a **detached clone** under the layer's **name**, and remove the hook.
 # - `make_grid` takes (tiles, colours, H, W). Tiles that you compare need one scale.
 # - `create_feature_extractor` gives the same tensors, reaches functional steps and stops early, but makes no copies.
-# - Compare the best channel with the best channel of an untrained network, on pictures that you did not choose it with.
+# - Compare the best channel with the best channel of an untrained network, on pictures that you did not choose it
+#   with.
 # - A map kept with its graph keeps almost every other map too.
 #
 # ## Go further
 #
-# - Lesson 06: the gradient with respect to the picture, changed on its way by hooks. Lesson 07: maps added up by class.
-# - [Feature extraction for model inspection](https://pytorch.org/vision/stable/feature_extraction.html) in torchvision's
-#   documentation.
+# - Lesson 06: the gradient with respect to the picture, changed on its way by hooks. Lesson 07: maps added up by
+#   class.
+# - [Feature extraction for model inspection](https://pytorch.org/vision/stable/feature_extraction.html) in
+#   torchvision's documentation.
 # - [torch.utils.tensorboard](https://pytorch.org/docs/stable/tensorboard.html).
-# - Bau et al. 2017: [Network Dissection](https://arxiv.org/abs/1704.05796), which measures with masks which channel follows
-#   which thing, for large networks.
+# - Bau et al. 2017: [Network Dissection](https://arxiv.org/abs/1704.05796), which measures with masks which channel
+#   follows which thing, for large networks.

@@ -14,7 +14,9 @@
 # # Every hook
 #
 # This is a reference that runs. Look up what you need in the index, follow the link, and run the cell below it: each cell
-# is short, needs only the setup at the top, and shows one thing. Nobody has to read this notebook from start to end.
+# is short and shows one thing. It needs only the folded setup cells; a few cells go on from the one right above them.
+# Nobody has to read this notebook from start to end.
+#
 # At the end there are twelve puzzles of one line each, and five sentences of this course for you to refute.
 #
 # ## What you will be able to do
@@ -59,36 +61,19 @@ except ModuleNotFoundError:
 import contextlib
 import copy
 import io
+import itertools
 import warnings
+import weakref
 
 import torch
 from torch import nn
 from torch.autograd import graph
 from torch.nn.modules import module as all_modules
+from torch.utils.checkpoint import checkpoint
 
 from course_utils.exercises import hint, predict, solution, why
 from course_utils.hooks.inventory import count_hooks
-from course_utils.lessons.lesson_09 import (
-    Handle,
-    block_gradient,
-    clear_after_step,
-    first_arrival,
-    fix_argument,
-    forget_gradient,
-    freeze_weight,
-    halve_output,
-    leaf_without_gradient,
-    lost_in_the_copy,
-    make_twelve,
-    note_failures,
-    out_of_order,
-    pass_on_twice,
-    pretend_saved,
-    save_as_kernel,
-    stop_unheard,
-    twelve_from_afar,
-    zero_second_factor,
-)
+from course_utils.lessons.lesson_09 import Handle, fix_argument
 from course_utils.lessons.side_by_side import check
 from course_utils.vision.toys import SmallNet
 
@@ -110,9 +95,33 @@ def leaf(*numbers):
     return torch.tensor(numbers, requires_grad=True)
 
 
+def telling(name):
+    """A pair of hooks on saved tensors that changes nothing, and tells when it runs."""
+    return (
+        lambda tensor: print(name, "packs", tensor.item()) or tensor
+    ), lambda packed: print(name, "unpacks") or packed
+
+
 def show(values):
     """A tuple of gradients, or of arguments, as numbers."""
     return tuple(value.tolist() if isinstance(value, torch.Tensor) else value for value in values)
+
+
+# %% tags=["setup"]
+class Chain(nn.Module):
+    """Two layers, one after the other, and a function between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Times(), Times()
+
+    def forward(self, x):
+        return self.second(nn.functional.relu(self.first(x)) + 1)
+
+
+def report(module, grad_input, grad_output):
+    """A full backward hook that prints what it gets."""
+    print(f"{type(module).__name__}: grad_input {show(grad_input)}, grad_output {show(grad_output)}")
 
 
 # %% [markdown]
@@ -290,15 +299,7 @@ print([name for name in names if "Accumulate" not in name])
 # - **Returns:** `pack` anything at all; `unpack` a tensor with the shape and dtype that was saved
 # - **Trap:** of nested pairs only the innermost runs. Nobody checks the values: wrong ones give wrong gradients. (Lesson 02)
 
-
 # %%
-def telling(name):
-    """A pair of hooks that changes nothing and tells when it runs."""
-    return (
-        lambda tensor: print(name, "packs", tensor.item()) or tensor
-    ), lambda packed: print(name, "unpacks") or packed
-
-
 x = leaf(9.0)
 with graph.saved_tensors_hooks(*telling("outer")), graph.saved_tensors_hooks(*telling("inner")):
     y = x.sqrt()
@@ -313,8 +314,6 @@ y.backward()
 # - **Trap:** `checkpoint` and `save_on_cpu` are made of these hooks, so they raise too.
 
 # %%
-from torch.utils.checkpoint import checkpoint
-
 for what in ("saved_tensors_hooks", "checkpoint"):
     try:
         with graph.disable_saved_tensors_hooks("no hooks on saved tensors here"):
@@ -386,6 +385,7 @@ with layer.register_forward_hook(lambda module, args, output: output + 100):
 print("after it:     ", layer(x).item())
 
 # %%
+layer, x = Times(), torch.tensor([3.0])
 for prepend in (False, True):
     ran = []
     old = layer.register_forward_hook(lambda *_: ran.append("old"))
@@ -540,9 +540,9 @@ print(list(net.state_dict()))
 # %%
 net = nn.Sequential(Times())
 net[0].register_state_dict_post_hook(
-    lambda module, state, prefix, metadata: state.update({f"{prefix}kernel": state.pop(f"{prefix}weight")})
+    lambda module, state, prefix, metadata: state.update({f"{prefix}half": state[f"{prefix}weight"] / 2})
 )
-print(list(net.state_dict()))
+print({name: value.item() for name, value in net.state_dict().items()})
 
 # %% [markdown]
 # ### Module.register_load_state_dict_pre_hook
@@ -552,8 +552,11 @@ print(list(net.state_dict()))
 # - **Runs:** in `load_state_dict()`, before the module reads its entries
 # - **Returns:** nothing; it changes `state_dict` in place, which is a shallow copy of the caller's
 # - **Trap:** `state_dict` holds the entries of the whole model: use `prefix`.
+#
+# The best known use is to load an old file: here the weight was once called `kernel`.
 
 # %%
+net = nn.Sequential(Times())
 net[0].register_load_state_dict_pre_hook(
     lambda module, state, prefix, *rest: state.update({f"{prefix}weight": state.pop(f"{prefix}kernel")})
 )
@@ -604,6 +607,8 @@ with before, after:
 # %%
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+optimizer = torch.optim.SGD([w := leaf(1.0)], lr=0.5)
+w.grad = torch.tensor([1.0])
 before = register_optimizer_step_pre_hook(lambda optimizer, *_: print("before:", type(optimizer).__name__, w.item()))
 after = register_optimizer_step_post_hook(lambda optimizer, *_: print("after: ", type(optimizer).__name__, w.item()))
 with before, after:
@@ -619,10 +624,10 @@ with before, after:
 # - **Trap:** a module's post-hook must not return anything; an optimizer's may.
 
 # %%
+optimizer = torch.optim.SGD([leaf(1.0)], lr=0.5)
 optimizer.register_state_dict_pre_hook(lambda optimizer: print("about to save"))
 optimizer.register_state_dict_post_hook(lambda optimizer, state: {**state, "epoch": 3})
-state = optimizer.state_dict()
-print(sorted(state))
+print(sorted(optimizer.state_dict()))
 
 # %% [markdown]
 # ### Optimizer.register_load_state_dict_pre_hook and register_load_state_dict_post_hook
@@ -634,9 +639,10 @@ print(sorted(state))
 # - **Trap:** `state_dict` is a shallow copy: adding a key does not reach the caller, writing into a tensor does.
 
 # %%
-optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: print("epoch", state["epoch"]))
+optimizer = torch.optim.SGD([leaf(1.0)], lr=0.5)
+optimizer.register_load_state_dict_pre_hook(lambda optimizer, state: print("epoch", state.pop("epoch")))
 optimizer.register_load_state_dict_post_hook(lambda optimizer: print("loaded"))
-optimizer.load_state_dict(state)
+optimizer.load_state_dict({**optimizer.state_dict(), "epoch": 3})
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "`hook(module, args)` sees all that the layer gets." **Ask:** "How was the layer called in the second
@@ -679,15 +685,13 @@ class Telling(Times):
 kinds = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
 layer, x, order[:] = Telling(), leaf(3.0), []
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+steps = ("step_pre_hook", "step_post_hook")
 layer.weight.register_hook(tell("tensor hook on the weight"))
 layer.weight.register_post_accumulate_grad_hook(tell("post-accumulate hook on the weight"))
 x.register_hook(tell("tensor hook on the input"))
 handles = [getattr(layer, f"register_{kind}")(tell(f"{kind} of the module")) for kind in kinds]
 handles += [getattr(all_modules, f"register_module_{kind}")(tell(f"{kind} of all modules")) for kind in kinds]
-handles += [
-    getattr(optimizer, f"register_{kind}")(tell(f"{kind} of the optimizer"))
-    for kind in ("step_pre_hook", "step_post_hook")
-]
+handles += [getattr(optimizer, f"register_{kind}")(tell(f"{kind} of the optimizer")) for kind in steps]
 output = layer(x)
 output.register_hook(tell("tensor hook on the module's output"))
 output.backward()
@@ -761,10 +765,6 @@ print("twice the same tensor:", layer.weight is layer.weight, " hooks that ran:"
 class Sum(nn.Module):
     def forward(self, tensors):
         return sum(tensors)
-
-
-def report(module, grad_input, grad_output):
-    print(f"{type(module).__name__}: grad_input {show(grad_input)}, grad_output {show(grad_output)}")
 
 
 with warnings.catch_warnings():
@@ -863,15 +863,6 @@ except RuntimeError as error:
 
 
 # %%
-class Chain(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = Times(), Times()
-
-    def forward(self, x):
-        return self.second(self.first(x))
-
-
 def late_calls(place, hooked_before):
     """How often a late hook runs in the next call, and in the one after `torch.compiler.reset()`."""
     model, ran = Chain(), []
@@ -892,8 +883,8 @@ def late_calls(place, hooked_before):
 try:
     for place, hooked_before in (("first", False), ("first", True), ("", False)):
         at_once, after_reset = late_calls(place, hooked_before)
-        what = f"{place or 'the model itself'}{', which had a hook before' * hooked_before}"
-        print(f"{what}: {at_once} call at once, {after_reset} after a reset")
+        what = f"hook on {place or 'the model'}{', which had one before' * hooked_before}"
+        print(f"{what}: calls at once: {at_once}, after a reset: {after_reset}")
 except RuntimeError as error:  # torch.compile does not exist for every Python and system
     print("torch.compile does not work here:", str(error).split(".")[0])
 
@@ -1035,7 +1026,7 @@ except (RuntimeError, OSError) as error:  # no gloo, or no processes of one's ow
 # - **Call:** `model.register_comm_hook(state, hook)` with `hook(state, bucket)`
 # - **Runs:** in backward, for each bucket of gradients, in the place of the all-reduce
 # - **Returns:** a `torch.futures.Future` with the bucket's new content
-# - **Trap:** whoever replaces the exchange has to do it: this hook exchanges nothing, so the two models drift apart.
+# - **Trap:** the hook *is* the exchange. This one, in the same two processes, exchanges nothing, so the models drift apart.
 
 # %%
 print(inspect.getsource(two_processes.keep_local))
@@ -1118,7 +1109,7 @@ why("legacy_entries")
 # the model's input, [22, 26, 30], is not among them. A hook on the node itself gets the same.
 
 # %%
-net = SmallNet()
+net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
 print(*backward_with_legacy_hooks({"the model": net}, lambda: net(x)), sep="\n")
 output = net.fc2(torch.tensor([[7.0, 0.0, 27.0, 0.0]], requires_grad=True))
 with output.grad_fn.register_hook(lambda grad_inputs, grad_outputs: print(*show(grad_inputs), sep="\n    ")):
@@ -1136,15 +1127,18 @@ def print_entry_shapes(module, grad_input, grad_output):
     print(f"{type(module).__name__}: entries {[tuple(grad.shape) for grad in grad_input]}")
 
 
+for layer, batch in ((nn.Linear(2, 3), torch.ones(5, 2)), (nn.Conv2d(2, 3, 2), torch.ones(5, 2, 4, 4))):
+    with warnings.catch_warnings(), layer.register_backward_hook(print_entry_shapes):
+        warnings.simplefilter("ignore")  # the same warning as above
+        layer(batch.requires_grad_()).sum().backward()
+
+
+# %%
 class TwoOperations(nn.Module):
     def forward(self, x):
         return (2 * x) * 3
 
 
-for layer, batch in ((nn.Linear(2, 3), torch.ones(5, 2)), (nn.Conv2d(2, 3, 2), torch.ones(5, 2, 4, 4))):
-    with warnings.catch_warnings(), layer.register_backward_hook(print_entry_shapes):
-        warnings.simplefilter("ignore")  # the same warning as above
-        layer(batch.requires_grad_()).sum().backward()
 for register in ("register_backward_hook", "register_full_backward_hook"):
     layer = TwoOperations()
     with warnings.catch_warnings(), getattr(layer, register)(lambda module, into, out: print(register, show(into))):
@@ -1157,7 +1151,7 @@ for register in ("register_backward_hook", "register_full_backward_hook"):
 
 # %%
 try:
-    all_modules.register_module_backward_hook(print_entry_shapes).remove()
+    all_modules.register_module_backward_hook(lambda *_: None).remove()
 except RuntimeError as error:
     print(str(error).split(". ")[0])
 
@@ -1225,25 +1219,16 @@ print("backward:", "mul" in backward.names, "threshold_backward" in backward.nam
 # ### torch.fx
 #
 # `symbolic_trace` writes down what `forward` does as a graph that you can edit, and makes Python code of it again. There is
-# no hook left to be forgotten: the network is another one. It cannot follow an `if` that depends on a tensor's values.
-
+# no hook left to be forgotten: the network is another one. It cannot follow an `if` that depends on a tensor's values. Here
+# `F.relu` becomes `torch.neg`: 2 · (2 + 1) = 6 becomes 2 · (-2 + 1) = -2.
 
 # %%
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = Times(), Times()
-
-    def forward(self, x):
-        return self.second(nn.functional.relu(self.first(x)) + 1)
-
-
-traced = torch.fx.symbolic_trace(Block())
+traced = torch.fx.symbolic_trace(Chain())
 for node in traced.graph.nodes:
     if node.target is nn.functional.relu:
         node.target, node.kwargs = torch.neg, {}
 traced.recompile()
-print("before:", Block()(torch.ones(1)).item(), " after:", traced(torch.ones(1)).item())
+print("before:", Chain()(torch.ones(1)).item(), " after:", traced(torch.ones(1)).item())
 
 # %% [markdown]
 # ### create_feature_extractor
@@ -1254,9 +1239,9 @@ print("before:", Block()(torch.ones(1)).item(), " after:", traced(torch.ones(1))
 # %%
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
-names, _ = get_graph_node_names(Block())
+names, _ = get_graph_node_names(Chain())
 print(names)
-extractor = create_feature_extractor(Block(), ["first", "relu"])
+extractor = create_feature_extractor(Chain(), ["first", "relu"])
 print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
 
 # %% [markdown] tags=["instructor"]
@@ -1277,6 +1262,22 @@ print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
 # `hint(make_twelve)` helps, and the reference above has all that you need.
 #
 # ### Puzzle 1
+
+# %% tags=["setup"]
+from course_utils.lessons.lesson_09 import (
+    block_gradient,
+    clear_after_step,
+    first_arrival,
+    forget_gradient,
+    freeze_weight,
+    halve_output,
+    make_twelve,
+    note_failures,
+    pretend_saved,
+    save_as_kernel,
+    twelve_from_afar,
+    zero_second_factor,
+)
 
 
 # %% tags=["answer"]
@@ -1475,6 +1476,15 @@ check(pretend_saved)
 # > Backward writes their gradients into `.grad`
 #
 # says lesson 01 of the leaves.
+
+# %% tags=["setup"]
+from course_utils.lessons.lesson_09 import (
+    leaf_without_gradient,
+    lost_in_the_copy,
+    out_of_order,
+    pass_on_twice,
+    stop_unheard,
+)
 
 
 # %% tags=["answer"]

@@ -120,13 +120,13 @@ def bare_tiny_grad_cam(model: nn.Module, images: Tensor, target: int) -> Tensor:
 
 def measure_saliency(rounds: int) -> list[Row]:
     """Grad-CAM against the lower limit, five classes against one, memory, and the libraries."""
-    from torchvision.models import resnet18
+    from torchvision.models import get_model
 
     from course_utils.vision.networks import load_picture_net
-    from course_utils.vision.saliency import explain, grad_cam
+    from course_utils.vision.saliency import grad_cam
 
     torch.manual_seed(0)
-    model, images = resnet18(weights=None).eval(), torch.rand(1, 3, 224, 224)
+    model, images = get_model("resnet18", weights=None).eval(), torch.rand(1, 3, 224, 224)
     rows = []
     cpu, wall = compare(lambda: grad_cam(model, images, LAYER, 7), lambda: bare_grad_cam(model, images, 7), rounds)
     rows.append(Row("Grad-CAM, resnet18 at 224, against the bare lower limit", cpu, 1.05, "x", wall))
@@ -138,16 +138,35 @@ def measure_saliency(rounds: int) -> list[Row]:
     )
     rows.append(Row("Grad-CAM, the course's own network, against the bare lower limit", cpu, 1.10, "x", wall))
 
-    def five() -> Tensor:
-        with explain(model, images, LAYER) as run:
-            return run.grad_cams(CLASSES)
-
-    cpu, wall = compare(five, lambda: grad_cam(model, images, LAYER, 7), rounds)
-    rows.append(Row("Grad-CAM of five classes, against one", cpu, 1.4, "x", wall))
+    wide = {"resnet18": (model, LAYER)} | {
+        name: (get_model(name, weights=None).eval(), layer)
+        for name, layer in (("alexnet", "features.10"), ("squeezenet1_1", "features.12"))
+    }
+    for name, (each, layer) in wide.items():
+        rows += compare_classes_and_rules(name, each, layer, images, rounds)
+    rows += compare_classes_and_rules("the course's own", net, f"features.{last}", scene, 3 * rounds)
     rows.append(measure_saved_bytes(model, images))
     for name, module in LIBRARIES.items():
         rows += compare_with_library(name, module, model, images, rounds)
     return rows
+
+
+def compare_classes_and_rules(name: str, model: nn.Module, layer: str, images: Tensor, rounds: int) -> list[Row]:
+    """Five classes against one, and Guided Backprop against the plain gradient."""
+    from course_utils.vision.saliency import explain, grad_cam, guided_backprop, input_gradient
+
+    classes = [each % model(images).shape[1] for each in CLASSES]
+
+    def five() -> Tensor:
+        with explain(model, images, layer) as run:
+            return run.grad_cams(classes)
+
+    many = compare(five, lambda: grad_cam(model, images, layer, 7), rounds)
+    rules = compare(lambda: guided_backprop(model, images, 7), lambda: input_gradient(model, images, 7), rounds)
+    return [
+        Row(f"Grad-CAM of five classes, against one: {name}", many[0], 1.4, "x", many[1]),
+        Row(f"Guided Backprop, against the plain gradient: {name}", rules[0], 1.15, "x", rules[1]),
+    ]
 
 
 def measure_saved_bytes(model: nn.Module, images: Tensor) -> Row:

@@ -215,8 +215,14 @@ class LabPage:
 
     def look_through(self) -> Look:
         """Scroll through the notebook in front, cell by cell, and say what there is to be seen."""
-        for number in range(len(self.read_cells())):
-            self.cell(number).scroll_into_view_if_needed()
+        self.page.evaluate(
+            """async () => {
+                for (const cell of jupyterapp.shell.currentWidget.content.widgets) {
+                    cell.node.scrollIntoView();
+                    await cell.ready;
+                }
+            }"""
+        )
         parts = ".jp-OutputArea-output", ".jp-InputPlaceholder:visible"
         return Look(self.panel.inner_text(), *(self.panel.locator(each).count() for each in parts))
 

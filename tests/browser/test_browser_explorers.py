@@ -5,7 +5,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 # Buttons that ask for a file, open something, or take away what the others would work on.
-APART = ("Your own picture", "Draw one", "Back to the course's pictures", "Remove", "Wipe", "Draw this graph")
+APART = ("Your own picture", "Draw one", "Remove", "Wipe", "Draw this graph")
 
 
 @pytest.fixture
@@ -92,6 +92,25 @@ def test_by_mouse(explorer):
         used += 1
     assert used >= 2
     assert explorer.panel.locator('[role="alert"]').count() == 0
+
+
+def test_a_gradient_that_was_committed_to_is_watched_until_it_arrives(explorer):
+    """The browser counts the steps: from one picture to the next without a press."""
+    if not explorer.panel.get_by_role("button", name="Commit", exact=True).count():
+        pytest.skip("this explorer asks for nothing")
+    explorer.panel.get_by_label("I expect at").select_option(index=0)
+    explorer.panel.get_by_label("gradient").fill("7")
+    explorer.panel.get_by_role("button", name="Commit", exact=True).click()
+    said = explorer.panel.locator('[role="status"]').first
+    seen = [""]
+    for _ in range(600):
+        if (words := said.text_content()) != seen[-1]:
+            seen.append(words)
+        if "; it is " in words or ", and so it is" in words:
+            break
+        explorer.page.wait_for_timeout(100)
+    assert "; it is " in seen[-1] or ", and so it is" in seen[-1]
+    assert sum("go on step by step" in each for each in seen) >= 2
 
 
 def wait_for_picture(explorer, before) -> None:

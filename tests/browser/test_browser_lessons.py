@@ -50,8 +50,15 @@ def test_no_output_is_cut_or_wider_than_the_page(lesson, look, width):
     """A picture of an explorer may scroll in its own frame; nothing else may. Numbers do not break in the middle."""
     look(False, width)
     assert lesson.window.panel.evaluate(_FIND_TOO_WIDE) == []
-    heights = [lesson.window.cell(n).locator(".jp-OutputArea").bounding_box()["height"] for n in lesson.find("explore")]
-    assert width == NARROW or all(height < 800 for height in heights), "controls and picture do not share a screen"
+    panels = [lesson.window.cell(n).locator(".jp-OutputArea").first for n in lesson.find("explore") if width == WIDE]
+    assert all(panel.evaluate(_MEASURE_GAME) < 780 for panel in panels), "game and picture do not share a screen"
+
+
+_MEASURE_GAME = """panel => {
+    const game = [...panel.querySelectorAll('.widget-hbox')].find(each => each.textContent.startsWith('Predict'));
+    const end = panel.querySelector('[role=region]') ?? panel;
+    return end.getBoundingClientRect().bottom - (game ?? panel).getBoundingClientRect().top;
+}"""
 
 
 _FIND_TOO_WIDE = """panel => {

@@ -1,6 +1,7 @@
-"""The key: what the course's own answers and its declared mistakes do with the seeds. No student's code comes here.
+"""The key: what the course's own answers and its declared mistakes do with the seeds, or did when it was released.
 
-The process that makes it is forked from one that has imported torch already (see `host`) or, without such, started.
+No student's code comes here. The process that makes it is forked from one that has imported torch already (see `host`)
+or, without such, started.
 """
 
 import contextlib
@@ -41,11 +42,9 @@ def make_key(request: bytes) -> bytes:
 
     found = {}
     for name, seed in json.loads(request) if request else ():
-        exercise = find(name)
         try:
-            evidence = exercise.observe(exercise.reference, seed)
-            mistakes = [(each.message, exercise.observe(each.function, seed)) for each in exercise.mistakes]
-            found[name] = {"evidence": evidence, "mistakes": mistakes}
+            evidence, mistakes = find(name).key(seed)
+            found[name] = {"evidence": evidence, "mistakes": [*mistakes.items()]}
         except Exception as error:
             found[name] = {"reason": f"the course's own answer did not work here: {type(error).__name__}: {error}"}
     return json.dumps(found).encode()
