@@ -5,36 +5,47 @@ from __future__ import annotations
 import argparse
 import errno
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 
-from course_utils.root import ROOT, CourseError, has_answers, nearest
+from course_utils.root import ASSETS, ROOT, CourseError, has_answers, nearest
 
 OLDEST_PYTHON = (3, 10)
 STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # what a students' release has
-MAKE_ONLY = ("setup", "test", "test-all", "bench")
 
-# Each target of the Makefile: what it is for, and the variables that it takes.
+# Each target of the Makefile: what it is for, the variables that it takes, and the function that does it: make alone if
+# there is none.
 TARGETS = {
-    "lab": ("open the lessons in JupyterLab", "PORT= ARGS= TORCH=cpu"),
-    "check": ("show your own score, from the work folder", "LESSON=01"),
-    "submit": ("check what is in the work folder, and write one file to hand in", "NAME= ARGS="),
-    "doctor": ("find what is wrong with the environment, and how to mend it", ""),
-    "setup": ("make the environment, as every other target does first", "TORCH=cpu"),
-    "test": ("run the fast tests", "ARGS="),
-    "test-all": ("run the fast tests, then the slow ones, a browser's among them", "ARGS="),
-    "notebooks": ("build and run the lessons from notebooks/source", "ARGS="),
-    "grade": ("grade a folder of submissions", "SUBMISSIONS= ROSTER= REPORT= ARGS="),
-    "instructor": ("write the answered lessons with the teacher's notes", "LESSON=01"),
-    "slides": ("write slides of the lessons, with speaker notes", "LESSON=01"),
-    "handout": ("write a lesson, with your network and picture, as a page", "LESSON=07 NETWORK= IMAGE= CLASS= ARGS="),
-    "cheatsheet": ("write all hooks on one page, from lesson 09", ""),
-    "release": ("write the zip for students, without the answers", "ARGS="),
-    "mutants": ("try small edits of the right answers, which the checks must refuse", "LESSON=03 EXERCISE="),
-    "train": ("train the picture networks again, in minutes", "ARGS="),
-    "bench": ("measure speed and memory against the budgets", "ARGS="),
+    "lab": ("open the lessons in JupyterLab", "PORT= ARGS= TORCH=cpu", "lab.jupyter:open_lab"),
+    "check": ("show your own score, from the work folder", "LESSON=01", "grading.grade:check_work"),
+    "submit": (
+        "check what is in the work folder, and write one file to hand in", "NAME= ARGS=", "grading.submit:submit"
+    ),
+    "doctor": ("find what is wrong with the environment, and how to mend it", "", "lab.doctor:main"),
+    "setup": ("make the environment, as every other target does first", "TORCH=cpu", ""),
+    "test": ("run the fast tests", "ARGS=", ""),
+    "test-all": ("run the fast tests, then the slow ones, a browser's among them", "ARGS=", ""),
+    "notebooks": ("build and run the lessons from notebooks/source", "ARGS=", "authoring.build:build_notebooks"),
+    "grade": ("grade a folder of submissions", "SUBMISSIONS= ROSTER= REPORT= ARGS=", "grading.grade:run"),
+    "instructor": (
+        "write the answered lessons with the teacher's notes", "LESSON=01", "authoring.editions:write_instructor"
+    ),
+    "slides": ("write slides of the lessons, with speaker notes", "LESSON=01", "authoring.slides:write_slides"),
+    "handout": (
+        "write a lesson, with your network and picture, as a page", "LESSON=07 NETWORK= IMAGE= CLASS= ARGS=",
+        "authoring.editions:write_handout"
+    ),
+    "cheatsheet": ("write all hooks on one page, from lesson 09", "", "authoring.cheatsheet:write_cheatsheet"),
+    "release": ("write the zip for students, without the answers", "ARGS=", "authoring.release:write_release"),
+    "mutants": (
+        "try small edits of the right answers, which the checks must refuse", "LESSON=03 EXERCISE=",
+        "authoring.mutants:show_mutants"
+    ),
+    "train": ("train the picture networks again, in minutes", "ARGS=", "authoring.train:main"),
+    "bench": ("measure speed and memory against the budgets", "ARGS=", ""),
 }  # fmt: skip
+MAKE_ONLY = [name for name, (*_, function) in TARGETS.items() if not function]
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
@@ -44,58 +55,45 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     """
     parser = argparse.ArgumentParser(prog="python -m course_utils", allow_abbrev=False)
     commands = parser.add_subparsers(required=True)
+    option = {}
+    for name, (about, _, function) in TARGETS.items():
+        if function:
+            command = commands.add_parser(name, description=f"{about.capitalize()}.", allow_abbrev=False)
+            command.set_defaults(function=function)
+            option[name] = command.add_argument
 
-    def command(name: str, function: str, **values: object) -> Callable[..., object]:
-        added = commands.add_parser(name, description=f"{TARGETS[name][0].capitalize()}.", allow_abbrev=False)
-        added.set_defaults(function=function, **values)
-        return added.add_argument
-
-    option = command("lab", "lab.jupyter:open_lab", rest="arguments")
     commands.choices["lab"].epilog = "All other options are JupyterLab's own, such as --no-browser."
-    option("--port", type=int, default=8888, help="where it listens on this machine (default: 8888)")
-    option(
-        "--prepare",
-        dest="only_prepare",
-        action="store_true",
-        help="only copy the lessons and write JupyterLab's settings",
-    )
-    option = command("check", "grading.grade:check_work")
-    option("--lesson", help="this lesson only, like 01")
-    option("--folder", type=Path, default=ROOT / "work", help="where your lessons are (default: work)")
-    option = command("submit", "grading.submit:submit")
-    option("--name", default="", help="yours, as your instructor knows it; without it, you are asked")
-    option("--check", action="store_true", help="also run the answers, and show their scores")
-    command("doctor", "lab.doctor:main")
-    option = command("notebooks", "authoring.build:build_notebooks")
-    option("lessons", nargs="*", help="which to build, like 01 02; by default those that are out of date")
-    option("--check", action="store_true", help="say which are out of date; build nothing")
-    command("grade", "grading.grade:run")
+    option["lab"]("--port", type=int, default=8888, help="where it listens on this machine (default: 8888)")
+    only = "only copy the lessons and write JupyterLab's settings"
+    option["lab"]("--prepare", dest="only_prepare", action="store_true", help=only)
+    option["check"]("--lesson", help="this lesson only, like 01")
+    option["check"]("--folder", type=Path, default=ROOT / "work", help="where your lessons are (default: work)")
+    option["submit"]("--name", default="", help="yours, as your instructor knows it; without it, you are asked")
+    option["submit"]("--check", action="store_true", help="also run the answers, and show their scores")
+    option["notebooks"]("lessons", nargs="*", help="which to build, like 01 02; by default those that are out of date")
+    option["notebooks"]("--check", action="store_true", help="say which are out of date; build nothing")
     if "grade" in arguments:  # only this command waits for the grader's modules
         resolve_name("course_utils.grading.grade:add_options")(commands.choices["grade"])
-    command("instructor", "authoring.editions:write_instructor")("--lesson", help="this one only, like 01")
-    command("slides", "authoring.slides:write_slides")("--lesson", help="this one only, like 01")
-    option = command("handout", "authoring.editions:write_handout")
-    option("--lesson", default="", help="the lesson's number, like 07")
-    option("--network", default="", help="a network by name, like resnet34")
-    option("--image", default="", help="a picture's file")
-    option("--layer", default="", help="a layer of the network by name, like layer3")
-    option(
-        "--class", dest="chosen", default="", help='what to explain, like "tiger cat", or "tiger cat rather than tabby"'
-    )
-    command("cheatsheet", "authoring.cheatsheet:write_cheatsheet")
-    option = command("release", "authoring.release:write_release")
-    option("--output", type=Path, metavar="ZIP", help="where to write it")
-    option("--nbgrader", type=Path, metavar="FOLDER", help="write an nbgrader course there instead")
-    option("--hints", type=int, default=2, help="of each exercise, if they complete no answer (default: 2)")
-    option = command("mutants", "authoring.mutants:show_mutants")
-    option("--lesson", type=int, help="of this lesson only, like 03")
-    option("--exercise", help="of this exercise only")
-    option("--write", action="store_true", help="try all, and write their slips to the assets")
-    command("train", "authoring.train:main", rest="argv")
+    for name in ("instructor", "slides"):
+        option[name]("--lesson", help="this one only, like 01")
+    option["handout"]("--lesson", default="", help="the lesson's number, like 07")
+    option["handout"]("--network", default="", help="a network by name, like resnet34")
+    option["handout"]("--image", default="", help="a picture's file")
+    option["handout"]("--layer", default="", help="a layer of the network by name, like layer3")
+    what = 'what to explain, like "tiger cat", or "tiger cat rather than tabby"'
+    option["handout"]("--class", dest="chosen", default="", help=what)
+    option["release"]("--output", type=Path, metavar="ZIP", help="where to write it")
+    option["release"]("--nbgrader", type=Path, metavar="FOLDER", help="write an nbgrader course there instead")
+    option["release"]("--hints", type=int, default=2, help="of each exercise, if they complete no answer (default: 2)")
+    option["mutants"]("--lesson", type=int, help="of this lesson only, like 03")
+    option["mutants"]("--exercise", help="of this exercise only")
+    option["mutants"]("--write", action="store_true", help="try all, and write their slips to the assets")
+    option["train"]("--measure", action="store_true", help="only measure the networks that are there")
+    option["train"]("--folder", type=Path, default=ASSETS, help="where the weights are (default: the package's)")
     options, rest = parser.parse_known_args(arguments)
     values = vars(options)
-    if name := values.pop("rest", None):
-        values[name] = rest
+    if arguments[0] == "lab":
+        values["arguments"] = rest
     elif rest:
         parser.error(f"{arguments[0]} takes no {' '.join(rest)}")
     return values.pop("function"), values
@@ -107,7 +105,7 @@ def run(arguments: Sequence[str]) -> int:
     here = {name: about for name, about in TARGETS.items() if name in STUDENT_COMMANDS or has_answers()}
     if name in ("help", "-h", "--help"):
         print(f"make TARGET, or python -m course_utils TARGET (but for {', '.join(MAKE_ONLY)}):\n")
-        for target, (summary, variables) in here.items():
+        for target, (summary, variables, _) in here.items():
             print(f"  {target:<11}{summary}" + f"   [{variables}]" * bool(variables))
         print("\nStart with: make lab")
         return 0

@@ -9,9 +9,10 @@ from lesson_pages import LessonPage
 from torch import Tensor, nn
 
 from course_utils.exercises.engine import find_prediction
+from course_utils.lessons.broken_nets import have_an_accident
+from course_utils.lessons.two_heads import ODDS, encode, make_two_head_block
 from course_utils.scenes.scene import KINDS, scenes
 from course_utils.vision.networks import PictureNet, load_picture_net
-from course_utils.vision.toys import ODDS, encode, have_an_accident, make_two_head_block
 
 PAGE = LessonPage("08_hooks_in_practice")
 shows = PAGE.shows

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from course_utils.authoring.pace import LONGEST, minutes
 from course_utils.authoring.source import (
     answer_cells,
     called_with,
@@ -19,6 +18,7 @@ from course_utils.authoring.source import (
     tags_of,
 )
 from course_utils.exercises.engine import Prediction, exercises_of, predictions_of
+from tests.pace import LONGEST, minutes
 from tests.sealing import seal_problems
 
 LESSONS = sources()

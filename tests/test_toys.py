@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from course_utils.lessons import broken_nets, two_heads
 from course_utils.vision import toys
 
 
@@ -21,7 +22,7 @@ def test_the_models_by_hand(name, wanted):
 
 
 def test_the_softmax_by_the_formula_is_right_while_exp_is_finite():
-    net, x = toys.make_overflow_net(), torch.tensor([[1.0, 2.0], [88.0, 87.0], [-5.0, 3.0]])
+    net, x = broken_nets.make_overflow_net(), torch.tensor([[1.0, 2.0], [88.0, 87.0], [-5.0, 3.0]])
     expected = x.double().softmax(1) @ torch.tensor([[3.0], [4.0]]).double()
     assert torch.allclose(net(x).double(), expected, rtol=1e-5)
     large = net.softmax.exp(net.stem(torch.tensor([[100.0, 1.0]])))
@@ -29,7 +30,7 @@ def test_the_softmax_by_the_formula_is_right_while_exp_is_finite():
 
 
 def test_the_distance_is_pythagoras_and_its_gradient_nan_at_the_origin():
-    net, points = toys.make_distance_net(), torch.tensor([[3.0, 4.0], [5.0, 12.0]], requires_grad=True)
+    net, points = broken_nets.make_distance_net(), torch.tensor([[3.0, 4.0], [5.0, 12.0]], requires_grad=True)
     net(points).sum().backward()
     assert net(points).tolist() == [5.0, 13.0]
     assert torch.allclose(points.grad, torch.tensor([[3 / 5, 4 / 5], [5 / 13, 12 / 13]]))  # the direction
@@ -41,14 +42,14 @@ def test_the_distance_is_pythagoras_and_its_gradient_nan_at_the_origin():
 
 def test_one_step_of_the_unit_by_hand():
     """w = b = 1, x = 2, target 1: the gradients are 8 and 4, and a step of 1 makes relu(2 · -7 - 3) = 0."""
-    unit = toys.make_one_unit()
+    unit = broken_nets.make_one_unit()
     loss = (unit(torch.tensor([[2.0]])) - 1).pow(2).sum()
     assert [each.item() for each in torch.autograd.grad(loss, list(unit.parameters()))] == [8.0, 4.0]
 
 
 @pytest.mark.parametrize(("depth", "first"), [(6, 0), (100, 19)])
 def test_the_chain_keeps_the_input_and_triples_the_gradient_until_float32_overflows(depth, first):
-    chain, x = toys.make_chain(depth), torch.tensor([[1.0, 0.0]])
+    chain, x = broken_nets.make_chain(depth), torch.tensor([[1.0, 0.0]])
     chain(x).sum().backward()
     assert chain(x).tolist() == [[1.0, 0.0]]
     for number, layer in enumerate(chain[first:], first):  # 3**80 < 3.4e38 < 3**81
@@ -60,9 +61,9 @@ def test_the_chain_keeps_the_input_and_triples_the_gradient_until_float32_overfl
 def test_the_heads_look_where_they_say(words):
     """By counting: a place that fits has 96 parts, another one has 1; without any that fits all are alike."""
     words = words.split()
-    block, x = toys.make_two_head_block(words), toys.encode(words)
+    block, x = two_heads.make_two_head_block(words), two_heads.encode(words)
     weights = block.self_attn(x, x, x, need_weights=True, average_attn_weights=False)[1]
     places = range(len(words))
-    before = [[toys.ODDS if j == i - 1 else 1 for j in places] for i in places]
-    parts = torch.tensor([before, [[toys.ODDS if one == other else 1 for other in words] for one in words]])
+    before = [[two_heads.ODDS if j == i - 1 else 1 for j in places] for i in places]
+    parts = torch.tensor([before, [[two_heads.ODDS if one == other else 1 for other in words] for one in words]])
     assert torch.allclose(weights[0], parts / parts.sum(2, keepdim=True), atol=1e-5)

@@ -53,7 +53,7 @@ def test_the_command_trains_unless_told_and_measures_both(tmp_path, monkeypatch,
     monkeypatch.setattr(module, "scenes", lambda count, *args, **kwargs: scenes(min(count, 6), *args, **kwargs))
     for misled in () if trained else (False, True):
         save_weights(load_picture_net(misled), picture_net_file(misled, tmp_path))
-    assert main([*([] if trained else ["--measure"]), "--folder", str(tmp_path)]) == 0
+    assert main(measure=not trained, folder=tmp_path) == 0
     for misled in (False, True):  # the same weights give the same bytes
         assert picture_net_file(misled, tmp_path).read_bytes() == picture_net_file(misled).read_bytes()
     printed = capsys.readouterr().out

@@ -1,9 +1,7 @@
 """Train the course's picture network and its misled twin again, and measure what they can do: `make train`."""
 
-import argparse
 import io
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from tqdm import tqdm
 from course_utils.root import ASSETS, write_whole
 from course_utils.scenes.scene import KINDS, scenes
 from course_utils.vision import networks
-from course_utils.vision.networks import MISLED_CUE, MISLED_KIND, PictureNet, compute_logits, load_picture_net, measure
+from course_utils.vision.networks import MISLED_CUE, MISLED_KIND, PictureNet, compute_logits, load_picture_net
 
 
 @dataclass(frozen=True)
@@ -99,22 +97,19 @@ def measure_cue(
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Train both networks and measure them, or only measure those that are there; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="make train", description=__doc__)
-    parser.add_argument("--measure", action="store_true", help="only measure the networks that are there")
-    parser.add_argument("--folder", type=Path, default=ASSETS, help="where the weights are (default: the package's)")
-    options = parser.parse_args(argv)
+def main(measure: bool = False, folder: Path = ASSETS) -> int:
+    """Train both networks and measure them, or only measure those that are in `folder`; returns the exit status."""
     for misled in (False, True):
-        path = networks.picture_net_file(misled, options.folder)
-        if not options.measure:
+        path = networks.picture_net_file(misled, folder)
+        if not measure:
             print(f"{path.name}: drawing the training pictures, then training", flush=True)
             save_weights(train(misled), path)
-        model = load_picture_net(misled, options.folder)
-        print(f"{path.name}\n  {measure(model, scenes(1000, seed=901))}", flush=True)  # pictures that no training saw
+        model = load_picture_net(misled, folder)
+        unseen = scenes(1000, seed=901)  # by any training
+        print(f"{path.name}\n  {networks.measure(model, unseen)}", flush=True)
         if misled:
             own = scenes(1000, seed=902, cue={MISLED_KIND: MISLED_CUE})
-            print(f"  pictures like those of its training: {measure(model, own)}")
+            print(f"  pictures like those of its training: {networks.measure(model, own)}")
         shares = measure_cue(model, count=500).items()
         shown = (f"{where}: {cued:.1%} with a {MISLED_CUE}, {bare:.1%} without" for where, (cued, bare) in shares)
         print(f"  {MISLED_KIND} seen {'; seen '.join(shown)} (500 pictures each)", flush=True)

@@ -16,7 +16,7 @@ from course_utils.root import ROOT
 
 OLD = "attention calls cam_pictures charts diagnosis doctor feature_maps guided_pictures hooks localisation memory"
 OLD += " networks own_picture patching pictures saliency sanity scenes"  # two are rooms of today, with other things
-ROOMS = ("hooks", "lab", "scenes", "vision")
+ROOMS = ("hooks", "lab", "scenes", "vision", "lessons")
 RENAMED = {"SaliencyError": "CourseError"}
 MOVED = {"fix_argument": "lesson_03", "Handle": "lesson_04"}  # to lesson 09
 

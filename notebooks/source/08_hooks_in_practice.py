@@ -85,6 +85,14 @@ _ = torch.manual_seed(0)  # for the one network with random weights
 from course_utils.hooks.inventory import count_hooks, list_hooks
 from course_utils.hooks.memory import measure_memory
 from course_utils.hooks.record import record
+from course_utils.lessons.broken_nets import (
+    have_an_accident,
+    make_chain,
+    make_distance_net,
+    make_one_unit,
+    make_overflow_net,
+)
+from course_utils.lessons.two_heads import HEADS, encode, make_two_head_block
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars, draw_attention
 from course_utils.vision.networks import load_picture_net, measure
@@ -93,18 +101,6 @@ from course_utils.vision.pictures import centre, draw_heat, grid, show
 from course_utils.vision.saliency import class_maps, grad_cam, relu, scale_to_unit
 
 cat, dog, fish = (KINDS.index(kind) for kind in ("cat", "dog", "fish"))
-
-# %% tags=["setup"]
-from course_utils.vision.toys import (
-    HEADS,
-    encode,
-    have_an_accident,
-    make_chain,
-    make_distance_net,
-    make_one_unit,
-    make_overflow_net,
-    make_two_head_block,
-)
 
 # %% [markdown]
 # ## A nan, and the layer that made it
