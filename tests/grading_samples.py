@@ -43,7 +43,7 @@ def through_json(value: object) -> object:
 
 @functools.cache
 def key_of(name: str, secret: int) -> Key:
-    evidence, mistakes = through_json(find(name).key(seed_for(name, secret)))
+    evidence, mistakes = through_json(find(name).key(seed_for(find(name), secret)))
     return Key(tuple(evidence), tuple((text, tuple(each)) for text, each in mistakes.items()))
 
 

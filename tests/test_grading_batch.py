@@ -28,7 +28,7 @@ from course_utils.grading.report import read_scores
 from course_utils.grading.resume import FOLDER, GradingMemory
 from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER
 from course_utils.grading.sandbox import driver, process
-from course_utils.grading.sandbox.crew import LocalCrew, choose_engine
+from course_utils.grading.sandbox.crew import LocalCrew
 from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import Ran
@@ -82,14 +82,14 @@ def test_without_a_judge_nothing_passes(monkeypatch):
 @pytest.mark.slow
 def test_every_exercise_has_a_key(monkeypatch):
     """Made by a process forked from the host or by a new one, it is what the reference answers do in this process."""
-    with LocalCrew(choose_engine(), jobs=1, key=True) as crew:
+    with LocalCrew(jobs=1) as crew:
         found = make_keys(EXERCISES, SEED, crew.make_key)
         again = make_keys([find("largest")], SEED, crew.make_key)
     assert again == {"largest": found["largest"]}, "a host makes it once, then another process"
     monkeypatch.setattr("course_utils.grading.sandbox.key.COMMAND", (sys.executable, "-c", "pass"))
     assert "ended" in make_keys([find("largest")], SEED, ask_for_key)["largest"].reason
     for exercise in EXERCISES:
-        key, evidence = found[exercise.name], exercise.key(seed_for(exercise.name, SEED))[0]
+        key, evidence = found[exercise.name], exercise.key(seed_for(exercise, SEED))[0]
         assert not key.reason, exercise.name
         assert first_difference(key.evidence, json.loads(json.dumps(evidence)), exercise.name) is None
         assert [message for message, _ in key.mistakes] == [mistake.message for mistake in exercise.mistakes]

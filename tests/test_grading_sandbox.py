@@ -78,7 +78,6 @@ def engine(request, outside):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HostProcess, "command", command)
         with ForkEngine([outside]) as made:
-            made.wait_until_ready()
             yield made
 
 
@@ -217,9 +216,10 @@ def test_a_host_that_dies_says_why_and_no_answer_is_blamed(place, how, words, mo
 
 
 def test_lessons_that_cannot_be_read_are_said(monkeypatch):
-    monkeypatch.setattr("course_utils.grading.sandbox.fork.bare_lessons", lambda: ast.parse("half of a line ("))
-    with ForkEngine() as engine, pytest.raises(CourseError, match="the lessons cannot be read: SyntaxError"):
-        engine.wait_until_ready()
+    monkeypatch.setattr("course_utils.exercises.bare.strip", lambda text: ast.parse("half of a line ("))
+    for engine in (ForkEngine, ProcessEngine):
+        with pytest.raises(CourseError, match="the lessons cannot be read: SyntaxError"):
+            engine()
 
 
 def test_a_host_that_dies_at_its_start_is_started_again_and_none_hangs_on_the_thread_that_started_it(monkeypatch):
@@ -301,7 +301,7 @@ def test_the_process_that_forks_has_huge_pages_and_goes_with_the_grader(outside,
     joined = int(subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout)
     monkeypatch.setattr(HostProcess, "command", COMMANDS[WHOLE])
     with ForkEngine([outside]) as engine:
-        engine.wait_until_ready()
+        engine.run([RIGHT])
         processes = psutil.Process(engine.host.pid).children(recursive=True)
         texts = [Path("/proc", str(one.pid), "smaps_rollup").read_text() for one in processes]
     assert psutil.wait_procs(processes, timeout=10)[1] == []

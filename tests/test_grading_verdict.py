@@ -17,7 +17,7 @@ from course_utils.root import CourseError
 SAMPLE = EXERCISES[:: len(EXERCISES) // 8]
 EXERCISE = find("scale_gradient")
 GOOD = through_json({"exercise": EXERCISE.name, "blank": False, "raised": None, "lost": []})
-GOOD["cases"] = through_json(EXERCISE.observe(EXERCISE.reference, seed_for(EXERCISE.name, SEED)))
+GOOD["cases"] = through_json(EXERCISE.observe(EXERCISE.reference, seed_for(EXERCISE, SEED)))
 TENSOR = {"type": "tensor", "dtype": "float32", "shape": [1], "values": [1.0]}
 RAISED = {"type": "E", "message": "", "during": "call", "line": None, "text": ""}
 NAMED = RAISED | {"type": "NameError", "message": "x\x1b", "line": 3, "text": "@x"}
@@ -147,12 +147,12 @@ def test_evidence_about_other_inputs_does_not_fit():
 
 
 def test_seeds_tell_nothing_about_each_other_and_those_of_a_release_are_recorded(monkeypatch):
-    assert len({seed_for(exercise.name, SEED) for exercise in EXERCISES}) == len(EXERCISES)
-    assert seed_for("largest", SEED) == seed_for("largest", SEED) != seed_for("largest", SEED + 1)
+    assert len({seed_for(exercise, SEED) for exercise in EXERCISES}) == len(EXERCISES)
+    seed = seed_for(EXERCISE, SEED)
+    assert seed == seed_for(EXERCISE, SEED) != seed_for(EXERCISE, SEED + 1)
     monkeypatch.setattr(evidence, "has_answers", lambda: False)
     monkeypatch.setattr(evidence, "recorded_seeds", lambda lesson: [3, 5])
-    seed = make_task(answer_to("largest", ""), SEED).seed
-    assert seed == (3, 5)[seed_for("largest", SEED) % 2]
+    assert make_task(answer_to(EXERCISE.name, ""), SEED).seed == (3, 5)[seed % 2]
 
 
 def test_text_and_words_agree_on_any_two_answers():

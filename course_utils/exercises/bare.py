@@ -3,7 +3,7 @@
 A process that no student's code reaches reads the lessons' modules as text, takes out the answers, the mistakes, the
 hints, and every private helper that only these use, and compiles the rest (`bare_lessons`). The other process gets the
 compiled modules alone (`load_bare_lessons`), so that it never holds an answer, not even in memory that it has given
-back. What does the work of an exercise elsewhere (lesson 04 has torch's own steps of a call), `forget` removes.
+back. What does the work of an exercise elsewhere, `forget` (in lesson 04's `torch_steps`) removes.
 """
 
 import ast
@@ -14,12 +14,16 @@ import types
 from collections.abc import Callable
 
 from course_utils.exercises.declaration import PACKAGE, decorators, lesson_files, without_answer
+from course_utils.root import CourseError
 
 
 def bare_lessons() -> bytes:
     """The compiled modules of all lessons without their answers and hints, for `load_bare_lessons`. Needs no torch."""
-    texts = {path: path.read_text(encoding="utf-8") for path in lesson_files()}
-    return marshal.dumps({path.stem: compile(strip(text), str(path), "exec") for path, text in texts.items()})
+    try:
+        texts = {path: path.read_text(encoding="utf-8") for path in lesson_files()}
+        return marshal.dumps({path.stem: compile(strip(text), str(path), "exec") for path, text in texts.items()})
+    except (OSError, SyntaxError) as error:  # somebody may edit them now
+        raise CourseError(f"the lessons cannot be read: {type(error).__name__}: {error}") from None
 
 
 def load_bare_lessons(modules: bytes) -> None:
@@ -55,14 +59,3 @@ def strip(source: str, hints: Callable[[str], int] = lambda name: 0) -> ast.Modu
         unused = [node for node in tree.body if node in helpers and node.name not in used]
         tree.body = [node for node in tree.body if node not in unused]
     return ast.fix_missing_locations(tree)
-
-
-def forget(name: str) -> None:
-    """Take out of this process what does the work of exercise `name` without being the course's answer to it."""
-
-    def forgotten(*_: object, **__: object) -> None:
-        raise NotImplementedError
-
-    steps = importlib.import_module(f"{PACKAGE}.torch_steps").TorchSteps
-    if name in vars(steps):
-        setattr(steps, name, forgotten)

@@ -112,21 +112,16 @@ def fits(cases: Sequence[Evidence], key: Sequence[Evidence]) -> bool:
     return all(form(case) == form(reference) for case, reference in zip(cases, key, strict=False))
 
 
-def seed_for(exercise: str, secret: int) -> int:
+def seed_for(exercise: Declaration, secret: int) -> int:
     """The seed of one exercise's inputs: whoever finds it out in one exercise knows nothing about another."""
-    digest = hmac.digest(secret.to_bytes(32, "big"), exercise.encode(), hashlib.sha256)
-    return int.from_bytes(digest[:6], "big")
-
-
-def _seed_of(exercise: Declaration, secret: int) -> int:
-    seed = seed_for(exercise.name, secret)
-    seeds = None if has_answers() else recorded_seeds(exercise.lesson)
-    return seeds[seed % len(seeds)] if seeds else seed
+    digest = hmac.digest(secret.to_bytes(32, "big"), exercise.name.encode(), hashlib.sha256)
+    seed = int.from_bytes(digest[:6], "big")
+    return seed if has_answers() else (seeds := recorded_seeds(exercise.lesson))[seed % len(seeds)]
 
 
 def make_task(answer: CollectedAnswer, secret: int) -> Task:
     """What an engine needs to run an answer."""
-    return Task(answer.exercise.name, "\n".join(answer.support), answer.source, _seed_of(answer.exercise, secret))
+    return Task(answer.exercise.name, "\n".join(answer.support), answer.source, seed_for(answer.exercise, secret))
 
 
 @dataclass(frozen=True)
@@ -146,7 +141,7 @@ def make_keys(
     exercises: Iterable[Declaration], secret: int, make_key: Callable[[Wanted], dict[str, dict[str, Any]]]
 ) -> dict[str, Key]:
     """The keys of exercises by name, which `make_key` (of a crew) makes."""
-    found = make_key([(each.name, _seed_of(each, secret)) for each in exercises])
+    found = make_key([(each.name, seed_for(each, secret)) for each in exercises])
     return {name: Key(**key) for name, key in found.items()}
 
 

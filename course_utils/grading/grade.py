@@ -138,11 +138,10 @@ def _find(place, roster, number):
 
 
 def _make_crew(engine="auto", jobs=None, scheduler=None, hidden=()):
-    from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew, choose_engine
+    from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
 
-    chosen = choose_engine(engine)
     try:
-        return DaskCrew(scheduler, chosen) if scheduler else LocalCrew(chosen, jobs, hidden=hidden, key=True)
+        return DaskCrew(scheduler, engine) if scheduler else LocalCrew(engine, jobs, hidden)
     except ModuleNotFoundError as error:
         raise CourseError(f"{error.name} is missing: pip install 'course-utils[cluster]'.") from None
     except (OSError, ValueError) as error:

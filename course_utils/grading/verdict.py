@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import Closing
-from course_utils.root import ROOT
+from course_utils.grading.sandbox.tasks import Closing, environment
 
 if TYPE_CHECKING:
     import nbformat
@@ -100,20 +99,13 @@ class Comparer(Closing):
     def __init__(self) -> None:
         self._folder = OwnFolder()
         self._place = self._folder.path
-        unset = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHASHSEED")
-        own = {
-            **dict.fromkeys(unset, ""),
-            "COURSE_PROGRESS": "off",
-            "IPYTHONDIR": str(self._place / "ipython"),
-            "JUPYTER_PREFER_ENV_PATH": "1",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTHONPATH": str(ROOT),
-            "TMPDIR": str(self._place),  # for the kernel's connection file
-        }
+        own = dict.fromkeys(("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSTARTUP", "PYTHONWARNINGS"), "")
+        own |= dict.fromkeys(("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "JUPYTER_PREFER_ENV_PATH"), "1")
+        own |= dict.fromkeys(("IPYTHONDIR", "TMPDIR"), str(self._place))  # the latter for the kernel's connection file
         self._process = subprocess.Popen(
             [sys.executable, "-m", "course_utils.grading.verdict"],
             cwd=self._place,
-            env=os.environ | own,
+            env=os.environ | environment() | own,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

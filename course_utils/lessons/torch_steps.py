@@ -113,3 +113,13 @@ class TorchSteps(nn.Module):
 
     def _tables(self, kind: str) -> tuple[Hooks, Hooks]:
         return getattr(self, f"_{kind}"), getattr(torch_module, f"_global_{kind}")
+
+
+def forget(name: str) -> None:
+    """Take out of this process what does the work of exercise `name` without being the course's answer to it."""
+
+    def forgotten(*_: object, **__: object) -> None:
+        raise NotImplementedError
+
+    if name in vars(TorchSteps):
+        setattr(TorchSteps, name, forgotten)

@@ -13,38 +13,33 @@ from pathlib import Path
 from typing import Any
 
 from course_utils.grading.sandbox.fork import ForkEngine
-from course_utils.grading.sandbox.key import Wanted, ask_for_key
+from course_utils.grading.sandbox.key import ask_for_key
 from course_utils.grading.sandbox.process import ProcessEngine
-from course_utils.grading.sandbox.tasks import Closing, Limits, Ran, Task
+from course_utils.grading.sandbox.tasks import Closing, Engine, Limits, Ran, Task
 from course_utils.root import CourseError
 
 Result = tuple[int, list[Ran]]
 
 
-def choose_engine(name: str = "auto") -> str:
-    """The engine for this machine: `fork` on Linux, elsewhere `process`; a name chooses for itself."""
-    if name == "auto":
-        return "fork" if sys.platform == "linux" else "process"
-    if name == "fork" and sys.platform != "linux":
-        raise CourseError("the fork engine needs Linux; take --engine process.")
-    return name
+def make_engine(name: str, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> Engine:
+    """The engine `fork` or `process`; `auto` is what this machine can. With 0 `lanes`, there is one for each core."""
+    if name == "process" or (name == "auto" and sys.platform != "linux"):
+        return ProcessEngine()
+    if sys.platform != "linux":
+        raise CourseError("the fork engine needs Linux; take --engine process")
+    return ForkEngine(hidden, lanes or len(os.sched_getaffinity(0)), key=key)
 
 
 class LocalCrew(Closing):
-    """An engine on this machine: `fork` with as many lanes as `jobs` (default: one for each core), or `process`.
+    """An engine on this machine, which runs `jobs` answers at a time (default: one for each core).
 
-    The fork engine's host starts at once: its import of torch is the longest part of a small grading. With `key`, it
-    will make the key too.
+    The fork engine's host starts at once: its import of torch is the longest part of a small grading. It will make the
+    key too.
     """
 
-    def __init__(self, engine: str, jobs: int | None = None, hidden: Sequence[Path] = (), *, key: bool = False) -> None:
-        self._jobs = (jobs or len(os.sched_getaffinity(0))) if engine == "fork" else 1
-        self._engine = ForkEngine(hidden, self._jobs, key=key) if engine == "fork" else ProcessEngine()
-        self.close = self._engine.close
-
-    def make_key(self, wanted: Wanted) -> dict[str, dict[str, Any]]:
-        """The key of exercises by name (see `key`), once."""
-        return ask_for_key(wanted, self._engine.key)
+    def __init__(self, engine: str = "auto", jobs: int | None = None, hidden: Sequence[Path] = ()) -> None:
+        self._engine = make_engine(engine, hidden, jobs or 0, key=True)
+        self.close, self.make_key = self._engine.close, functools.partial(ask_for_key, connection=self._engine.key)
 
     @property
     def isolation(self) -> list[str]:
@@ -60,7 +55,7 @@ class LocalCrew(Closing):
         def run_one(number: int) -> Result:
             return number, self._engine.run(batches[number], limits)
 
-        parallel = Parallel(n_jobs=self._jobs, backend="threading", return_as="generator_unordered")
+        parallel = Parallel(n_jobs=self._engine.lanes, backend="threading", return_as="generator_unordered")
         return parallel(delayed(run_one)(number) for number in range(len(batches)))
 
 
@@ -103,9 +98,7 @@ class DaskCrew(Closing):
             self._client.close()
 
 
-@functools.cache
-def _engine_here(name: str) -> ForkEngine | ProcessEngine:
-    return ForkEngine() if name == "fork" else ProcessEngine()
+_engine_here = functools.cache(make_engine)
 
 
 def run_on_worker(tasks: list[Task], limits: Limits, engine: str) -> tuple[str, list[Ran]]:

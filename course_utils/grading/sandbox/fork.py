@@ -8,12 +8,11 @@ import queue
 import socket
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
@@ -35,44 +34,58 @@ class HostProcess:
         kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM] * key
         self._sockets, theirs = zip(*(socket.socketpair(socket.AF_UNIX, kind) for kind in kinds), strict=True)
         self.lanes, self.key = self._sockets[:lanes], self._sockets[-1] if key else None
-        self._problem = ""
+        self.words = ""  # what keeps answers in, when a lane is ready
         self._folder = OwnFolder()
         self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
         numbers = [their.fileno() for their in theirs]
-        self._process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=environment() | {"TMPDIR": str(self._folder.path)},
-            cwd="/",
-            start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
-            pass_fds=numbers,
-        )
+        with tempfile.TemporaryFile() as told:
+            paths = [str(Path(path).absolute()) for path in hidden]
+            marshal.dump((paths, numbers[:lanes], numbers[lanes:], bare_lessons()), told)
+            told.seek(0)
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=told,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment() | {"TMPDIR": str(self._folder.path)},
+                cwd="/",
+                start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
+                pass_fds=numbers,
+            )
         self.pid = self._process.pid  # of the process that everything else is below
-        setup = [str(Path(path).absolute()) for path in hidden], numbers[:lanes], numbers[lanes:]
-        threading.Thread(target=self._tell, args=setup, daemon=True).start()  # it listens when torch is there
         for their in theirs:
             their.close()
 
-    def _tell(self, *setup: list) -> None:
-        with contextlib.suppress(OSError, ValueError), self._process.stdin as pipe:  # else its lanes end
-            try:
-                lessons = bare_lessons()
-            except Exception as error:  # somebody may edit them now
-                self._problem = f"the lessons cannot be read: {type(error).__name__}: {error}"
-                return
-            marshal.dump((*setup, lessons), pipe)
+    def ask(self, lane: socket.socket, limits: Limits, files: Sequence[int]) -> tuple[str, float]:
+        """Have a lane run the task in one file and note what it does in the other.
 
-    def last_words(self) -> str:
-        """Why it, or one of its lanes, has ended: its status, and what was said last on the standard error."""
+        Returns why it ended before its time, if it did, and the seconds it took; `CourseError` if the lane itself ends.
+        """
+        why = ""
+        try:
+            lane.settimeout(START_SECONDS + limits.exercise)
+            socket.send_fds(lane, [json.dumps(asdict(limits)).encode()], files)
+            while answer := lane.recv(4096):
+                if not isinstance(found := json.loads(answer), str):
+                    return found
+                self.words = found
+        except TimeoutError:
+            why = "its sandbox does not answer"
+        except OSError:
+            pass  # closed under our feet
+        raise CourseError(f"no answer can be run here: {why or self._last_words()}.")
+
+    def _last_words(self) -> str:
+        # Why it, or one of its lanes, has ended: its status, and what was said last on the standard error.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=2)
+        if self._process.stderr.closed:
+            return "it was closed"
         os.set_blocking(self._process.stderr.fileno(), False)
         said = (self._process.stderr.read() or b"").decode(errors="replace").strip()
         status = self._process.returncode
         how = "it closed a lane" if status is None else f"it ended with the status {status}"
-        return ": ".join(filter(None, (how, self._problem or said.rpartition("\n")[2])))
+        return ": ".join(filter(None, (how, said.rpartition("\n")[2])))
 
     def close(self) -> None:
         """End it, and with it every process that it has started."""
@@ -93,86 +106,46 @@ class ForkEngine(Engine):
     """
 
     def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> None:
-        self._hidden = hidden
-        self._closed = False
-        self.host = HostProcess(hidden, lanes, key=key)
-        self._hosts = [self.host]  # all that have been started
-        self.key = self.host.key
-        self._lanes = [(self.host, lane) for lane in self.host.lanes]
-        self._words = [""] * lanes
-        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(lanes):
-            self._free.put(number)
+        self._hidden, self._closed = hidden, False
+        self.host = HostProcess(hidden, lanes, key=key)  # the last one that has been started
+        self.lanes, self.key = lanes, self.host.key
+        self._hosts = [self.host]
+        self._free: queue.SimpleQueue[tuple[HostProcess, socket.socket]] = queue.SimpleQueue()
+        for lane in self.host.lanes:
+            self._free.put((self.host, lane))
 
     @property
     def isolation(self) -> str:
-        """What keeps answers in: the lines of the lanes that are ready, each once."""
-        return "\n".join(filter(None, dict.fromkeys(self._words)))
-
-    def wait_until_ready(self) -> None:
-        """Come back when a lane can fork; then `isolation` has its line."""
-        with self._take_lane():
-            pass
+        """What keeps answers in: the lines of the hosts that are ready, each once."""
+        return "\n".join(filter(None, dict.fromkeys(host.words for host in self._hosts)))
 
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
-        """Run one answer in a free lane."""
-        with self._take_lane() as number:
-            for _ in range(2):
+        """Run one answer in a free lane. Raises `CourseError` if no host can be started."""
+        host, lane = self._free.get()
+        try:
+            for is_last in (False, True):
                 files = os.memfd_create("task"), os.memfd_create("record")
                 with open(files[0], "wb") as given, open(files[1], "rb"):
                     given.write(json.dumps(asdict(task)).encode())
                     given.seek(0)
                     start = time.monotonic()  # to start is no student's time
                     try:
-                        ended, seconds = self._ask(number, limits, files)
+                        ended, seconds = host.ask(lane, limits, files)
                         return os.pread(files[1], limits.disk, 0), ended, seconds
                     except CourseError as error:
+                        if self._closed or (is_last and not host.words):
+                            raise
                         ended, seconds = str(error).rstrip("."), round(time.monotonic() - start, 4)
-                        self._renew(number, error)
+                lane.close()
+                self.host = host = HostProcess(self._hidden)
+                self._hosts.append(host)
+                (lane,) = host.lanes
             return b"", ended, seconds
+        finally:
+            self._free.put((host, lane))
 
     def close(self) -> None:
         """End every process that it has started."""
         self._closed = True
         for host in self._hosts:
             host.close()
-
-    @contextlib.contextmanager
-    def _take_lane(self) -> Iterator[int]:
-        number = self._free.get()
-        try:
-            if not self._words[number]:
-                try:
-                    self._words[number] = self._ask(number)
-                except CourseError as error:
-                    self._renew(number, error)
-            yield number
-        finally:
-            self._free.put(number)
-
-    def _renew(self, number: int, error: CourseError) -> None:
-        # In place of a lane that has ended, that of another host; if this cannot start either, nothing can be run.
-        if self._closed:
-            raise error
-        self._words[number] = ""
-        self._lanes[number][1].close()
-        self.host = host = HostProcess(self._hidden)
-        self._hosts.append(host)
-        self._lanes[number] = host, host.lanes[0]
-        self._words[number] = self._ask(number)
-
-    def _ask(self, number: int, limits: Limits | None = None, files: Sequence[int] = ()) -> Any:
-        host, lane = self._lanes[number]
-        why = ""
-        try:
-            lane.settimeout(START_SECONDS + (limits.exercise if limits else 0))
-            if limits:
-                socket.send_fds(lane, [json.dumps(asdict(limits)).encode()], files)
-            if answer := lane.recv(4096):
-                return json.loads(answer)
-        except TimeoutError:
-            why = "its sandbox does not answer"
-        except OSError:
-            pass  # closed under our feet
-        why = why or ("it was closed" if self._closed else host.last_words())
-        raise CourseError(f"no answer can be run here: {why}.")

@@ -22,12 +22,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from course_utils.grading.sandbox import linux
 from course_utils.grading.sandbox.cgroup import Group
-from course_utils.grading.sandbox.tasks import BEGUN, KILLED, TOO_LONG, TOO_MUCH, Limits
+from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, TOO_MUCH, Limits
 from course_utils.grading.sandbox.walls import Isolation, close_root, confine, enter_namespaces, make_scratch
 
 _leave = os._exit  # before an answer could change it
@@ -41,7 +41,6 @@ def main() -> int:
     import torch
     import torch.nested._internal.nested_tensor  # else each answer's first backward imports it
 
-    from course_utils.exercises import engine  # noqa: F401
     from course_utils.grading.sandbox import driver, key  # noqa: F401
 
     torch.set_num_threads(1)
@@ -108,7 +107,7 @@ def _become_first_process(
     for number, (lane, group) in enumerate(zip(lanes, groups, strict=True)):
         user = isolation.user and isolation.user + number  # one that no other lane gives to its children
         others = [other for other in lanes if other != lane]
-        _fork(others, lambda *arguments: Host(*arguments).serve(), replace(isolation, user=user), hidden, group, lane)
+        _fork(others, lambda *own: Host(*own).serve(), replace(isolation, user=user), hidden, group, lane)
     for lane in lanes:
         os.close(lane)
     with contextlib.suppress(ChildProcessError):
@@ -116,31 +115,28 @@ def _become_first_process(
             _note_end(os.wait()[1])
 
 
+@dataclass
 class Host:
     """Runs answers, one at a time, in children of this process, for who is at the other end of the socket `lane`."""
 
-    def __init__(self, isolation: Isolation, hidden: list[Path], group: Group | None, lane: int) -> None:
-        self.isolation = isolation
-        self._hidden = hidden
-        self._group = group
-        self._lane = lane
-        self._own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self._baseline = _own_memory(_status("self"))
+    isolation: Isolation
+    hidden: list[Path]
+    group: Group | None
+    lane: int
 
     def serve(self) -> None:
         """Run what is asked for, until nobody asks any more."""
+        self._namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._baseline = _own_memory(_status("self"))
         linux.prctl(linux.PR_SET_DUMPABLE, 0)  # no process of the same user may look into this one's memory
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # it takes in what children leave behind
-        with socket.socket(fileno=self._lane) as lane:
+        with socket.socket(fileno=self.lane) as lane:
             lane.send(json.dumps(self.isolation.words).encode())
-            while True:
-                limits, files, _, _ = socket.recv_fds(lane, 4096, 2)
-                if not limits:
-                    return
-                result = self.run(Limits(**json.loads(limits)), *files)
+            while (asked := socket.recv_fds(lane, 4096, 2))[0]:
+                limits, files, _, _ = asked
+                lane.send(json.dumps(self.run(Limits(**json.loads(limits)), *files)).encode())
                 for file in files:
                     os.close(file)
-                lane.send(json.dumps(result).encode())
 
     def run(self, limits: Limits, task: int, record: int) -> tuple[str, float]:
         """Run the answer in file `task` in a child of its own; nothing of it is left but the file `record`.
@@ -148,8 +144,8 @@ class Host:
         Returns why the child ended before its time, if it did, and the seconds it took.
         """
         start = time.monotonic()
-        if self._group:
-            self._group.limit(limits.memory + limits.disk, limits.processes)
+        if self.group:
+            self.group.limit(limits.memory + limits.disk, limits.processes)
         with make_scratch(self.isolation) as scratch:
             keeper = 0
             if self.isolation.root:  # the first process of a new namespace: no other can end it, and all end with it
@@ -158,39 +154,35 @@ class Host:
                 keeper = os.posix_spawnp("sleep", ["sleep", "100000"], {}, setsid=True, file_actions=quiet)
             pid = _fork((), self._be_child, limits, scratch, task, record)
             if keeper:
-                linux.setns(self._own_namespace, linux.CLONE_NEWPID)
+                linux.setns(self._namespace, linux.CLONE_NEWPID)
             try:
                 ended = self._watch(pid, limits, start, scratch)
             finally:
-                if self._group and self._group.kill():
+                if self.group and self.group.kill():
                     ended = TOO_MUCH
                 status = self._end(pid, keeper)
         return ended or KILLED * bool(status), round(time.monotonic() - start, 4)
 
     def _be_child(self, limits: Limits, scratch: str, task: int, record: int) -> None:
-        from course_utils.exercises.bare import forget
-        from course_utils.grading.sandbox.driver import observe_answer, write_record
+        from course_utils.grading.sandbox.driver import record_answer
 
         os.setsid()
-        if self._group:
-            self._group.join()
+        if self.group:
+            self.group.join()
         with open(task, "rb", closefd=False) as file:
             given = json.load(file)
         os.dup2(1, 2)  # last words are not for answers
         os.dup2(record, 3)
         os.closerange(4, 4096)
         os.environ.update(HOME=scratch, TMPDIR=scratch)
-        with open(3, "wb") as told:
-            confine(self.isolation, limits, scratch, self._hidden)
-            forget(given["exercise"])
-            os.write(3, BEGUN)
-            told.write(write_record(observe_answer(*given.values())).encode())
+        confine(self.isolation, limits, scratch, self.hidden)
+        record_answer(3, **given)
 
     def _watch(self, pid: int, limits: Limits, start: float, scratch: str) -> str:
         child = os.pidfd_open(pid)
         try:
             while (left := limits.exercise - (time.monotonic() - start)) > 0:
-                ready = select.select([child, self._lane], [], [], min(LOOK, left))[0]
+                ready = select.select([child, self.lane], [], [], min(LOOK, left))[0]
                 if child in ready:
                     return ""
                 if ready:  # nothing is sent while a child runs, so it is the end

@@ -14,9 +14,9 @@ import tempfile
 import time
 from dataclasses import asdict
 
-from course_utils.exercises.bare import bare_lessons, forget, load_bare_lessons
+from course_utils.exercises.bare import bare_lessons, load_bare_lessons
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import BEGUN, KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, environment
+from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, environment
 from course_utils.grading.sandbox.walls import confine, process_isolation
 
 COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.process")
@@ -24,8 +24,6 @@ COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.process")
 
 class ProcessEngine(Engine):
     """Runs each answer in a process of its own."""
-
-    key = None
 
     def __init__(self) -> None:
         self.isolation = process_isolation().words
@@ -80,15 +78,11 @@ def main() -> None:
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
     load_bare_lessons(lessons)
-    from course_utils.grading.sandbox.driver import observe_answer, write_record
+    from course_utils.grading.sandbox.driver import record_answer
 
     leave = os._exit  # before the answer could change it
-    forget(task["exercise"])
     confine(process_isolation(), Limits(**limits), os.getcwd())
-    os.write(told, BEGUN)
-    record = write_record(observe_answer(*task.values()))
-    with open(told, "wb") as file:
-        file.write(record.encode())
+    record_answer(told, **task)
     leave(0)
 
 

@@ -77,7 +77,12 @@ class Closing(AbstractContextManager):
 
 
 class Engine(Closing):
-    """What runs answers: `run_one` gives an answer's record, in words why there is none, and the seconds it took."""
+    """What runs answers: `run_one` gives an answer's record, in words why there is none, and the seconds it took.
+
+    `lanes` is how many threads may call `run` at once; `key` is a socket to who makes the key, if it has one.
+    """
+
+    lanes, key = 1, None
 
     def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
         """Run the answers of one submission, each by itself."""
