@@ -5,6 +5,7 @@ import hashlib
 import json
 import marshal
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
 from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import BLAMED, MEBIBYTE, NOT_BEGUN, Limits, Task
 from course_utils.grading.sandbox.walls import Isolation
-from course_utils.root import CourseError
+from course_utils.root import ROOT, CourseError
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")
 pytestmark = [pytest.mark.slow, linux_only]
@@ -243,6 +244,19 @@ def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engin
     first, second = (json.loads(ran.record)["cases"] for ran in engine.run(tasks, LIMITS))
     assert {case["raised"]["type"] for case in first} == {"NotImplementedError"}
     assert "NotImplementedError" not in {case["raised"]["type"] for case in second if case["raised"]}
+
+
+def test_an_answer_may_use_what_its_lesson_imports_from_the_lessons_room(engine):
+    lines = (ROOT / "notebooks" / "source").glob("*.py")
+    found = re.findall(
+        r"^from (course_utils\.lessons\.(?!lesson_)\w+) import", "".join(map(Path.read_text, lines)), re.M
+    )
+    support = "".join(f"import {name}\n" for name in {*found} - {"course_utils.lessons.side_by_side"})
+    old = "from course_utils.vision.toys import make_chain, HEADS\n"
+    answer = "def scale_gradient(tensor, factor):\n    return tensor.register_hook(lambda grad: grad * factor)\n"
+    (ran,) = engine.run([Task("scale_gradient", support + old, answer, 5)], LIMITS)
+    record = json.loads(ran.record)
+    assert ("patient" in support, record["lost"], record["raised"]) == (True, [], None)
 
 
 def test_what_is_missing_is_said():

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from course_utils.exercises.declaration import PACKAGE, decorators, lesson_files, without_answer
 from course_utils.root import CourseError
 
+HELPERS = ("broken_nets", "patient", "two_heads")  # what lessons import from their room beside the exercises
+
 
 def bare_lessons() -> bytes:
     """The compiled modules of all lessons without their answers and hints, for `load_bare_lessons`. Needs no torch."""
@@ -27,7 +29,10 @@ def bare_lessons() -> bytes:
 
 
 def load_bare_lessons(modules: bytes) -> None:
-    """Put the bare edition of every lesson's exercises where `import` finds it. Once, in a fresh process."""
+    """Put the bare edition of every lesson's exercises where `import` finds it. Once, in a fresh process.
+
+    The lessons' helpers are imported as well, for nothing of their room can be read later.
+    """
     for stem, code in marshal.loads(modules).items():
         name = f"{PACKAGE}.{stem}"
         if name in sys.modules:
@@ -35,6 +40,8 @@ def load_bare_lessons(modules: bytes) -> None:
         sys.modules[name] = module = types.ModuleType(name)
         exec(code, vars(module))
         setattr(importlib.import_module(PACKAGE), stem, module)
+    for stem in HELPERS:
+        importlib.import_module(f"{PACKAGE}.{stem}")
 
 
 def strip(source: str, hints: Callable[[str], int] = lambda name: 0) -> ast.Module:
