@@ -226,3 +226,18 @@ def test_the_stored_map_is_that_of_the_three_libraries():
     for raw in found:
         blocks = raw.detach().relu().reshape(7, 2, 7, 2).mean((1, 3)) * 1000
         assert blocks.round().int().tolist() == [list(row) for row in evidence.LIBRARY_MAP]
+
+
+def test_signs_boxes_and_squares_of_the_figures():
+    values = torch.zeros(16, 16)
+    values[:, :4], values[:, 4:8], values[:, 12:] = 2.0, 1.0, -1.5
+    drawn = evidence.draw_signed(torch.full((3, 16, 16), 0.5), values)
+    peak, half, nothing, against = (drawn[:, 16, column] for column in (3, 11, 20, 29))
+    assert torch.allclose(peak, half, atol=0.02), "half the peak has the full colour already"
+    assert peak[0] > peak[2] + 0.2
+    assert against[2] > against[0] + 0.2
+    assert nothing.max() - nothing.min() < 0.02
+    covered = evidence.cover(torch.zeros(3, 8, 8), (1, 3, 2, 6))
+    assert (covered.sum().item(), covered[:, 1:3, 2:6].unique().tolist()) == (3 * 2 * 4 * 0.5, [0.5])
+    assert evidence.squares(80, 48)[:2] == [(0, 80, 0, 80), (0, 80, 48, 128)]
+    assert len(evidence.squares(80, 48)) == 16

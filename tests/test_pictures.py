@@ -192,3 +192,9 @@ def test_errors_that_a_learner_can_cause_are_said():
     ):
         with pytest.raises(CourseError, match=says):
             call()
+
+
+def test_a_photograph_is_stored_as_a_jpeg_with_its_words():
+    data, metadata = module.show(torch.rand(3, 40, 60), "Noise.", jpeg=True)._repr_mimebundle_()
+    assert (data.keys(), metadata) == ({"image/jpeg", "text/plain"}, {"image/jpeg": {"alt": "Noise."}})
+    assert Image.open(io.BytesIO(base64.b64decode(data["image/jpeg"]))).size == (60, 40)

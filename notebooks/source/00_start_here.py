@@ -160,8 +160,8 @@ check(largest)
 # | 04 | [Inside a call](04_inside_call.ipynb) | what happens between `module(x)` and `forward`, line by line | 89 |
 # | 05 | [Feature maps](05_feature_maps.ipynb) | to see what each layer makes of a picture | 89 |
 # | 06 | [Guided Backprop](06_guided_backprop.ipynb) | to trace an answer back to the pixels, and to doubt the picture | 89 |
-# | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to catch one that looks at the wrong thing | 90 |
-# | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 95 |
+# | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to prove what its answer rests on | 90 |
+# | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 90 |
 # | 09 | [Every hook](09_every_hook.ipynb) | to find any hook in a reference that runs, and to solve twelve puzzles | 70 |
 #
 # ## Your progress

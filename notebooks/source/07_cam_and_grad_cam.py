@@ -506,7 +506,7 @@ print(f"{'chance':11} " + "".join(f"{each.chance:8.0%}" for each in found))
 tiles, labels = [], []
 for layer, cells in maps.items():
     heat = upsample(relu(cells[12:13]), (SIZE, SIZE))
-    hit = "on it" if points_at(heat, things.masks[12:13]) else "beside it"
+    hit = "on it" if points_at(heat, things.masks[12:13]) else "not on it"
     labels.append(f"{layer}: {hit}")
     tiles.append(draw_heat(things.images[12], scale_to_unit(heat)[0], things.masks[12], mark=True))
 print("; ".join(labels))
@@ -762,7 +762,7 @@ evidence.show_tiles(
 why("map_of_an_absent_class")
 
 # %% [markdown]
-# **What is hot need not be needed.** A map shows what contributed. We cover 16 x 16 pixels around the hottest one with
+# **The hottest place need not be necessary.** A map shows what contributed. We cover 16 x 16 pixels around the hottest one with
 # grey, and ask the honest network again.
 
 # %%
@@ -816,8 +816,8 @@ evidence.show_tiles(
 
 # %% [markdown]
 # A heat map answers a question, and there is more than one. "Why A?" explains a logit. "Why A **rather than B**?" explains
-# the difference of two logits. The logarithm of the softmax asks "why A rather than **all the others**?". We ask the three
-# for both halves of all six pairs of four photographs, twelve times each.
+# the difference of two logits. The logarithm of the softmax asks "why A rather than **all the others**?". We ask each of the
+# three twelve times: for both halves of all six pairs of four photographs.
 
 # %% tags=["predict"]
 predict("three_questions")
@@ -846,7 +846,7 @@ for question, found in inside.items():
 why("three_questions")
 
 # %% [markdown]
-# Does "rather than" always ask better? Two more trials. First the cat alone, and two classes that are both about cats: how
+# Is "rather than" always the better question? Two more trials. First the cat alone, and two classes that are both about cats: how
 # similar are the maps (cosine; 1 means the same)? Then the collage of cat and cup, and a tripod, which it does *not* show.
 
 # %%
@@ -871,7 +871,7 @@ print(f"tripod rather than espresso: {shares[1]:.0%} of the heat on the cat's ha
 # cat is *not*. So look at both logits before you ask.
 #
 # With **log-softmax**, every other class takes part, as much as it is likely. The *probability* gives the same map as its
-# logarithm, times that probability. So it is no wrong question either, but where it is close to 0 or 1 the numbers fade.
+# logarithm, times that probability. So it is no wrong question either, but close to 0 or 1 its map becomes very weak.
 
 # %% [markdown]
 # ## A case to solve
