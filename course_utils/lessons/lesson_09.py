@@ -1116,6 +1116,11 @@ def _(layer):
     return layer.register_full_backward_hook(hook)
 
 
+@block_gradient.mistake("The hook returns a tuple with an entry for each input, also where there is one input only.")
+def _(layer):
+    return layer.register_full_backward_hook(lambda module, into, out: torch.zeros_like(into[0]))
+
+
 @block_gradient.mistake("Your hook writes into what arrives, which other gradients may share. Return a new tensor.")
 def _(layer):
     def hook(module, grad_input, grad_output):

@@ -400,7 +400,7 @@ for prepend in (False, True):
 #
 # - **Call:** `module.register_full_backward_pre_hook(hook, prepend=False)` with `hook(module, grad_output)`
 # - **Runs:** in backward, when the gradients of the module's outputs have arrived
-# - **Returns:** a tuple, or one tensor, replaces `grad_output`; `None` keeps it
+# - **Returns:** a tuple, also for one output, replaces `grad_output`; `None` keeps it
 # - **Trap:** what it changes also changes the gradients of the module's own parameters.
 
 # %%
@@ -414,7 +414,7 @@ print("x.grad =", x.grad.item(), " weight.grad =", layer.weight.grad.item(), " w
 #
 # - **Call:** `module.register_full_backward_hook(hook, prepend=False)` with `hook(module, grad_input, grad_output)`
 # - **Runs:** in backward, when the gradients of the module's inputs are known
-# - **Returns:** a tuple, or one tensor, replaces `grad_input`; `None` keeps it
+# - **Returns:** a tuple, also for one input, replaces `grad_input`; `None` keeps it
 # - **Trap:** inputs and outputs become views, so an in-place operation right before or after the module raises. (Lesson 03)
 
 # %%
