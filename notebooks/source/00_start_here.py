@@ -161,7 +161,7 @@ check(largest)
 # | 05 | [Feature maps](05_feature_maps.ipynb) | to see what each layer makes of a picture | 89 |
 # | 06 | [Guided Backprop](06_guided_backprop.ipynb) | to trace an answer back to the pixels, and to doubt the picture | 89 |
 # | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to catch one that looks at the wrong thing | 90 |
-# | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 90 |
+# | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 95 |
 #
 # ## Your progress
 #
