@@ -63,4 +63,5 @@ def render_markdown(text: str) -> str:
         return f"{dollars}{html.escape(formula)}{dollars}"
 
     reader = MarkdownIt("js-default").use(dollarmath_plugin, allow_digits=False, double_inline=True, renderer=keep)
-    return f'<div class="jp-RenderedHTMLCommon" style="line-height:1.6;max-width:80ch">{reader.render(text)}</div>'
+    look = "line-height:1.6;max-width:80ch;overflow-x:auto"  # a wide formula scrolls in its own frame
+    return f'<div class="jp-RenderedHTMLCommon" style="{look}">{reader.render(text)}</div>'

@@ -85,6 +85,6 @@ def find_hints(text, prediction):
     right = own.pop(prediction.answer)
     if not right or max(map(len, right)) < 2:
         return []
-    if any(other and other <= line for other in own.values() for line in lines.values()):
+    if any(other <= line for other in own.values() for line in lines.values()):
         return []
     return [line for line, said in lines.items() if right <= said]

@@ -152,7 +152,7 @@ CELLS += [f'tags=["predict"]\npredict("p{n}")\n\n# %%\nrun({n})\n\n# %% tags=["w
 for _name, _text in SKELETONS.items():
     CELLS += [f'tags=["answer"]\n{_text}', f'tags=["check"]\ncheck({_name})']
 CELLS += [f"[markdown]\n# ## {section}" for section in SECTIONS[1:]]
-REPLIES = {"7": "It adds up.", "12": "This is no sum, it is a product.", "3 + 4": "Go on and add them."}
+REPLIES = {"7": "It adds up.", "12": "This is no sum, it is a product.", "3 + 5": "Go on and add them."}
 PREDICTIONS = {f"p{n}": Prediction(f"p{n}", 1, "3 and 4?", REPLIES, "12", "Products, not sums.") for n in range(3)}
 GOOD = "".join(f"# %% {cell}\n\n" for cell in CELLS)
 
