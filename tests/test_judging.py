@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.exercises.judging import behaves_alike, first_difference, judge
+from course_utils.exercises.judging import first_difference, judge
 from course_utils.exercises.plain import plain
 
 
@@ -58,23 +58,6 @@ def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, wor
     found = first_difference(*([case] for case in cases), "f")
     assert (found is None) is (words is None), found
     assert found is None or words in found.sentence
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ([case_of(1)], [case_of(1.0)], True),
-        ([case_of(1)], [case_of(2)], False),
-        ([case_of(1)], [case_of(1)] * 2, False),
-        ([RAISED], [case_of(2, raised=ERROR | {"message": "7", "line": 3})], True),
-        ([RAISED], [case_of(1)], False),
-        ([RAISED], [case_of(1, raised=ERROR | {"during": "call"})], False),
-        ([case_of(1)], [case_of(1, seen={"y": plain(2)})], False),
-        ([case_of(1, seen={"y": plain(2)})], [case_of(1)], False),
-    ],
-)
-def test_who_behaves_like_a_mistake(one, other, expected):
-    assert behaves_alike(one, other) is expected
 
 
 def test_an_answer_that_stopped_early_is_told():

@@ -155,8 +155,8 @@ def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str
 
 def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterator[Edit]:
     for node in ast.walk(tree):
-        for edits in (_of_expression, _of_call, _of_block, _of_function):
-            yield from edits(node)
+        yield from _of_block(node)
+        yield from _of_node(node)
     if isinstance(tree, ast.FunctionDef):
         for argument, value in zip(tree.args.args, given, strict=False):
             fitting = (methods for kind, fits, methods in SPOILED if isinstance(value, kind) and fits(value))
@@ -186,7 +186,7 @@ def _cuts(loop: ast.For | ast.comprehension) -> Iterator[tuple[str, ast.AST]]:
         yield operator, _with(loop, iter=_expression(f"list({ast.unparse(loop.iter)}){cut}"))
 
 
-def _of_expression(node: ast.AST) -> Iterator[Edit]:
+def _of_node(node: ast.AST) -> Iterator[Edit]:
     match node:
         case ast.Compare(ops=[op]):
             for other in COMPARISONS.get(type(op), []):
@@ -225,20 +225,34 @@ def _of_expression(node: ast.AST) -> Iterator[Edit]:
                 yield "mixed up", node, _with(node, **{field: other})
             if name.endswith("_") and not name.endswith("__"):
                 yield "not in place", node, _with(node, **{field: name[:-1]})
-
-
-def _of_call(node: ast.AST) -> Iterator[Edit]:
-    if not isinstance(node, ast.Call):
-        return
-    is_method = isinstance(node.func, ast.Attribute)
-    if is_method:
-        yield f"no {node.func.attr}", node, node.func.value
-    elif node.args:
-        yield "no call", node, node.args[0]
-    for each in node.keywords:
-        yield "an argument less", node.keywords, _without(node.keywords, each)
-    for each in node.args if is_method or len(node.args) + len(node.keywords) > 1 else ():
-        yield "an argument less", node.args, _without(node.args, each)
+        case ast.Call(func=func, args=args, keywords=keywords):
+            if isinstance(func, ast.Attribute):
+                yield f"no {func.attr}", node, func.value
+            elif args:
+                yield "no call", node, args[0]
+            for each in keywords:
+                yield "an argument less", keywords, _without(keywords, each)
+            for each in args if isinstance(func, ast.Attribute) or len(args) + len(keywords) > 1 else ():
+                yield "an argument less", args, _without(args, each)
+        case ast.Lambda(body=body):
+            if not (isinstance(body, ast.Call) and getattr(body.func, "attr", "") in RETURN_NOTHING):
+                yield "no return", node, _with(node, body=_expression(f"({ast.unparse(body)}, None)[1]"))
+        case ast.FunctionDef(args=ast.arguments(args=args), body=body, name=name):
+            used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            for each in (each.arg for each in args if each.arg in used):
+                first_only = ast.parse(f"{each} = {each}[:1]").body
+                yield "of an argument the first only", body, [*first_only, *body]
+            if not any(each.arg == "self" for each in args):
+                yield "only once", body, [*ast.parse(ONLY_ONCE.format(name)).body, *body]
+            if node.decorator_list:
+                yield "no decorator", node, _with(node, decorator_list=[])
+        case ast.arguments():
+            for name, default in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
+                names, values = getattr(node, name), getattr(node, default)
+                for each, value in zip(names[len(names) - len(values) :], values, strict=True):
+                    if isinstance(value, ast.Name) and value.id == each.arg:
+                        fewer = {name: _without(names, each), default: _without(values, value)}
+                        yield "late binding", node, _with(node, **fewer)
 
 
 def _of_block(node: ast.AST) -> Iterator[Edit]:
@@ -289,26 +303,3 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
         case ast.Assign(targets=[ast.Name() as target], value=ast.BinOp(left=ast.Name(id=name), op=op, right=right)):
             if name == target.id:
                 yield "in place", [ast.AugAssign(target, op, right)]
-
-
-def _of_function(node: ast.AST) -> Iterator[Edit]:
-    match node:
-        case ast.Lambda(body=body):
-            if not (isinstance(body, ast.Call) and getattr(body.func, "attr", "") in RETURN_NOTHING):
-                yield "no return", node, _with(node, body=_expression(f"({ast.unparse(body)}, None)[1]"))
-        case ast.FunctionDef(args=ast.arguments(args=args), body=body, name=name):
-            used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-            for each in (each.arg for each in args if each.arg in used):
-                first_only = ast.parse(f"{each} = {each}[:1]").body
-                yield "of an argument the first only", body, [*first_only, *body]
-            if not any(each.arg == "self" for each in args):
-                yield "only once", body, [*ast.parse(ONLY_ONCE.format(name)).body, *body]
-            if node.decorator_list:
-                yield "no decorator", node, _with(node, decorator_list=[])
-        case ast.arguments():
-            for name, default in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
-                names, values = getattr(node, name), getattr(node, default)
-                for each, value in zip(names[len(names) - len(values) :], values, strict=True):
-                    if isinstance(value, ast.Name) and value.id == each.arg:
-                        fewer = {name: _without(names, each), default: _without(values, value)}
-                        yield "late binding", node, _with(node, **fewer)

@@ -231,7 +231,7 @@ def _pair_text(mine: Plain, reference: Plain) -> str:
     return f"{show(mine)}; expected {show(reference)}"
 
 
-def behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
+def _behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
     """Whether two answers did the same in every case; what they printed does not count, nor where they raised."""
     return len(one) == len(other) and all(map(_case_alike, one, other))
 
@@ -296,7 +296,7 @@ def _find_causes(
             continue  # so it is not run in all cases
         evidence = list(evidence)
         if _can_be_said(message, evidence[0]["names"], names):
-            if behaves_alike(got, evidence):
+            if _behaves_alike(got, evidence):
                 return [message]
             others.append((message, _differences(evidence, key)))
     if any("in place" in words for words in _side_effects(got, key)):

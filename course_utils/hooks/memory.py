@@ -7,8 +7,7 @@
 A storage (the numbers that a tensor and its views share) counts from its creation until its last tensor is gone.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,12 +58,10 @@ def _storages(value: Any) -> list[torch.UntypedStorage]:
     return [tensor.untyped_storage() for tensor in tensors]
 
 
-@contextmanager
-def measure_memory() -> Iterator[Memory]:
-    """Count, in bytes, the storages of the strided tensors that the block creates.
+def measure_memory() -> Memory:
+    """Count, in bytes, the storages of the strided tensors that a `with` block creates.
 
     What an operation needs inside and frees before it returns is not seen. CPU only: on a GPU, backward runs in a
     thread of its own, and `torch.cuda.max_memory_allocated` tells.
     """
-    with Memory() as memory:
-        yield memory
+    return Memory()
