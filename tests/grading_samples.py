@@ -18,10 +18,11 @@ from course_utils.authoring import source
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading.answers import CollectedAnswer, collect_answers, read_cells
 from course_utils.grading.definitions import read_cell, read_names
-from course_utils.grading.evidence import Key, judge_answer, make_task, seed_for
+from course_utils.grading.evidence import judge_answer, make_task, seed_for
 from course_utils.grading.lessons import Lesson, read_lessons
 from course_utils.grading.report import Score
 from course_utils.grading.sandbox import driver
+from course_utils.grading.sandbox.key import Key
 from course_utils.grading.sandbox.tasks import Ran
 from course_utils.root import write_whole
 
@@ -43,8 +44,12 @@ def through_json(value: object) -> object:
 
 @functools.cache
 def key_of(name: str, secret: int) -> Key:
-    evidence, mistakes = through_json(find(name).key(seed_for(find(name), secret)))
-    return Key(tuple(evidence), tuple((text, tuple(each)) for text, each in mistakes.items()))
+    return key_at(name, seed_for(find(name), secret))
+
+
+def key_at(name: str, seed: int) -> Key:
+    evidence, mistakes = through_json(find(name).key(seed))
+    return Key(evidence, [*mistakes.items()])
 
 
 def only(answers: Sequence[CollectedAnswer], name: str = "scale_gradient") -> CollectedAnswer:

@@ -11,6 +11,7 @@ import sys
 import time
 from unittest.mock import DEFAULT, MagicMock
 
+import grading_samples
 import psutil
 import pytest
 from grading_samples import EXERCISES, LESSONS, SEED, START, TENSOR_HOOKS, answer_to, give, hand_in, judge, key_of, put
@@ -21,7 +22,7 @@ from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
 from course_utils.grading import batch
 from course_utils.grading.batch import STOPPED, grade
-from course_utils.grading.evidence import make_keys, make_task, seed_for
+from course_utils.grading.evidence import make_task, seed_for
 from course_utils.grading.grade import check_work
 from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import read_scores
@@ -82,12 +83,13 @@ def test_without_a_judge_nothing_passes(monkeypatch):
 @pytest.mark.slow
 def test_every_exercise_has_a_key(monkeypatch):
     """Made by a process forked from the host or by a new one, it is what the reference answers do in this process."""
+    wanted = {each.name: (each.name, seed_for(each, SEED)) for each in EXERCISES}
     with LocalCrew(jobs=1) as crew:
-        found = make_keys(EXERCISES, SEED, crew.make_key)
-        again = make_keys([find("largest")], SEED, crew.make_key)
+        found = crew.make_key([*wanted.values()])
+        again = crew.make_key([wanted["largest"]])
     assert again == {"largest": found["largest"]}, "a host makes it once, then another process"
     monkeypatch.setattr("course_utils.grading.sandbox.key.COMMAND", (sys.executable, "-c", "pass"))
-    assert "ended" in make_keys([find("largest")], SEED, ask_for_key)["largest"].reason
+    assert "ended" in ask_for_key([wanted["largest"]])["largest"].reason
     for exercise in EXERCISES:
         key, evidence = found[exercise.name], exercise.key(seed_for(exercise, SEED))[0]
         assert not key.reason, exercise.name
@@ -112,7 +114,10 @@ def test_a_process_that_does_not_start_is_nobodys_fault(monkeypatch):
 class Crew:
     """Runs answers in this process, and notes how many submissions it was given."""
 
-    isolation, make_key, given = ("isolation: none",), None, []
+    isolation, given = ("isolation: none",), []
+
+    def make_key(self, wanted):
+        return {name: grading_samples.key_at(name, seed) for name, seed in wanted}
 
     def run(self, batches, limits):
         self.given.append(len(batches))
@@ -122,10 +127,9 @@ class Crew:
 
 @pytest.fixture
 def no_processes(monkeypatch):
-    """Keys are made in this process, nbval is not asked, and the commands run answers here."""
+    """nbval is not asked, and the commands run answers and make keys in this process."""
     monkeypatch.setattr(Crew, "given", [])
     for place, stand_in in {
-        "batch.make_keys": lambda wanted, secret, _: {each.name: key_of(each.name, secret) for each in wanted},
         "verdict.ask_nbval": lambda scores, _: [(one.got == one.expected, "") for one in scores],
         "grade._make_crew": lambda *_: contextlib.nullcontext(Crew()),
         "verdict.Comparer": contextlib.nullcontext,
@@ -164,7 +168,7 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
 
 def test_without_keys_a_person_looks_and_a_lesson_without_exercises_has_a_row(tmp_path, monkeypatch, no_processes):
     give(tmp_path, ann=RIGHT)
-    monkeypatch.setattr("course_utils.grading.batch.make_keys", lambda *_, **__: {}["lost"])
+    monkeypatch.setattr(Crew, "make_key", lambda *_: {}["lost"])
     (row,) = grade_folder(tmp_path).scores
     assert (row.stage, row.look_by_hand, row.reason) == ("not graded", True, "there is no key: KeyError: 'lost'")
     path = tmp_path / "ann" / f"{START.name}.ipynb"

@@ -9,10 +9,11 @@ from typing import Any
 import nbformat
 
 from course_utils.grading.answers import CollectedAnswer, collect_answers, read_cells
-from course_utils.grading.evidence import Key, judge_answer, make_keys, make_task
+from course_utils.grading.evidence import judge_answer, make_task, seed_for
 from course_utils.grading.report import NOT_GRADED, NOT_HANDED_IN, UNREADABLE, Score
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
+from course_utils.grading.sandbox.key import Key
 from course_utils.grading.sandbox.tasks import Limits, Ran
 from course_utils.grading.submissions import Submission, printable, read_submission
 from course_utils.grading.verdict import Comparer, compare, make_verdict_notebook
@@ -110,7 +111,7 @@ def _run(running: Sequence[_Work], crew: LocalCrew | DaskCrew, memory: GradingMe
     results = crew.run(batches, limits)  # they run while the keys are made
     wanted = {answer.exercise.name: answer.exercise for each in running for answer in each.to_run}
     try:
-        keys = make_keys(wanted.values(), memory.secret, crew.make_key)
+        keys = crew.make_key([(name, seed_for(each, memory.secret)) for name, each in wanted.items()])
     except Exception as error:
         keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
     for number, rans in results:

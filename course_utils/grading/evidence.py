@@ -10,8 +10,7 @@ import hashlib
 import hmac
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import fastjsonschema
@@ -23,7 +22,7 @@ from course_utils.exercises.plain import Evidence
 from course_utils.exercises.recorded import recorded_seeds
 from course_utils.grading.answers import BLANK, CollectedAnswer, blame
 from course_utils.grading.report import NOT_GRADED, Score
-from course_utils.grading.sandbox.key import Wanted
+from course_utils.grading.sandbox.key import Key
 from course_utils.grading.sandbox.tasks import BLAMED, TOO_LONG, Ran, Task
 from course_utils.grading.submissions import printable
 from course_utils.root import CourseError, has_answers
@@ -122,27 +121,6 @@ def seed_for(exercise: Declaration, secret: int) -> int:
 def make_task(answer: CollectedAnswer, secret: int) -> Task:
     """What an engine needs to run an answer."""
     return Task(answer.exercise.name, "\n".join(answer.support), answer.source, seed_for(answer.exercise, secret))
-
-
-@dataclass(frozen=True)
-class Key:
-    """What the reference answer and the declared mistakes of one exercise do with the secret seed.
-
-    `reason` says why there is no key, if the course's own answer did not work here. The mistakes are part of it, so
-    that a wrong answer's likely cause can be found.
-    """
-
-    evidence: Sequence[Evidence] = ()
-    mistakes: Sequence[tuple[str, Sequence[Evidence]]] = ()
-    reason: str = ""
-
-
-def make_keys(
-    exercises: Iterable[Declaration], secret: int, make_key: Callable[[Wanted], dict[str, dict[str, Any]]]
-) -> dict[str, Key]:
-    """The keys of exercises by name, which `make_key` (of a crew) makes."""
-    found = make_key([(each.name, seed_for(each, secret)) for each in exercises])
-    return {name: Key(**key) for name, key in found.items()}
 
 
 def judge_answer(student: str, lesson: str, answer: CollectedAnswer, key: Key, ran: Ran) -> Score:

@@ -52,11 +52,9 @@ class LocalCrew(Closing):
 
         warnings.filterwarnings("ignore", module="joblib")  # it says on Ctrl-C what has not run; so does the report
 
-        def run_one(number: int) -> Result:
-            return number, self._engine.run(batches[number], limits)
-
+        run_one = delayed(lambda number: (number, self._engine.run(batches[number], limits)))
         parallel = Parallel(n_jobs=self._engine.lanes, backend="threading", return_as="generator_unordered")
-        return parallel(delayed(run_one)(number) for number in range(len(batches)))
+        return parallel(map(run_one, range(len(batches))))
 
 
 class DaskCrew(Closing):

@@ -10,16 +10,28 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
+from course_utils.exercises.plain import Evidence
 from course_utils.grading.sandbox.tasks import environment
 
-Wanted = Sequence[tuple[str, int]]  # exercises by name, and their seeds
 COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.key")
 
 
-def ask_for_key(wanted: Wanted, connection: socket.socket | None = None) -> dict[str, dict[str, Any]]:
-    """By exercise: `evidence` of the reference, `mistakes` as (message, evidence), and in `reason` why there is none.
+@dataclass(frozen=True)
+class Key:
+    """What the reference answer and the declared mistakes of one exercise do with a seed, or in `reason` why not.
+
+    The mistakes, each with its message, are there so that a wrong answer's likely cause can be found.
+    """
+
+    evidence: Sequence[Evidence] = ()
+    mistakes: Sequence[tuple[str, Sequence[Evidence]]] = ()
+    reason: str = ""
+
+
+def ask_for_key(wanted: Sequence[tuple[str, int]], connection: socket.socket | None = None) -> dict[str, Key]:
+    """The keys for the `wanted` exercises, each given by its name and the seed; by their names.
 
     The process at the other end of the `connection` makes them, once; where there is none any more, a new one.
     """
@@ -32,8 +44,8 @@ def ask_for_key(wanted: Wanted, connection: socket.socket | None = None) -> dict
     if not answer:
         answer = subprocess.run(COMMAND, input=request, stdout=subprocess.PIPE, env=environment(), check=False).stdout
     if not answer:
-        return {name: {"reason": "the process that makes the key ended"} for name, _ in wanted}
-    return json.loads(answer)
+        return {name: Key(reason="the process that makes the key ended") for name, _ in wanted}
+    return {name: Key(**found) for name, found in json.loads(answer).items()}
 
 
 def make_key(request: bytes) -> bytes:
