@@ -245,6 +245,7 @@ def test_without_reveal_a_sentence_says_how_to_get_it(monkeypatch):
         ({"network": "resnet43"}, r"no network 'resnet43'; did you mean resnet34"),
         ({"image": "no-such-photo.jpg"}, r"IMAGE=no-such-photo.jpg: .*no-such-photo.jpg cannot be read: No such file"),
         ({"lesson": "05", "layer": "features.99"}, r"LAYER=features\.99: .*features\.99"),
+        ({"chosen": "cot"}, r"CLASS=cot: picture_net has no class 'cot' among its \d+; did you mean cat or boat\?$"),
         ({"lesson": "01", "network": "alexnet"}, r"Lesson 01 has no part for that: .* 05, 06, 07"),
     ],
 )
@@ -272,9 +273,10 @@ def test_a_handout_shows_the_chosen_network_and_picture(tmp_path, number):
     image = Image.new("RGB", (300, 200), "red")
     image.paste("blue", (150, 0, 300, 200))
     image.save(tmp_path / "my photo.png")
-    editions.write_handout(number, image=str(tmp_path / "my photo.png"), folder=tmp_path / "new")
+    asked = "tiger cat rather than tabby" if number == "07" else ""
+    editions.write_handout(number, image=str(tmp_path / "my photo.png"), chosen=asked, folder=tmp_path / "new")
     (path,) = (tmp_path / "new").iterdir()
-    assert re.fullmatch(rf"{number}_\w+-my_photo.html", path.name)
+    assert re.fullmatch(rf"{number}_\w+-my_photo{asked and '-tiger_cat_rather_than_tabby'}.html", path.name)
     made = path.read_text(encoding="utf-8")
     assert str(tmp_path) not in made
     assert 'own_image = "my photo.png"' in read_page(made).get_text()
@@ -283,4 +285,5 @@ def test_a_handout_shows_the_chosen_network_and_picture(tmp_path, number):
     assert about.startswith(f"{trained} The picture is my photo.png. What it shows:")
     section = made.split('id="Your-network,-your-picture"')[1]
     assert trained in section
+    assert (f"why {asked}?" in section) == (number == "07")
     assert (find_loads(made), find_wordless(made)) == ([], [])

@@ -113,9 +113,8 @@ def write_handout(
             able = ", ".join(each.stem[:2] for each in choose([]) if _takes(each, parameters))
             reason = f"Lesson {path.stem[:2]} has no part for that: NETWORK, IMAGE, LAYER or CLASS go with {able}."
             raise CourseError(f"{reason} Without them:  make handout LESSON={path.stem[:2]}")
-        about = " ".join(
-            [*_look_first(network, image, layer, chosen), *([f"The picture is {photo}."] if image else [])]
-        )
+        usual = re.search(r'^own_network = "(\w*)"', _parameters_of(path), re.MULTILINE)[1]
+        about = " ".join(_look_first(network, image, layer, chosen, usual) + [f"The picture is {photo}."] * bool(image))
         notebook = build.run(learner(path), path.stem, parameters, [Path(image)] if image else [])
         said = f"the lesson, run with your choice. See {page.SECTION!r} in it. {about}".strip()
     else:
@@ -126,11 +125,14 @@ def write_handout(
 
 
 def _takes(path: Path, parameters: Iterable[str]) -> bool:
-    cells = [cell.source for cell in learner(path).cells if "parameters" in tags_of(cell)]
-    return bool(cells) and all(re.search(rf"^{name} = ", cells[0], re.MULTILINE) for name in parameters)
+    return all(re.search(rf"^{name} = ", _parameters_of(path), re.MULTILINE) for name in parameters)
 
 
-def _look_first(network: str, image: str, layer: str, chosen: str) -> list[str]:
+def _parameters_of(path: Path) -> str:
+    return next((cell.source for cell in learner(path).cells if "parameters" in tags_of(cell)), "")
+
+
+def _look_first(network: str, image: str, layer: str, chosen: str, usual: str) -> list[str]:
     """Look once, in seconds, before the lesson is run, which takes a minute; returns where weights are from."""
     from course_utils.scenes.scene import scene
     from course_utils.vision.networks import load_classifier
@@ -147,7 +149,7 @@ def _look_first(network: str, image: str, layer: str, chosen: str) -> list[str]:
                 load_classifier(network)
         except (ValueError, RuntimeError) as error:  # without weights it goes on with random ones
             reason = f" ({error})"
-        look = look_at(network, image or scene("cat", seed=1).image, layer, chosen)
+        look = look_at(network or usual, image or scene("cat", seed=1).image, layer, chosen)
     except (ValueError, RuntimeError, LookupError) as error:
-        raise CourseError(f"{option}: {error}.") from None
+        raise CourseError(f"{option}: {error}" + "." * (str(error)[-1:] not in ".?")) from None
     return [f"{look.network.note}{reason}"] if network or image else []

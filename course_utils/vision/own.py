@@ -101,7 +101,7 @@ def show_strongest_maps(own: OwnLook) -> pictures.Picture:
     labels = [f"channel {channel}" for channel in strongest]
     sheet = pictures.grid([pictures.light_up(_fit(own.shown), own.maps[n]) for n in strongest], 4, 4, labels)
     words = f"The picture, lit where the strongest channels of layer {own.layer} respond: {', '.join(labels)}."
-    return pictures.show(sheet, alt=words, title=f"{own.network.name}, layer {own.layer}")
+    return pictures.show(sheet, alt=words, title=f"{own.network.name}, layer {own.layer}", jpeg=True)
 
 
 def show_gradients(own: OwnLook) -> pictures.Picture:
@@ -121,7 +121,7 @@ def show_gradients(own: OwnLook) -> pictures.Picture:
         tiles.append(_fit(scale_to_unit(strength.sqrt()).expand(3, -1, -1)))
         labels.append(label)
     words = f"The picture, {', '.join(labels[1:])}: where a pixel matters for {name}, it is bright."
-    return pictures.show(pictures.grid(tiles, len(tiles), 4, labels), alt=words, title=title)
+    return pictures.show(pictures.grid(tiles, len(tiles), 4, labels), alt=words, title=title, jpeg=True)
 
 
 def show_grad_cams(own: OwnLook) -> pictures.Picture:
@@ -140,7 +140,7 @@ def show_grad_cams(own: OwnLook) -> pictures.Picture:
     labels = ["the picture", *(f"why {name}?{share}" for name, share in zip(names, shares, strict=True))]
     where = f"{own.network.name}, layer {own.layer}"
     sheet = pictures.grid(tiles, len(tiles), 4, labels)
-    return pictures.show(sheet, alt=f"Grad-CAM of {where}: {', '.join(labels)}.", title=where)
+    return pictures.show(sheet, alt=f"Grad-CAM of {where}: {', '.join(labels)}.", title=where, jpeg=True)
 
 
 def _fit(image: Tensor) -> Tensor:

@@ -62,9 +62,7 @@ except ModuleNotFoundError:
 own_network = "efficientnet_lite0"  # for "Your network, your picture": "picture_net", or one of torchvision's
 own_image = ""  # the path of a picture, such as "photo.jpg"; empty takes a photograph of the course
 own_layer = ""  # a layer of that network, such as "layer3"; empty takes the last one that makes maps
-own_class = (
-    ""  # what to explain, such as "tiger cat", or "tiger cat rather than tabby"; empty takes the likeliest class
-)
+own_class = ""  # what to explain, such as "tiger cat rather than tabby"; empty takes the likeliest classes
 
 # %% tags=["setup"]
 import copy

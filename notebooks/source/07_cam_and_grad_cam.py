@@ -58,6 +58,7 @@ except ModuleNotFoundError:
 own_network = "picture_net"  # for "Your network, your picture": a classifier of torchvision, such as "resnet34"
 own_image = ""  # the path of a picture, such as "photo.jpg"; empty takes one of this lesson
 own_layer = ""  # a layer of that network, such as "layer3"; empty takes the last one that makes maps
+own_class = ""  # what to explain, such as "tiger cat rather than tabby"; empty takes the likeliest classes
 
 # %% tags=["setup"]
 from itertools import combinations
@@ -948,7 +949,7 @@ why("the_astronaut")
 # %%
 from course_utils.vision.own import look_at, show_grad_cams
 
-own = look_at(own_network, own_image or picture.image, own_layer)
+own = look_at(own_network, own_image or picture.image, own_layer, own_class)
 print(own)
 show_grad_cams(own)
 
