@@ -63,5 +63,5 @@ def render_markdown(text: str) -> str:
         return f"{dollars}{html.escape(formula)}{dollars}"
 
     reader = MarkdownIt("js-default").use(dollarmath_plugin, allow_digits=False, double_inline=True, renderer=keep)
-    look = "line-height:1.6;max-width:80ch;overflow-x:auto"  # a wide formula scrolls in its own frame
+    look = "line-height:1.6;max-width:80ch;overflow-x:auto;position:relative"  # wide formulas scroll
     return f'<div class="jp-RenderedHTMLCommon" style="{look}">{reader.render(text)}</div>'
