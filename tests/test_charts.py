@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from course_utils.lessons.figures import draw_attention, draw_cascade, draw_rules
 from course_utils.root import CourseError
-from course_utils.vision.charts import bars, draw_attention, draw_cascade, draw_rules
+from course_utils.vision.charts import bars
 from course_utils.vision.pictures import read_picture
 
 CHART = {"values": [18, 16, 2, 0], "labels": ["a", "b & c", "d", "e"], "title": "b < a", "unit": "MiB"}

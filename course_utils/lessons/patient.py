@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.root import CourseError
-from course_utils.vision.charts import BLUE, GREY, ORANGE, _canvas
+from course_utils.vision.charts import BLUE, GREY, ORANGE, canvas
 from course_utils.vision.pictures import Picture, figure_with_alt
 
 GUESSING = math.log(2)  # the loss of a network that says yes and no with the same probability
@@ -105,7 +105,7 @@ def draw_curves(
     title: the finding. alt: what is to be seen, in a sentence. guessing: draw the loss of a network that guesses.
     log: a logarithmic axis. What is not finite is not drawn; the plain text says so.
     """
-    axes = _canvas(6.2, 2.9, title)
+    axes = canvas(6.2, 2.9, title)
     axes.axis("on")
     lines = [title]
     for (label, values), colour, style in zip(curves.items(), (ORANGE, BLUE), ("-", "--"), strict=False):

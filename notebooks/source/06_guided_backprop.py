@@ -72,6 +72,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_utils.exercises import check, hint, predict, solution, why
+
+# %% tags=["setup"]
+from course_utils.lessons.figures import draw_cascade, draw_rules
 from course_utils.lessons.lesson_06 import (
     Guide,
     class_gradient,
@@ -83,9 +86,6 @@ from course_utils.lessons.lesson_06 import (
     to_picture,
 )
 from course_utils.scenes.scene import KINDS, scene, scenes
-
-# %% tags=["setup"]
-from course_utils.vision.charts import draw_cascade, draw_rules
 from course_utils.vision.networks import load_classifier, load_picture_net
 from course_utils.vision.own import look_at, show_gradients
 from course_utils.vision.pictures import draw_heat, grid, resize_maps, show, show_fixed

@@ -92,9 +92,10 @@ from course_utils.lessons.broken_nets import (
     make_one_unit,
     make_overflow_net,
 )
+from course_utils.lessons.figures import draw_attention
 from course_utils.lessons.two_heads import HEADS, encode, make_two_head_block
 from course_utils.scenes.scene import KINDS, scene, scenes
-from course_utils.vision.charts import bars, draw_attention
+from course_utils.vision.charts import bars
 from course_utils.vision.networks import load_picture_net, measure
 from course_utils.vision.patching import SWAPS, cells_of, patch, recovered, scan, swap_pair
 from course_utils.vision.pictures import centre, draw_heat, grid, show
