@@ -24,13 +24,13 @@ from course_utils.root import CourseError
 class HostProcess:
     """A `host` with a number of lanes, a socket for each; it starts at once and is ready later.
 
-    With `key`, it has a process that will make the key, at the other end of the socket `key`. `hidden` are files and
-    folders that no answer may read.
+    With `key`, it has a process that will make the key, at the other end of the socket `key`. `lessons` are bare, and
+    `hidden` are files and folders that no answer may read.
     """
 
     command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
 
-    def __init__(self, hidden: Sequence[Path], lanes: int = 1, *, key: bool = False) -> None:
+    def __init__(self, lessons: bytes, hidden: Sequence[Path], lanes: int = 1, *, key: bool = False) -> None:
         kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM] * key
         self._sockets, theirs = zip(*(socket.socketpair(socket.AF_UNIX, kind) for kind in kinds), strict=True)
         self.lanes, self.key = self._sockets[:lanes], self._sockets[-1] if key else None
@@ -40,7 +40,7 @@ class HostProcess:
         numbers = [their.fileno() for their in theirs]
         with tempfile.TemporaryFile() as told:
             paths = [str(Path(path).absolute()) for path in hidden]
-            marshal.dump((paths, numbers[:lanes], numbers[lanes:], bare_lessons()), told)
+            marshal.dump((paths, numbers[:lanes], numbers[lanes:], lessons), told)
             told.seek(0)
             self._process = subprocess.Popen(
                 self.command,
@@ -106,8 +106,8 @@ class ForkEngine(Engine):
     """
 
     def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> None:
-        self._hidden, self._closed = hidden, False
-        self.host = HostProcess(hidden, lanes, key=key)  # the last one that has been started
+        self._given, self._closed = (bare_lessons(), hidden), False  # read once: Python 3.11 cannot in two threads
+        self.host = HostProcess(*self._given, lanes, key=key)  # the last one that has been started
         self.lanes, self.key = lanes, self.host.key
         self._hosts = [self.host]
         self._free: queue.SimpleQueue[tuple[HostProcess, socket.socket]] = queue.SimpleQueue()
@@ -137,7 +137,7 @@ class ForkEngine(Engine):
                             raise
                         ended, seconds = str(error).rstrip("."), round(time.monotonic() - start, 4)
                 lane.close()
-                self.host = host = HostProcess(self._hidden)
+                self.host = host = HostProcess(*self._given)
                 self._hosts.append(host)
                 (lane,) = host.lanes
             return b"", ended, seconds
