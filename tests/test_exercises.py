@@ -83,13 +83,23 @@ def test_every_lesson_has_enough_to_predict_and_to_do():
 
 def test_predictions_come_out_as_their_cells_do():
     assert {lesson: [each.answer for each in predictions_of(lesson)] for lesson in range(2, 9)} == {
-        2: ["[20, 40, 60, 80]", "1", "[2, 4, 6, 8]", "2", "17", "4096"],
+        2: ["[20, 40, 60, 80]", "1", "[2, 4, 6, 8]", "2", "17", "4096", "loss_of(net)"],
         3: ["1", "fc2", "the model", "an error in forward", "6", "second", "only last", "third"],
         4: ["only that of fc1"] * 2
         + ["the global one", "that of net", "None", "a view of x", "it calls forward by its name"],
-        5: ["1", "11", "exactly 0", "no", "the maps of nearly all layers"],
-        6: ["4", "2", "the plain gradient", "the same picture", "guided", "0.9"],
-        7: ["-8", "196", "below 0", "at the first layer", "on the buoy", "fewer than 20", "as bright as any other"],
+        5: ["1", "31", "exactly 0", "about 4", "fish", "the fourth ReLU", "the maps of nearly all layers"],
+        6: ["4", "2", "the plain gradient", "the same picture", "guided", "1.0", "0.9"],
+        7: [
+            "-8",
+            "196",
+            "below 0",
+            "at the first layer",
+            "on the buoy",
+            "fewer than 5",
+            "as bright as any other",
+            "why A rather than B?",
+            "helmet",
+        ],
         8: ["share", "4", "0", "nan", "24", "any of them", "more than 25", "nothing, None"],
     }
 

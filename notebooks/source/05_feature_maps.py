@@ -36,13 +36,13 @@
 # | Minutes | Sections | How |
 # |---|---|---|
 # | 9 | A network and a photograph · The first kernels are small pictures · From a kernel to a map | hide the labels of the four maps, and let them say which is which |
-# | 16 | A hook on every convolution, with exercise 1 | the recipe has two bugs: let the room look for them before you run |
-# | 9 | Maps as a grid, with exercise 2 · The same in TensorBoard | a vote on the scale |
-# | 12 | Five depths of a real network, with exercises 3 and 4 | cover the titles, and let them put the five sheets in order |
-# | 12 | What does a channel follow?, with exercise 5 | everybody tries the explorer before anybody says what it is |
-# | 14 | What do deeper layers do?, with exercise 6 | write the guesses for the five layers on the board |
-# | 8 | Without hooks: `create_feature_extractor`, with exercise 7 | ask which of the two tools they would take, and for what |
-# | 6 | What does keeping cost?, with exercise 8 | a vote |
+# | 16 | A hook on every convolution | the recipe has two bugs: let the room look for them before you run |
+# | 9 | Maps as a grid · The same in TensorBoard | a vote on the scale |
+# | 12 | Five depths of a real network | cover the titles, and let them put the five sheets in order |
+# | 12 | What does a channel follow? | everybody tries the explorer before anybody says what it is |
+# | 14 | What do deeper layers do? | write the guesses for the five layers on the board |
+# | 8 | Without hooks: `create_feature_extractor` | ask which of the two tools they would take, and for what |
+# | 6 | What does keeping cost? | a vote |
 # | 3 | Your network, your picture · What old tutorials say · Summary · Go further | one picture of somebody in the room |
 #
 # If time is short, exercises 2, 4 and 8 can be done at home.

@@ -34,14 +34,14 @@
 #
 # | Minutes | Sections | How |
 # |---|---|---|
-# | 12 | Which pixels matter? · Three units and a pencil, with exercise 1 | everybody crosses out on paper what each rule stops |
-# | 18 | The rules as hooks, with exercises 2, 3 and 4 | they write the deconvnet's line before you show it |
-# | 13 | Other kinds of ReLU, with exercise 5 | a vote; let the room name networks that call `F.relu` |
+# | 12 | Which pixels matter? · Three units and a pencil | everybody crosses out on paper what each rule stops |
+# | 18 | The rules as hooks | they write the deconvnet's line before you show it |
+# | 13 | Other kinds of ReLU | a vote; let the room name networks that call `F.relu` |
 # | 3 | On a photograph | look first |
-# | 8 | What the picture hides, with exercise 6 | a vote; a pause follows |
-# | 13 | Does it follow the class?, with exercise 7 | everybody tries the explorer; write the guesses on the board |
+# | 8 | What the picture hides | a vote; a pause follows |
+# | 13 | Does it follow the class? | everybody tries the explorer; write the guesses on the board |
 # | 7 | And on photographs? | a vote before the table |
-# | 12 | Does it follow what was learned?, with exercise 8 | sketch the four curves before the chart |
+# | 12 | Does it follow what was learned? | sketch the four curves before the chart |
 # | 3 | Your network, your picture · What old tutorials say · Summary · Go further | |
 #
 # If time is short, exercises 5, 6 and 8 can be done at home.
@@ -85,6 +85,8 @@ from course_utils.lessons.lesson_06 import (
     stop_in_place,
     to_picture,
 )
+
+# %% tags=["setup"]
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.networks import load_classifier, load_picture_net
 from course_utils.vision.own import look_at, show_gradients

@@ -64,6 +64,7 @@ own_class = ""  # what to explain, such as "tiger cat rather than tabby"; empty 
 from itertools import combinations
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from course_utils.exercises import check, hint, predict, solution, why

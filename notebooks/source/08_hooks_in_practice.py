@@ -94,6 +94,8 @@ from course_utils.lessons.broken_nets import (
 )
 from course_utils.lessons.figures import draw_attention
 from course_utils.lessons.two_heads import HEADS, encode, make_two_head_block
+
+# %% tags=["setup"]
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars
 from course_utils.vision.networks import load_picture_net, measure
