@@ -157,7 +157,9 @@ def life_of_a_call(
             setattr(place, flag, getattr(place, flag) if found else None)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("always")
-        warnings.showwarning = diary.see_warning
+        warnings.showwarning = lambda said, kind, *where: diary.write(
+            "warning", "", None, f"{kind.__name__}: {str(said).splitlines()[0]}"
+        )
         for kind, place in hooks:
             stack.enter_context(_register_spy(model, kind, place, diary))
         before = sys.gettrace()
@@ -179,11 +181,11 @@ class _Text(str):
     __repr__ = str.__str__
 
 
-def show_values(value: Any, most: int = 8) -> str:
-    """Return the numbers in a nested structure as text; of a tensor with more than `most`, only the range."""
+def show_values(value: Any) -> str:
+    """Return the numbers in a nested structure as text; of a tensor with more than eight, only the range."""
 
     def show(tensor: Tensor) -> _Text:
-        if 0 < tensor.numel() <= most:
+        if 0 < tensor.numel() <= 8:
             return _Text(_show_list(tensor.tolist()))
         has_range = tensor.numel() and not tensor.is_complex()
         span = f" from {tensor.min().item():.4g} to {tensor.max().item():.4g}" if has_range else ""
@@ -256,9 +258,6 @@ class _Diary:
         self.fired.append(label)
         sentence = f"{label} fires{on}: it sees {' and '.join(map(show_values, seen))}."
         self.write("hook", self.names[id(module)], seen, sentence, part=part, line=part.first, hook=label)
-
-    def see_warning(self, message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        self.write("warning", "", None, f"{category.__name__}: {str(message).splitlines()[0]}")
 
     def write(self, what: str, module: str, value: Any, sentence: str, **more: Any) -> Moment:
         self.moments.append(Moment(what, self.phase, module, show_values(value), sentence, tuple(self.fired), **more))

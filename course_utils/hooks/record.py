@@ -217,9 +217,8 @@ def why_no_gradient(output: Any) -> str:
 class Call:
     """One run of one layer: `layer` (its first name), `output`, `input`, and `gradient`, the gradient of the output."""
 
-    def __init__(self, layer: str, output: Any, obstacle: str) -> None:
-        self.layer, self.output = layer, output
-        self._input: tuple[Any, ...] = ()
+    def __init__(self, layer: str, output: Any, obstacle: str, given: tuple[Any, ...]) -> None:
+        self.layer, self.output, self._input = layer, output, given
         self._obstacle = obstacle  # why there is no gradient (yet), as the rest of a sentence
         self._gradients: list[Tensor | None] = [None] * len(tensors_in(output))
 
@@ -350,12 +349,44 @@ def record(
     edits = {name: change for layer, change in (edit or {}).items() for name in find_layers(model, layer)}
     modules = find_layers(model, *layers, *edits)
     seen = Recording(model, modules)
+    keep = _copy_detached if detach else torch.clone
+
+    def watch(name: str, module: nn.Module) -> None:
+        given: list[tuple[Any, ...]] = []  # to calls that have not returned yet, the innermost last
+
+        def keep_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if seen._open:
+                given.append(map_tensors(_copy_detached, (*args, kwargs) if kwargs else args))
+
+        def keep_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            if not seen._open:  # a copy of the model, made inside the block, keeps this hook: it must do nothing later
+                return None
+            if name in edits and (edited := edits[name](output)) is not None:
+                output = edited
+            kept = map_tensors(keep, output)
+            obstacle = why_no_gradient(output) if gradients else "record(..., gradients=True) records them"
+            call = Call(name, kept, obstacle, given.pop() if given else ())
+            seen[name].calls.append(call)
+            seen.calls.append(call)
+            for place, tensor in enumerate(tensors_in(output if detach else kept)):
+                if gradients and tensor.requires_grad:
+                    watch_gradient(stack, tensor, functools.partial(keep_gradient, call._gradients, place))
+            if stop and all(layer.calls for layer in seen.values()):
+                raise _Reached(seen)
+            return output if detach else map_tensors(torch.clone, kept)
+
+        if inputs:
+            stack.enter_context(module.register_forward_pre_hook(_uncompiled_hook(keep_input), with_kwargs=True))
+        stack.enter_context(module.register_forward_hook(_uncompiled_hook(keep_output)))
+
+    def keep_gradient(found: list[Tensor | None], place: int, gradient: Tensor) -> None:
+        gradient = _copy_detached(gradient) if detach else gradient
+        found[place] = gradient if found[place] is None else found[place] + gradient
+
     with ExitStack() as stack:
         stack.callback(setattr, seen, "_open", False)
         for name, module in modules.items():
-            given = _record_input(stack, seen, module) if inputs else None
-            hook = _recording_hook(seen, name, stack, gradients, detach, edits.get(name), given, stop)
-            stack.enter_context(module.register_forward_hook(hook))
+            watch(name, module)
         try:
             yield seen
         except _Reached as reached:
@@ -379,53 +410,6 @@ def _compiled_parts(model: nn.Module) -> list[str]:
     compiled = {id(each) for wrapper in wrappers for each in (wrapper, wrapper._orig_mod)}
     named = model.named_modules()
     return [name for name, module in named if id(module) in compiled or module._compiled_call_impl]
-
-
-def _record_input(stack: ExitStack, seen: Recording, module: nn.Module) -> list[tuple[Any, ...]]:
-    """Return the list to which each call of the module adds what it is given, before it runs."""
-    given: list[tuple[Any, ...]] = []
-
-    def keep_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if seen._open:
-            given.append(map_tensors(_copy_detached, (*args, kwargs) if kwargs else args))
-
-    stack.enter_context(module.register_forward_pre_hook(_uncompiled_hook(keep_input), with_kwargs=True))
-    return given
-
-
-def _recording_hook(
-    seen: Recording,
-    name: str,
-    stack: ExitStack,
-    gradients: bool,
-    detach: bool,
-    edit: Callable[[Any], Any] | None,
-    given: list[tuple[Any, ...]] | None,
-    stop: bool,
-) -> Callable:
-    def keep_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        if not seen._open:  # a copy of the model, made inside the block, keeps this hook: it must do nothing later
-            return None
-        if edit is not None and (edited := edit(output)) is not None:
-            output = edited
-        kept = map_tensors(_copy_detached if detach else torch.clone, output)
-        call = Call(name, kept, why_no_gradient(output) if gradients else "record(..., gradients=True) records them")
-        if given:
-            call._input = given.pop()
-        seen[name].calls.append(call)
-        seen.calls.append(call)
-        for place, tensor in enumerate(tensors_in(output if detach else kept)):
-            if gradients and tensor.requires_grad:
-                watch_gradient(stack, tensor, functools.partial(keep_gradient, call._gradients, place))
-        if stop and all(layer.calls for layer in seen.values()):
-            raise _Reached(seen)
-        return output if detach else map_tensors(torch.clone, kept)
-
-    def keep_gradient(gradients: list[Tensor | None], place: int, gradient: Tensor) -> None:
-        gradient = _copy_detached(gradient) if detach else gradient
-        gradients[place] = gradient if gradients[place] is None else gradients[place] + gradient
-
-    return _uncompiled_hook(keep_output)
 
 
 def _uncompiled_hook(hook: Callable) -> Callable:

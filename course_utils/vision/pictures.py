@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 MOST_PIXELS = 50_000_000  # of a file to read: more than any phone's camera takes, decoded in 200 MB
 PAPER, INK = (66, 69, 74), (245, 245, 245)  # of titles and labels: a ground that is calm in light and dark themes
-HEAT_SCALE = 2  # small pictures are shown larger, smoothly
-MARK = 7  # pixels: the radius of the ring around the hottest pixel
 STRONGEST = 8  # as many small maps fit in a row under the three large ones
-FIXED_SCALE = 1.5  # a gradient of 1/3 is white, of -1/3 black: only the strongest ones reach that
 
 
 def normalise(maps: Tensor) -> Tensor:
@@ -128,7 +125,7 @@ def light_up(images: Tensor, maps: Tensor, dark: float = 0.3) -> Tensor:
 
 def show_fixed(gradients: Tensor) -> Tensor:
     """Make gradients (..., C, H, W) pictures on one scale for all: 0.5 is zero, and size and sign can be compared."""
-    return (0.5 + FIXED_SCALE * gradients).clamp(0, 1)
+    return (0.5 + 1.5 * gradients).clamp(0, 1)  # 1/3 is white, -1/3 black: only the strongest ones reach that
 
 
 def find_strongest(maps: Tensor, count: int = STRONGEST) -> tuple[int, ...]:
@@ -157,7 +154,7 @@ def draw_heat(
     opacity: float = 0.6,
     colours: str = "inferno",
     mark: bool = False,
-    scale: int = HEAT_SCALE,
+    scale: int = 2,
 ) -> Tensor:
     """Return a picture at twice its size (or `scale` times), with a heat map over it and an outline where asked for.
 
@@ -179,7 +176,7 @@ def draw_heat(
         row, column = (scale * point(heat[None])[0]).tolist()
         dot = torch.zeros(size, dtype=torch.bool)
         dot[row, column] = True
-        tile = outline(tile, grow(dot[None], MARK)[0], "cyan", width=2)
+        tile = outline(tile, grow(dot[None], 7)[0], "cyan", width=2)
     return tile
 
 
@@ -270,11 +267,13 @@ class Picture:
     """A PNG or JPEG with its words: a notebook shows the picture, with `alt` for those who do not see it.
 
     text: what the picture shows as plain text, with its numbers, for nbval and for pages without pictures; else `alt`.
+    light: it is dark on white, and JupyterLab may show it the other way round on a dark page.
     """
 
     data: bytes
     alt: str
     text: str = ""
+    light: bool = False
 
     def __post_init__(self) -> None:
         if not self.alt.strip():
@@ -283,10 +282,10 @@ class Picture:
     def __repr__(self) -> str:
         return self.text or self.alt
 
-    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         kind = "image/jpeg" if self.data.startswith(b"\xff\xd8") else "image/png"
         data = {kind: base64.b64encode(self.data).decode("ascii"), "text/plain": repr(self)}
-        return data, {kind: {"alt": self.alt}}
+        return data, {kind: {"alt": self.alt}} | ({"needs_background": "light"} if self.light else {})
 
 
 def show(image: Tensor, alt: str, title: str | None = None, scale: int = 1, jpeg: bool = False) -> Picture:
@@ -303,19 +302,11 @@ def show(image: Tensor, alt: str, title: str | None = None, scale: int = 1, jpeg
     return Picture(png(image, small=True, jpeg=jpeg), alt)
 
 
-class Chart(Picture):
-    """A picture that is dark on white: JupyterLab may show it the other way round on a dark page."""
-
-    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
-        data, metadata = super()._repr_mimebundle_()
-        return data, {**metadata, "needs_background": "light"}
-
-
-def figure_with_alt(figure: Figure, alt: str, text: str = "") -> Chart:
+def figure_with_alt(figure: Figure, alt: str, text: str = "") -> Picture:
     """Render a matplotlib figure on white and give it alt text, and plain text where that is more than `alt`."""
     buffer = io.BytesIO()  # without the version of matplotlib, so that the same picture has the same bytes
     figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight", facecolor="white", metadata={"Software": None})
-    return Chart(buffer.getvalue(), alt, text)
+    return Picture(buffer.getvalue(), alt, text, light=True)
 
 
 def read_picture(source: bytes | bytearray | memoryview | str | os.PathLike, size: int | None = None) -> Tensor:
