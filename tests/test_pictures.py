@@ -74,19 +74,6 @@ def test_an_outline_is_a_ring_inside_the_mask_and_a_contrasting_one_outside():
         same(outline(plain(0.5, 7, 7), nothing), plain(0.5, 7, 7))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("count", "columns", "padding"), [(1, 1, 4), (5, 3, 4), (4, 2, 0), (3, 7, 2), (6, None, 1)])
-def test_a_grid_is_laid_out_as_torchvisions(count, columns, padding):
-    from torchvision.utils import make_grid
-
-    pictures = torch.rand(count, 3, 5, 7, generator=torch.Generator().manual_seed(count))
-    wanted = make_grid(pictures, columns or math.ceil(math.sqrt(count)), padding, pad_value=torch.nan)
-    if count == 1:  # of one picture it returns the picture alone
-        wanted = torch.nn.functional.pad(pictures[0], [padding] * 4, value=torch.nan)
-    paper = torch.tensor(module.PAPER)[:, None, None] / 255
-    assert torch.equal(grid(pictures, columns, padding), torch.where(wanted.isnan(), paper, wanted))
-
-
 def test_a_grid_repeats_the_pixels_of_maps_and_puts_labels_under_them():
     maps = torch.tensor([[[0.0, 1.0]], [[1.0, 0.0]], [[1.0, 1.0]]])
     sheet = grid(maps, padding=1, scale=2)
