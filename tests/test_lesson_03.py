@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 from lesson_pages import LessonPage, small_net
 
-from course_utils.authoring import source
-from course_utils.exercises.engine import find_prediction, predictions_of
+from course_utils.exercises.engine import find_prediction
 from course_utils.lessons.patient import admit, loss_of, make_task, standardise
 
 PAGE = LessonPage("03_module_hooks")
@@ -81,11 +80,3 @@ def test_each_patient_has_the_illness_that_the_lesson_finds(case, layer):
     alive = [name for name, gradient in zip((*outputs, "last"), gradients, strict=True) if gradient.any()]
     assert alive == (["last"] if case == "A" else [*outputs, "last"])
     assert "after: 0.7 at the start, 0.0 at the end" in str(PAGE.printed).split(f"Patient {case} learns")[1]
-
-
-@pytest.mark.parametrize("name", [prediction.name for prediction in predictions_of(3)])
-def test_a_prediction_comes_before_the_cell_that_answers_it(name):
-    """No text and no output stands between the question and the cell that answers it: at most definitions do."""
-    (place,) = [index for index, cell in enumerate(PAGE.cells) if f'predict("{name}")' in cell.source]
-    following = [cell for cell in PAGE.cells[place + 1 :] if "setup" not in source.tags_of(cell)]
-    assert following[0].cell_type == "code"

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
-from lesson_pages import LessonPage
+from lesson_pages import LessonPage, why
 from torch import Tensor
 
 from course_utils.exercises.engine import find_prediction
@@ -21,11 +21,6 @@ shows = PAGE.shows
 CAT, FISH = KINDS.index("cat"), KINDS.index("fish")
 NO_FISH = [kind for kind in KINDS if kind != "fish"]
 network = cache(load_picture_net)
-
-
-def why(name: str) -> str:
-    """The explanation of a prediction, with a single space between two words."""
-    return " ".join(find_prediction(name).why.split())
 
 
 @torch.no_grad()
@@ -208,24 +203,6 @@ def test_the_astronaut_answers_as_the_lesson_says():
     told = find_prediction("the_astronaut")
     assert min(left, key=left.get) == told.answer == "helmet"
     assert f"from {share:.0%} to {left['helmet']:.0%}" in told.options["helmet"]
-
-
-@pytest.mark.parity
-def test_the_stored_map_is_that_of_the_three_libraries():
-    captum, torchcam, grad_cam = map(pytest.importorskip, ("captum.attr", "torchcam.methods", "pytorch_grad_cam"))
-    model, image = load_picture_net(), scene("cat", "dog", seed=6).image[None]
-    found = [captum.LayerGradCam(model, model.features[16]).attribute(image, CAT)[0, 0]]
-    with torchcam.GradCAM(model, "features.16") as extractor:
-        found.append(extractor(CAT, model(image), normalized=False)[0][0])
-    targets = [grad_cam.utils.model_targets.ClassifierOutputTarget(CAT)]
-    with grad_cam.GradCAM(model, [model.features[16]]) as extractor:
-        extractor(image, targets)
-        kept = extractor.activations_and_grads
-        maps, gradients = (each[0].numpy() for each in (kept.activations, kept.gradients))
-        found.append(torch.from_numpy(extractor.get_cam_image(image, None, targets, maps, gradients))[0])
-    for raw in found:
-        blocks = raw.detach().relu().reshape(7, 2, 7, 2).mean((1, 3)) * 1000
-        assert blocks.round().int().tolist() == [list(row) for row in evidence.LIBRARY_MAP]
 
 
 def test_signs_boxes_and_squares_of_the_figures():

@@ -5,10 +5,9 @@ import re
 
 import pytest
 import torch
-from lesson_pages import LessonPage
+from lesson_pages import LessonPage, why
 from torch import Tensor, nn
 
-from course_utils.exercises.engine import find_prediction
 from course_utils.lessons.broken_nets import have_an_accident
 from course_utils.lessons.two_heads import ODDS, encode, make_two_head_block
 from course_utils.scenes.scene import KINDS, scenes
@@ -16,11 +15,6 @@ from course_utils.vision.networks import PictureNet, load_picture_net
 
 PAGE = LessonPage("08_hooks_in_practice")
 shows = PAGE.shows
-
-
-def why(name: str) -> str:
-    """The explanation of a prediction, with a single space between two words."""
-    return " ".join(find_prediction(name).why.split())
 
 
 def test_values_by_a_pencil():
