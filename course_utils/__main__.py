@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 
-from course_utils.root import ASSETS, ROOT, CourseError, has_answers, nearest
+from course_utils.root import ASSETS, ROOT, STUDENT_COMMANDS, CourseError, has_answers, nearest
 
 OLDEST_PYTHON = (3, 10)
-STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # what a students' release has
 
 # Each target of the Makefile: what it is for, the variables that it takes, and the function that does it: make alone if
 # there is none.

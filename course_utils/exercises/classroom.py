@@ -141,18 +141,20 @@ def solution(answer: object, now: bool = False) -> Note:
 
 
 @dataclass(frozen=True, repr=False)
-class PredictionView:
-    """A prediction in a notebook: radio buttons where widgets work, and the same question as text elsewhere."""
-
+class _View:
     prediction: Prediction
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
+
+
+class PredictionView(_View):
+    """A prediction in a notebook: radio buttons where widgets work, and the same question as text elsewhere."""
 
     def __repr__(self) -> str:
         options = "   ".join(f"( ) {option}" for option in self.prediction.options)
         advice = f"Choose one and commit, or run for example {self._call}"
         return f"Predict: {self.prediction.question}\n  {options}\n  {advice}"
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:
         asked = self.prediction
@@ -227,11 +229,8 @@ def _number(text: str) -> float | None:
         return None
 
 
-@dataclass(frozen=True, repr=False)
-class WhyView:
+class WhyView(_View):
     """The explanation of a prediction: sealed until the learner has committed; below a fold where no kernel runs."""
-
-    prediction: Prediction
 
     @property
     def reply(self) -> Note:
@@ -252,9 +251,6 @@ class WhyView:
 
     def _unfold(self) -> str:
         return self.reply._repr_html_() + render_markdown(self.prediction.why)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
 
     def _widget(self) -> object:
         """The one widget of all views of this explanation, as it is to be seen now."""
