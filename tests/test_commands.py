@@ -14,7 +14,7 @@ import pytest
 
 from course_utils import __main__ as cli
 from course_utils import root
-from course_utils.root import ASSETS, ROOT, CourseError
+from course_utils.root import ROOT, CourseError
 
 HANDOUT = {"lesson": "07", "network": "resnet34", "image": "", "layer": "", "chosen": ""}
 RELEASE = {"output": Path("x.zip"), "nbgrader": None, "hints": 2}
@@ -37,7 +37,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
         ("slides --lesson=02", "authoring.slides:write_slides", {"lesson": "02"}),
         ("handout --lesson=07 --network=resnet34", "authoring.editions:write_handout", HANDOUT),
         ("release --output x.zip", "authoring.release:write_release", RELEASE),
-        ("train --measure", "authoring.train:main", {"measure": True, "folder": ASSETS}),
+        ("train --measure", "authoring.train:main", {"measure": True}),
         ("grade x", "grading.grade:run", None),  # whose options are its own
     ],
 )

@@ -7,7 +7,6 @@ import inspect
 from dataclasses import dataclass, replace
 
 from course_utils.exercises import saved_progress as saved
-from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, Prediction, exercises_of, find, find_prediction, predictions_of
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import NotRecorded, other_torch
@@ -53,10 +52,10 @@ def check(*answers: object) -> Outcome:
     (answer,) = answers
     if isinstance(answer, Exercise):
         return found.not_attempted("run the answer cell first (Shift+Enter), then run this one again.")
-    if is_blank(answer):
-        return found.check(answer, VISIBLE_SEED)
     try:
         outcome = found.check(answer, VISIBLE_SEED)
+        if outcome.stage is Stage.NOT_ATTEMPTED:
+            return outcome
         if outcome.passed and not (fresh := found.check(answer, found.fresh_seed())).passed:
             outcome = replace(fresh, note=NOT_FRESH)
     except KeyboardInterrupt:
