@@ -49,9 +49,8 @@ def test_values_and_gradients_of_the_small_network():
         f"fc1: grad_output ({of_fc1},) -> grad_input ({of_x},)\n"
     )
     assert printed_by('print_gradients("the model")') == f"the model: grad_output ({of_fc2},) -> grad_input ({of_x},)\n"
-    tenfold, plain, scaled = (
-        [[ten * value for value in row]] for ten, row in ((10, of_x[0]), (1, relu[0]), (10, relu[0]))
-    )
+    rows = (10, of_x), (1, relu), (10, relu)
+    tenfold, plain, scaled = ([[factor * value for value in row]] for factor, (row,) in rows)
     assert printed_by("fc2.register_full_backward_pre_hook") == (
         f"hook:     x.grad = {tenfold}  fc2.weight.grad = {plain}\n"
         f"pre-hook: x.grad = {tenfold}  fc2.weight.grad = {scaled}\n"

@@ -79,9 +79,8 @@ def test_scores_of_the_last_layer_and_what_its_relu_hides():
     below = sum((heat[other].mean() < 0).item() for heat, other in zip(maps, others, strict=True))
     lowest = hits(-maps, others).sum().item()
     assert shows(f"the mean on the other thing is negative: {below} lowest value of all on the other thing: {lowest}")
-    assert f"In {below} of 80 maps the *other* thing speaks against the class, and in {lowest}" in why(
-        "dog_on_the_cat_map"
-    )
+    told = f"In {below} of 80 maps the *other* thing speaks against the class, and in {lowest}"
+    assert told in why("dog_on_the_cat_map")
     maps = maps.relu()
     strict, near, wrong = (hits(maps, *which).double().mean() for which in ((masks,), (masks, 4), (others,)))
     energy = torch.stack([heat[mask].sum() / heat.sum() for heat, mask in zip(maps, masks, strict=True)]).mean()
@@ -179,9 +178,8 @@ def test_the_three_questions_by_weights_instead_of_gradients():
         line = f"{question} 12 maps: {means[question]:.0%} of the heat in the right half, at least {min(found):.0%}"
         assert shows(line), line
     logit, rather, log = (f"{mean:.0%}" for mean in means.values())
-    assert f"has {rather} of its heat in the right half, the log-softmax {log}, the plain logit {logit}" in why(
-        "three_questions"
-    )
+    told = f"has {rather} of its heat in the right half, the log-softmax {log}, the plain logit {logit}"
+    assert told in why("three_questions")
 
 
 @pytest.mark.slow

@@ -129,11 +129,8 @@ def test_what_the_words_say_about_the_buoy():
 def test_the_place_of_the_buoy_has_spread_by_calling_the_parts():
     """The first and the last row of the table, without a hook: the maps are mixed by hand."""
     kinds = [kind for kind in KINDS if kind != "fish"]
-    batch, twin, fish = (
-        scenes(40, seed=901, kinds=kinds, cue="buoy"),
-        load_picture_net(misled=True),
-        KINDS.index("fish"),
-    )
+    batch, twin = scenes(40, seed=901, kinds=kinds, cue="buoy"), load_picture_net(misled=True)
+    fish = KINDS.index("fish")
     pictures = batch.images, scenes(40, seed=901, kinds=kinds).images
     source, target = (twin.features((each / 255 - 0.5) / 0.25) for each in pictures)
     for reach, found in ((0, "1 fish, 36%"), (1, "26 fish, 84%")):

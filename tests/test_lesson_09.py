@@ -186,9 +186,8 @@ def test_the_sheet_has_each_entry_the_order_and_five_traps_and_nothing_else(shee
     prose = " ".join(PAGE.prose.replace("`", "").replace("*", "").split())
     cells = [" ".join(cell.get_text().split()) for cell in sheet.find_all("td")]
     assert len(cells) == 3 * PAGE.prose.count("**Call:**")
-    order, traps = (
-        [" ".join(each.get_text().split()) for each in part.find_all("li")] for part in sheet.find_all("ol")
-    )
+    lists = (part.find_all("li") for part in sheet.find_all("ol"))
+    order, traps = ([" ".join(each.get_text().split()) for each in items] for items in lists)
     assert [text for text in (*cells, *traps) if text not in prose] == []
     assert shows(*(f"{number} {step}" for number, step in enumerate(order, start=1)))
     assert len(traps) == 5
