@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 
-from course_utils.root import ASSETS, ROOT, CourseError, has_answers, nearest
+from course_utils.root import ROOT, STUDENT_COMMANDS, CourseError, has_answers, nearest
 
 OLDEST_PYTHON = (3, 10)
-STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # what a students' release has
 
 # Each target of the Makefile: what it is for, the variables that it takes, and the function that does it: make alone if
 # there is none.
@@ -89,7 +88,6 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option["mutants"]("--exercise", help="of this exercise only")
     option["mutants"]("--write", action="store_true", help="try all, and write their slips to the assets")
     option["train"]("--measure", action="store_true", help="only measure the networks that are there")
-    option["train"]("--folder", type=Path, default=ASSETS, help="where the weights are (default: the package's)")
     options, rest = parser.parse_known_args(arguments)
     values = vars(options)
     if arguments[0] == "lab":

@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSETS = Path(__file__).with_name("assets")
+STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # what a students' release has
 
 
 class CourseError(ValueError):

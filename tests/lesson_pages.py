@@ -9,6 +9,7 @@ from nbformat import NotebookNode
 from torch import nn
 
 from course_utils.authoring import source
+from course_utils.exercises.engine import find_prediction
 
 
 class LessonPage:
@@ -50,6 +51,11 @@ class LessonPage:
     def shows(self, *lines: str) -> bool:
         """Whether the lines stand in the outputs, one after the other; how many spaces there are does not count."""
         return " ".join(" ".join(lines).split()) in self.in_one_line
+
+
+def why(name: str) -> str:
+    """The explanation of a prediction, with a single space between two words."""
+    return " ".join(find_prediction(name).why.split())
 
 
 def small_net() -> nn.Sequential:

@@ -125,9 +125,8 @@ def test_a_page_without_a_kernel_has_the_question_and_the_answer_below_a_fold(as
     assert all(f"<li>{option}</li>" in bundle["text/html"] for option in asked.options)
     bundle = why(asked.name)._repr_mimebundle_()
     assert bundle["text/plain"] == classroom.SEALED
-    fold, open_part = (
-        bundle["text/html"].removeprefix("<details><summary>").removesuffix("</details>").split("</summary>")
-    )
+    fold, open_part = bundle["text/html"].split("</summary>")
+    assert fold.startswith("<details><summary>")
     assert not any(words in fold for words in ("t is 8", "Yes", "Add"))
     assert all(words in open_part for words in ("It is 8.", "Yes.", HTML))
 

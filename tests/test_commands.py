@@ -14,8 +14,9 @@ import pytest
 
 from course_utils import __main__ as cli
 from course_utils import root
-from course_utils.root import ASSETS, ROOT, CourseError
+from course_utils.root import ROOT, CourseError
 
+LAB = {"port": 9, "only_prepare": False, "arguments": ["--no-browser", "x"]}
 HANDOUT = {"lesson": "07", "network": "resnet34", "image": "", "layer": "", "chosen": ""}
 RELEASE = {"output": Path("x.zip"), "nbgrader": None, "hints": 2}
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make on this machine")
@@ -25,11 +26,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
     ("line", "function", "values"),
     [
         ("lab", "lab.jupyter:open_lab", {"port": 8888, "only_prepare": False, "arguments": []}),
-        (
-            "lab --port 9 --no-browser x",
-            "lab.jupyter:open_lab",
-            {"port": 9, "only_prepare": False, "arguments": ["--no-browser", "x"]},
-        ),
+        ("lab --port 9 --no-browser x", "lab.jupyter:open_lab", LAB),
         ("check --lesson 01", "grading.grade:check_work", {"lesson": "01", "folder": ROOT / "work"}),
         ("submit --name=Ann", "grading.submit:submit", {"name": "Ann", "check": False}),
         ("doctor", "lab.doctor:main", {}),
@@ -37,7 +34,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
         ("slides --lesson=02", "authoring.slides:write_slides", {"lesson": "02"}),
         ("handout --lesson=07 --network=resnet34", "authoring.editions:write_handout", HANDOUT),
         ("release --output x.zip", "authoring.release:write_release", RELEASE),
-        ("train --measure", "authoring.train:main", {"measure": True, "folder": ASSETS}),
+        ("train --measure", "authoring.train:main", {"measure": True}),
         ("grade x", "grading.grade:run", None),  # whose options are its own
     ],
 )

@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 from lesson_pages import LessonPage, small_net
 
-from course_utils.authoring import source
-from course_utils.exercises.engine import find_prediction, predictions_of
+from course_utils.exercises.engine import find_prediction
 from course_utils.lessons.patient import admit, loss_of, make_task, standardise
 
 PAGE = LessonPage("03_module_hooks")
@@ -50,9 +49,8 @@ def test_values_and_gradients_of_the_small_network():
         f"fc1: grad_output ({of_fc1},) -> grad_input ({of_x},)\n"
     )
     assert printed_by('print_gradients("the model")') == f"the model: grad_output ({of_fc2},) -> grad_input ({of_x},)\n"
-    tenfold, plain, scaled = (
-        [[ten * value for value in row]] for ten, row in ((10, of_x[0]), (1, relu[0]), (10, relu[0]))
-    )
+    rows = (10, of_x), (1, relu), (10, relu)
+    tenfold, plain, scaled = ([[factor * value for value in row]] for factor, (row,) in rows)
     assert printed_by("fc2.register_full_backward_pre_hook") == (
         f"hook:     x.grad = {tenfold}  fc2.weight.grad = {plain}\n"
         f"pre-hook: x.grad = {tenfold}  fc2.weight.grad = {scaled}\n"
@@ -81,11 +79,3 @@ def test_each_patient_has_the_illness_that_the_lesson_finds(case, layer):
     alive = [name for name, gradient in zip((*outputs, "last"), gradients, strict=True) if gradient.any()]
     assert alive == (["last"] if case == "A" else [*outputs, "last"])
     assert "after: 0.7 at the start, 0.0 at the end" in str(PAGE.printed).split(f"Patient {case} learns")[1]
-
-
-@pytest.mark.parametrize("name", [prediction.name for prediction in predictions_of(3)])
-def test_a_prediction_comes_before_the_cell_that_answers_it(name):
-    """No text and no output stands between the question and the cell that answers it: at most definitions do."""
-    (place,) = [index for index, cell in enumerate(PAGE.cells) if f'predict("{name}")' in cell.source]
-    following = [cell for cell in PAGE.cells[place + 1 :] if "setup" not in source.tags_of(cell)]
-    assert following[0].cell_type == "code"

@@ -18,7 +18,6 @@ from course_utils.hooks.inventory import count_hooks, no_hooks_left
 from course_utils.hooks.trace import trace
 from course_utils.lessons import lesson_04, torch_steps
 from course_utils.lessons.lesson_04 import MiniModule, MiniSteps, global_hooks, make_net, plug_in
-from course_utils.lessons.patient import Patient, admit, make_task
 from course_utils.lessons.torch_steps import TorchSteps
 
 
@@ -153,26 +152,3 @@ def test_every_part_of_the_installed_call_is_shown_once():
     calls = [node for cell in cells for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.Call)]
     shown = [each.value for call in calls if getattr(call.func, "id", "") == "print_source" for each in call.args]
     assert sorted(shown) == sorted(part.name for part in read_parts())
-
-
-def test_the_hook_of_patient_c_is_silent_although_its_layer_computes():
-    patient, (numbers, _), fired = admit("C"), make_task(), []
-    weight = patient.third.weight
-    for name, layer in patient.named_children():
-        layer.register_forward_hook(lambda *_, name=name: fired.append(name))
-    (gradient,) = torch.autograd.grad(patient(numbers).sum(), weight)
-    assert fired == ["first", "relu1", "second", "relu2", "relu3", "last"]
-    assert gradient.any(), "the layer takes part in what the network computes"
-    repaired = admit(Patient)
-    repaired.load_state_dict(patient.state_dict())
-    repaired.third.register_forward_hook(lambda *_: fired.append("at last"))
-    assert torch.equal(repaired(numbers), patient(numbers))
-    assert "at last" in fired
-
-
-@pytest.mark.parametrize(("part", "fires"), [(lambda out: out[0], True), (lambda out: out[1][0], False)])
-def test_what_stands_deeper_in_an_output_passes_by_the_full_backward_hook(part, fires):
-    lstm, fired = nn.LSTM(3, 4), []
-    lstm.register_full_backward_hook(lambda *_: fired.append(1))
-    part(lstm(torch.ones(2, 1, 3, requires_grad=True))).sum().backward()
-    assert bool(fired) == fires

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from lesson_pages import LessonPage
+from lesson_pages import LessonPage, why
 from torch import nn
 from torchvision import models
 
@@ -56,7 +56,7 @@ def test_pencil_example_by_the_three_gates(rule, expected):
 )
 def test_what_the_explanations_say_was_measured(line, words):
     assert shows(line)
-    assert words in " ".join(" ".join(asked.why.split()) for asked in predictions_of(6))
+    assert words in " ".join(why(asked.name) for asked in predictions_of(6))
 
 
 @pytest.mark.slow

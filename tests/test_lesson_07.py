@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
-from lesson_pages import LessonPage
+from lesson_pages import LessonPage, why
 from torch import Tensor
 
 from course_utils.exercises.engine import find_prediction
@@ -21,11 +21,6 @@ shows = PAGE.shows
 CAT, FISH = KINDS.index("cat"), KINDS.index("fish")
 NO_FISH = [kind for kind in KINDS if kind != "fish"]
 network = cache(load_picture_net)
-
-
-def why(name: str) -> str:
-    """The explanation of a prediction, with a single space between two words."""
-    return " ".join(find_prediction(name).why.split())
 
 
 @torch.no_grad()
@@ -84,9 +79,8 @@ def test_scores_of_the_last_layer_and_what_its_relu_hides():
     below = sum((heat[other].mean() < 0).item() for heat, other in zip(maps, others, strict=True))
     lowest = hits(-maps, others).sum().item()
     assert shows(f"the mean on the other thing is negative: {below} lowest value of all on the other thing: {lowest}")
-    assert f"In {below} of 80 maps the *other* thing speaks against the class, and in {lowest}" in why(
-        "dog_on_the_cat_map"
-    )
+    told = f"In {below} of 80 maps the *other* thing speaks against the class, and in {lowest}"
+    assert told in why("dog_on_the_cat_map")
     maps = maps.relu()
     strict, near, wrong = (hits(maps, *which).double().mean() for which in ((masks,), (masks, 4), (others,)))
     energy = torch.stack([heat[mask].sum() / heat.sum() for heat, mask in zip(maps, masks, strict=True)]).mean()
@@ -184,9 +178,8 @@ def test_the_three_questions_by_weights_instead_of_gradients():
         line = f"{question} 12 maps: {means[question]:.0%} of the heat in the right half, at least {min(found):.0%}"
         assert shows(line), line
     logit, rather, log = (f"{mean:.0%}" for mean in means.values())
-    assert f"has {rather} of its heat in the right half, the log-softmax {log}, the plain logit {logit}" in why(
-        "three_questions"
-    )
+    told = f"has {rather} of its heat in the right half, the log-softmax {log}, the plain logit {logit}"
+    assert told in why("three_questions")
 
 
 @pytest.mark.slow
@@ -208,24 +201,6 @@ def test_the_astronaut_answers_as_the_lesson_says():
     told = find_prediction("the_astronaut")
     assert min(left, key=left.get) == told.answer == "helmet"
     assert f"from {share:.0%} to {left['helmet']:.0%}" in told.options["helmet"]
-
-
-@pytest.mark.parity
-def test_the_stored_map_is_that_of_the_three_libraries():
-    captum, torchcam, grad_cam = map(pytest.importorskip, ("captum.attr", "torchcam.methods", "pytorch_grad_cam"))
-    model, image = load_picture_net(), scene("cat", "dog", seed=6).image[None]
-    found = [captum.LayerGradCam(model, model.features[16]).attribute(image, CAT)[0, 0]]
-    with torchcam.GradCAM(model, "features.16") as extractor:
-        found.append(extractor(CAT, model(image), normalized=False)[0][0])
-    targets = [grad_cam.utils.model_targets.ClassifierOutputTarget(CAT)]
-    with grad_cam.GradCAM(model, [model.features[16]]) as extractor:
-        extractor(image, targets)
-        kept = extractor.activations_and_grads
-        maps, gradients = (each[0].numpy() for each in (kept.activations, kept.gradients))
-        found.append(torch.from_numpy(extractor.get_cam_image(image, None, targets, maps, gradients))[0])
-    for raw in found:
-        blocks = raw.detach().relu().reshape(7, 2, 7, 2).mean((1, 3)) * 1000
-        assert blocks.round().int().tolist() == [list(row) for row in evidence.LIBRARY_MAP]
 
 
 def test_signs_boxes_and_squares_of_the_figures():

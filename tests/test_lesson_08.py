@@ -5,10 +5,9 @@ import re
 
 import pytest
 import torch
-from lesson_pages import LessonPage
+from lesson_pages import LessonPage, why
 from torch import Tensor, nn
 
-from course_utils.exercises.engine import find_prediction
 from course_utils.lessons.broken_nets import have_an_accident
 from course_utils.lessons.two_heads import ODDS, encode, make_two_head_block
 from course_utils.scenes.scene import KINDS, scenes
@@ -16,11 +15,6 @@ from course_utils.vision.networks import PictureNet, load_picture_net
 
 PAGE = LessonPage("08_hooks_in_practice")
 shows = PAGE.shows
-
-
-def why(name: str) -> str:
-    """The explanation of a prediction, with a single space between two words."""
-    return " ".join(find_prediction(name).why.split())
 
 
 def test_values_by_a_pencil():
@@ -135,11 +129,8 @@ def test_what_the_words_say_about_the_buoy():
 def test_the_place_of_the_buoy_has_spread_by_calling_the_parts():
     """The first and the last row of the table, without a hook: the maps are mixed by hand."""
     kinds = [kind for kind in KINDS if kind != "fish"]
-    batch, twin, fish = (
-        scenes(40, seed=901, kinds=kinds, cue="buoy"),
-        load_picture_net(misled=True),
-        KINDS.index("fish"),
-    )
+    batch, twin = scenes(40, seed=901, kinds=kinds, cue="buoy"), load_picture_net(misled=True)
+    fish = KINDS.index("fish")
     pictures = batch.images, scenes(40, seed=901, kinds=kinds).images
     source, target = (twin.features((each / 255 - 0.5) / 0.25) for each in pictures)
     for reach, found in ((0, "1 fish, 36%"), (1, "26 fish, 84%")):

@@ -7,21 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from course_utils.authoring.source import (
-    answer_cells,
-    called_with,
-    defined_name,
-    learner,
-    number_of,
-    read_source,
-    sources,
-    tags_of,
-)
+from course_utils.authoring import source
+from course_utils.authoring.source import called_with, learner, number_of, read_source, tags_of
 from course_utils.exercises.engine import Prediction, exercises_of, predictions_of
 from tests.pace import LONGEST, minutes
 from tests.sealing import seal_problems
 
-LESSONS = sources()
+LESSONS = source.sources()
 CODE_LINES = 18
 SECTIONS = ("What you will be able to do", "What old tutorials say", "Summary", "Go further")
 LEAST = {"predict": 3, "answer": 5, "explore": 1}  # cells with this tag
@@ -37,7 +29,7 @@ def find_problems(path, exercises, predictions):
     cells = [cell for cell in whole.cells if "instructor" not in tags_of(cell)]
     found = [*layout_problems(cells, path.stem[:2]), *cell_problems(whole.cells), *check_problems(cells)]
     found += seal_problems(cells, predictions)
-    answers = {name: cell.source for name, cell in answer_cells(whole).items()}
+    answers = {name: cell.source for name, cell in source.answer_cells(whole).items()}
     predicted = {called_with(cell.source, "predict") for cell in cells if "predict" in tags_of(cell)}
     for name in sorted((answers.keys() ^ exercises.keys()) | (predicted ^ predictions.keys())):
         found.append(f"{name} is {'shown and not declared' if name in {*answers, *predicted} else 'not shown'}")
@@ -85,7 +77,7 @@ def cell_problems(cells):
 def check_problems(cells):
     for cell, after in pairwise([*cells, cells[0]]):
         if "answer" in tags_of(cell):
-            name = defined_name(cell.source)
+            name = source.defined_name(cell.source)
             if "check" not in tags_of(after) or called_with(after.source, "check") != name:
                 yield f"a cell tagged `check` calls check({name}) below the answer"
 
@@ -158,6 +150,7 @@ GOOD = "".join(f"# %% {cell}\n\n" for cell in CELLS)
 
 LINES = "\n".join(f"x = {n}" for n in range(19))
 ANSWER = '# %% tags=["answer"]\n' + TASK.format("f3")
+ASKED = '# %% tags=["predict"]\npredict("p0"'
 CHECK = '# %% tags=["check"]\ncheck(f3)'
 
 
@@ -173,16 +166,8 @@ CHECK = '# %% tags=["check"]\ncheck(f3)'
         ("# - say\n", "", ["3 to 5 things; here 2"]),
         ("# - say\n", "# - say\n# - a\n# 2. b\n# - c\n", ["here 6"]),
         ('["explore"]', '["setup"]', ["1 cells are tagged `explore`; here 0"]),
-        (
-            '# %% tags=["predict"]\npredict("p0"',
-            '# %%\npredict("p0"',
-            ["`predict`; here 2", "tagged `predict` where", "p0.. stands where no", "p0 is not shown"],
-        ),
-        (
-            'predict("p0"',
-            'predict("q"',
-            ["p0.. stands where no", "q has no why", "p0 is not shown", "q is shown and not"],
-        ),
+        (ASKED, "# %%" + ASKED[21:], ["`predict`; here 2", "tagged `predict` where", "p0.. stands", "p0 is not shown"]),
+        ('predict("p0"', 'predict("q"', ["p0.. stands", "q has no why", "p0 is not shown", "q is shown and not"]),
         ("run(0)\n\n# %%", "run(0)\n\n# %% [markdown]\n# ## New\n\n# %%", ["p0 has no why", "p0.. stands where no"]),
         ('# %% tags=["why"]\nwhy("p1")', '# %%\nwhy("p1")', ["tagged `why` where", "p1 has no why"]),
         ("# %%\nrun(1)\n\n", "", [r"p1.. stands where no cell since predict\(.p1.\) shows"]),
@@ -213,12 +198,6 @@ def test_a_lesson_that_breaks_a_rule_is_found(tmp_path, old, new, complaints):
     found = find_problems(path, EXERCISES, PREDICTIONS)
     assert len(found) == len(complaints), found
     assert all(map(re.search, complaints, found)), found
-
-
-def test_the_start_needs_one_answer_only(tmp_path):
-    path = tmp_path / "00_start.py"
-    path.write_text("".join(f"# %% {cell}\n\n" for cell in [CELLS[0], CELLS[1], *CELLS[6:8]]), encoding="utf-8")
-    assert find_problems(path, {"f0": EXERCISES["f0"]}, {}) == []
 
 
 def test_the_first_cell_says_how_to_get_the_course_where_it_is_missing(monkeypatch):

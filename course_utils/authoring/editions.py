@@ -6,7 +6,7 @@ mistakes) and the predictions (each option with its reason) is taken from there,
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -105,16 +105,15 @@ def write_handout(
     if not lesson:
         raise CourseError("Say which lesson:  make handout LESSON=07")
     (path,) = choose([lesson])
-    photo = Path(image).name  # it lies in the folder of the run; the page names no other
-    choices = network, photo, layer, chosen
+    choices = network, Path(image).name, layer, chosen  # the picture lies in the folder of the run
     parameters = {name: value for name, value in zip(PARAMETERS, choices, strict=True) if value}
     if parameters:
-        if not _takes(path, parameters):
-            able = ", ".join(each.stem[:2] for each in choose([]) if _takes(each, parameters))
+        usual = _parameters_of(path)
+        if not parameters.keys() <= usual.keys():
+            able = ", ".join(each.stem[:2] for each in choose([]) if parameters.keys() <= _parameters_of(each).keys())
             reason = f"Lesson {path.stem[:2]} has no part for that: NETWORK, IMAGE, LAYER or CLASS go with {able}."
             raise CourseError(f"{reason} Without them:  make handout LESSON={path.stem[:2]}")
-        usual = re.search(r'^own_network = "(\w*)"', _parameters_of(path), re.MULTILINE)[1]
-        about = " ".join(_look_first(network, image, layer, chosen, usual) + [f"The picture is {photo}."] * bool(image))
+        about = _look_first(network, image, layer, chosen, usual["own_network"])
         notebook = build.run(learner(path), path.stem, parameters, [Path(image)] if image else [])
         said = f"the lesson, run with your choice. See {page.SECTION!r} in it. {about}".strip()
     else:
@@ -124,16 +123,13 @@ def write_handout(
     return 0
 
 
-def _takes(path: Path, parameters: Iterable[str]) -> bool:
-    return all(re.search(rf"^{name} = ", _parameters_of(path), re.MULTILINE) for name in parameters)
+def _parameters_of(path: Path) -> dict[str, str]:
+    cells = [cell.source for cell in learner(path).cells if "parameters" in tags_of(cell)]
+    return dict(re.findall(r'^(\w+) = "(\w*)"', "".join(cells), re.MULTILINE))
 
 
-def _parameters_of(path: Path) -> str:
-    return next((cell.source for cell in learner(path).cells if "parameters" in tags_of(cell)), "")
-
-
-def _look_first(network: str, image: str, layer: str, chosen: str, usual: str) -> list[str]:
-    """Look once, in seconds, before the lesson is run, which takes a minute; returns where weights are from."""
+def _look_first(network: str, image: str, layer: str, chosen: str, usual: str) -> str:
+    """Look once, in seconds, before the lesson is run, which takes a minute; returns what there is to say of it."""
     from course_utils.scenes.scene import scene
     from course_utils.vision.networks import load_classifier
     from course_utils.vision.own import look_at
@@ -152,4 +148,5 @@ def _look_first(network: str, image: str, layer: str, chosen: str, usual: str) -
         look = look_at(network or usual, image or scene("cat", seed=1).image, layer, chosen)
     except (ValueError, RuntimeError, LookupError) as error:
         raise CourseError(f"{option}: {error}" + "." * (str(error)[-1:] not in ".?")) from None
-    return [f"{look.network.note}{reason}"] if network or image else []
+    picture = f" The picture is {Path(image).name}." if image else ""
+    return f"{look.network.note}{reason}{picture}" if network or image else ""

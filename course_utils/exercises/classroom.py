@@ -7,7 +7,6 @@ import inspect
 from dataclasses import dataclass, replace
 
 from course_utils.exercises import saved_progress as saved
-from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, Prediction, exercises_of, find, find_prediction, predictions_of
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import NotRecorded, other_torch
@@ -53,10 +52,10 @@ def check(*answers: object) -> Outcome:
     (answer,) = answers
     if isinstance(answer, Exercise):
         return found.not_attempted("run the answer cell first (Shift+Enter), then run this one again.")
-    if is_blank(answer):
-        return found.check(answer, VISIBLE_SEED)
     try:
         outcome = found.check(answer, VISIBLE_SEED)
+        if outcome.stage is Stage.NOT_ATTEMPTED:
+            return outcome
         if outcome.passed and not (fresh := found.check(answer, found.fresh_seed())).passed:
             outcome = replace(fresh, note=NOT_FRESH)
     except KeyboardInterrupt:
@@ -66,7 +65,9 @@ def check(*answers: object) -> Outcome:
     if not has_answers() and (said := other_torch(found.lesson)) not in _told:
         _told.add(said)
         outcome = replace(outcome, note=f"{outcome.note} {said}".strip())
-    saved.note_attempt(found.name, outcome.passed)
+    record = saved.of_exercise(found.name)
+    counted = {"attempts": record["attempts"] + 1, "passed": record["passed"] or outcome.passed}
+    saved.save("exercises", found.name, record | counted)
     failed_before = _failed_code.pop(found.name, None)
     if not outcome.passed:
         # What `contextlib.contextmanager` makes is wrapped, and all such wrappers share their code.
@@ -141,18 +142,20 @@ def solution(answer: object, now: bool = False) -> Note:
 
 
 @dataclass(frozen=True, repr=False)
-class PredictionView:
-    """A prediction in a notebook: radio buttons where widgets work, and the same question as text elsewhere."""
-
+class _View:
     prediction: Prediction
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
+
+
+class PredictionView(_View):
+    """A prediction in a notebook: radio buttons where widgets work, and the same question as text elsewhere."""
 
     def __repr__(self) -> str:
         options = "   ".join(f"( ) {option}" for option in self.prediction.options)
         advice = f"Choose one and commit, or run for example {self._call}"
         return f"Predict: {self.prediction.question}\n  {options}\n  {advice}"
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:
         asked = self.prediction
@@ -227,11 +230,8 @@ def _number(text: str) -> float | None:
         return None
 
 
-@dataclass(frozen=True, repr=False)
-class WhyView:
+class WhyView(_View):
     """The explanation of a prediction: sealed until the learner has committed; below a fold where no kernel runs."""
-
-    prediction: Prediction
 
     @property
     def reply(self) -> Note:
@@ -252,9 +252,6 @@ class WhyView:
 
     def _unfold(self) -> str:
         return self.reply._repr_html_() + render_markdown(self.prediction.why)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
 
     def _widget(self) -> object:
         """The one widget of all views of this explanation, as it is to be seen now."""

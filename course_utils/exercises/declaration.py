@@ -33,16 +33,6 @@ class Declaration:
         """The reference answer's text without its decorator, as it would stand in a notebook."""
         return _read(self.lesson)[self.name][0]
 
-    @property
-    def task(self) -> str:
-        """The task, as the docstring gives it."""
-        return ast.get_docstring(ast.parse(self.source).body[0]) or ""
-
-    @property
-    def skeleton(self) -> str:
-        """The definition with its docstring, and `...` where the answer goes."""
-        return ast.unparse(without_answer(ast.parse(self.source).body[0]))
-
     def not_attempted(self, advice: str) -> Outcome:
         """The outcome for an answer that is not there yet."""
         return Outcome(self.name, Stage.NOT_ATTEMPTED, advice[0].upper() + advice[1:], possible=self.points)

@@ -55,9 +55,3 @@ def of_exercise(name: str) -> dict[str, Any]:
     stored = load()["exercises"].get(name)
     stored = stored if isinstance(stored, dict) else {}
     return {key: stored[key] if type(stored.get(key)) is type(zero) else zero for key, zero in NOTHING.items()}
-
-
-def note_attempt(name: str, passed: bool) -> None:
-    """Count an attempt; once passed stays passed."""
-    before = of_exercise(name)
-    save("exercises", name, before | {"attempts": before["attempts"] + 1, "passed": before["passed"] or passed})
