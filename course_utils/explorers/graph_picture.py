@@ -9,7 +9,17 @@ import networkx as nx
 
 from course_utils.explorers import graph as graphs
 from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, Value, format_tensor, run_backward
-from course_utils.explorers.markup import BLUE, MONO, ORANGE, PAGE, draw_fish_hook, draw_picture, draw_text, px
+from course_utils.explorers.markup import (
+    BLUE,
+    MONO,
+    ORANGE,
+    PAGE,
+    draw_box,
+    draw_fish_hook,
+    draw_picture,
+    draw_text,
+    px,
+)
 from course_utils.root import CourseError
 
 TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
@@ -197,28 +207,18 @@ def _arrange(graph: Graph, cards: dict[str, _Box]) -> tuple[Chains, float, float
 def _set_heights(columns: list[list[_Box]], beside: nx.DiGraph) -> None:
     """Draw each box towards the mean height of its neighbours: first those of one side, in turn, then all of them."""
     for column in columns:
-        _stack(column, {box: 150 * place for place, box in enumerate(column)})
-    for sweep in range(12):
+        for place, box in enumerate(column):
+            box.middle = 150 * place
+    for sweep, near in enumerate([nx.DiGraph.successors, nx.DiGraph.predecessors] * 4 + [nx.all_neighbors] * 4):
         for column in columns[:: 1 if sweep % 2 else -1]:
-            wish = {}
-            for box in column:
-                before, after = list(beside.predecessors(box)), list(beside.successors(box))
-                near = before + after if sweep > 7 else (before if sweep % 2 else after)
-                wish[box] = mean(each.middle for each in near or [box])
-            if sweep <= 7:
-                column.sort(key=wish.__getitem__)
-            _stack(column, wish)
-
-
-def _stack(column: list[_Box], wish: dict[_Box, float]) -> None:
-    """Place boxes in their order, without overlap, each as high as it wishes or lower, then all a little higher."""
-    end = float("-inf")
-    for box in column:
-        box.middle = max(wish[box], end + GAP_Y + box.above + box.height / 2)
-        end = box.middle + box.height / 2
-    drift = mean(box.middle - wish[box] for box in column)
-    for box in column:
-        box.middle -= drift
+            wish = {box: mean(each.middle for each in [*near(beside, box)] or [box]) for box in column}
+            end = float("-inf")  # in their order, without overlap, each as high as it wishes or lower
+            for box in sorted(column, key=wish.get):
+                box.middle = max(wish[box], end + GAP_Y + box.above + box.height / 2)
+                end = box.middle + box.height / 2
+            drift = mean(box.middle - wish[box] for box in column)
+            for box in column:  # then all a little higher
+                box.middle -= drift
 
 
 def draw(backward: Backward) -> str:
@@ -273,12 +273,12 @@ def _draw_gradient(path: str, x: float, y: float, now: bool) -> str:
 def _draw_card(backward: Backward, name: str, card: _Box) -> str:
     tensor, now = backward.graph.nodes[name].tensor, backward.current is not None and backward.current.node == name
     edge = f'stroke="{ORANGE}" stroke-width="3"' if now else 'stroke="currentColor" stroke-width="1.3"'
+    edge = f'fill="currentColor" fill-opacity="0.05" {edge}'
     dashes = "" if tensor.requires_grad else ' stroke-dasharray="5 4"'
     left, right, y = card.x + PADDING, card.x + card.width - PADDING, card.y + HEADER
     heading, kind = _head_card(backward.graph.nodes[name])
     parts = [
-        f'<rect x="{px(card.x)}" y="{px(card.y)}" width="{px(card.width)}" height="{px(card.height)}" '
-        f'rx="{14 if tensor.is_leaf else 3}" fill="currentColor" fill-opacity="0.05" {edge}{dashes}/>',
+        draw_box(card.x, card.y, card.width, card.height, 14 if tensor.is_leaf else 3, edge + dashes),
         f'<path d="M{px(card.x)} {px(y)} h{px(card.width)}" stroke="currentColor" stroke-opacity="0.25"/>',
         draw_text(left, y - 9, heading, size=15, family=MONO, weight=700),
         draw_text(right, y - 9, kind, anchor="end", style="italic") if kind else "",
@@ -293,9 +293,9 @@ def _draw_card(backward: Backward, name: str, card: _Box) -> str:
     x = card.x + card.width - sum(map(_mark_width, backward.actions(name)))
     for action in backward.actions(name):  # the hooks sit on the upper edge, in the order in which they run
         mark = _mark_width(action)
-        shape = f'x="{px(x)}" y="{px(card.y - MARKS)}" width="{px(mark - 6)}" height="{MARKS - 2}" rx="9"'
+        look = f'fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"'
         parts += [
-            f'<rect {shape} fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"/>',
+            draw_box(x, card.y - MARKS, mark - 6, MARKS - 2, 9, look),
             draw_fish_hook(x + 12, card.y - MARKS + 3),
             draw_text(x + 18, card.y - MARKS + 14, ACTIONS[action].mark, family=MONO, weight=600),
         ]

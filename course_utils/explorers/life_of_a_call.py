@@ -113,7 +113,25 @@ class CallPicture:
 
     def list_parts(self) -> list[str]:
         """Return the parts of the present call, or the gradients of backward, below a title."""
-        return self._list_backward() if self.moment.phase == "backward" else self._list_parts()
+        if self.moment.phase == "backward":
+            lines = []
+            for moment in (each for each in self.past if each.phase == "backward"):
+                words = {"hook": _name_hook(moment), "gradient": f"gradient of the output of {moment.module or MODEL}"}
+                words = words.get(moment.what, "no graph, no backward pass")
+                lines.append(f"{'►' if moment is self.moment else '●'} {words}")
+            return ["The backward pass", *_keep_last(lines)]
+        # A warning or an exception has no part of its own: show the call in which it came.
+        told, parts, reached = [moment for moment in self.past if moment.part is not None], list_parts(), {}
+        module, now = told[-1].module, self.moment.part and self.moment.part.name
+        for part, taken in (
+            (each.part.name, each.taken) for each in told if (each.what, each.module) == ("part", module)
+        ):
+            reached = (reached if part != parts[0] else {}) | {part: taken}  # the first part begins another call
+        waits, lines = parts[1 + max(map(parts.index, reached)) :], [f"The call of {module or MODEL}"]
+        for name in parts:
+            sign = "►" if name == now else "○" if name in waits else "●" if reached.get(name) else "-"
+            lines.append(f"{sign} {name}")
+        return lines
 
     def list_fired(self) -> list[str]:
         """Return the hooks that have fired, below a title."""
@@ -129,8 +147,9 @@ class CallPicture:
         below = TOP + height + 26
         left, right = self.list_parts(), self.list_fired()
         end = below + 26 + max(len(left), len(right)) * LINE + 32 if lists else below + 10
+        line = 'fill="none" stroke="currentColor" stroke-opacity="0.55"'
         body = [
-            _frame(4, TOP, GLOBAL_WIDTH, height, 'stroke="currentColor" stroke-opacity="0.55" stroke-dasharray="5 4"'),
+            markup.draw_box(4, TOP, GLOBAL_WIDTH, height, 6, f'{line} stroke-dasharray="5 4"'),
             _draw_list(around, 4 + PAD, TOP + 19, 12, 1),
             self._draw_module("", GLOBAL_WIDTH + 12, TOP, width - GLOBAL_WIDTH - 16, height),
             markup.draw_text(8, below, _show_value(self.moment), family=markup.MONO, size=12),
@@ -165,36 +184,15 @@ class CallPicture:
         line = f'stroke="{colour}" stroke-width="3"' if here else 'stroke="currentColor" stroke-opacity="0.55"'
         title = (name.rpartition(".")[2] or MODEL) + ("  ◄ here" if here else "")
         lines, inside = self._hook_lines(name), self._inside(name)
-        drawing = _frame(x, y, width, height, line) + _draw_list([title, *lines], x + PAD, y + 19, 12, 1)
+        drawing = markup.draw_box(x, y, width, height, 6, f'fill="none" {line}') + _draw_list(
+            [title, *lines], x + PAD, y + 19, 12, 1
+        )
         top, room, x = y + 28 + LINE * len(lines), width - 2 * PAD - 8 * (len(inside) - 1), x + PAD
         for each in inside:
             share = room * self._leaves(each) / self._leaves(name)
             drawing += self._draw_module(each, x, top, share, y + height - PAD - top)
             x += share + 8
         return drawing
-
-    def _list_parts(self) -> list[str]:
-        # A warning or an exception has no part of its own: show the call in which it came.
-        told, parts = [moment for moment in self.past if moment.part is not None], list_parts()
-        module = told[-1].module
-        call = [moment for moment in told if moment.module == module and moment.what == "part"]
-        begin = max(i for i, moment in enumerate(call) if moment.part.name == parts[0])
-        reached = {moment.part.name: moment.taken for moment in call[begin:]}
-        now = self.moment.part.name if self.moment.part else ""
-        farthest = max(map(parts.index, reached))
-        lines = [f"The call of {module or MODEL}"]
-        for number, name in enumerate(parts):
-            passed = "●" if reached.get(name) else "-"
-            lines.append(f"{'►' if name == now else '○' if number > farthest else passed} {name}")
-        return lines
-
-    def _list_backward(self) -> list[str]:
-        lines = []
-        for moment in (each for each in self.past if each.phase == "backward"):
-            words = {"hook": _name_hook(moment), "gradient": f"gradient of the output of {moment.module or MODEL}"}
-            words = words.get(moment.what, "no graph, no backward pass")
-            lines.append(f"{'►' if moment is self.moment else '●'} {words}")
-        return ["The backward pass", *_keep_last(lines)]
 
 
 def _keep_last(lines: list[str]) -> list[str]:
@@ -203,32 +201,20 @@ def _keep_last(lines: list[str]) -> list[str]:
 
 
 def _write_list(lines: Sequence[str], below: str = "") -> str:
-    rows = [
-        f'<div style="opacity:{_faint(line)};font-weight:{_weight(line)}">{escape(line)}</div>' for line in lines[1:]
-    ]
-    return f'<div style="font-size:13px;line-height:18px"><b>{escape(lines[0])}</b>{"".join(rows)}{below}</div>'
-
-
-def _weight(line: str) -> int:
-    return 600 if line.startswith("►") else 400
-
-
-def _faint(line: str, faint: float = 0.75) -> float:
-    return faint if line.startswith(("-", "○")) else 1
+    rows = "".join(
+        f'<div style="opacity:{0.75 if line[0] in "-○" else 1};font-weight:{600 if line[0] == "►" else 400}">'
+        f"{escape(line)}</div>"
+        for line in lines[1:]
+    )
+    return f'<div style="font-size:13px;line-height:18px"><b>{escape(lines[0])}</b>{rows}{below}</div>'
 
 
 def _draw_list(lines: Sequence[str], x: float, y: float, size: int = 13, faint: float = 0.75) -> str:
     drawing = markup.draw_text(x, y, lines[0], weight=600)
     for row, line in enumerate(lines[1:], 1):
-        weight, opacity = _weight(line), _faint(line, faint)
-        baseline = y + LINE * row + 4 * (size - 12)
-        drawing += markup.draw_text(x, baseline, line, size=size, weight=weight, opacity=opacity)
+        look = {"weight": 600 if line[0] == "►" else 400, "opacity": faint if line[0] in "-○" else 1}
+        drawing += markup.draw_text(x, y + LINE * row + 4 * (size - 12), line, size=size, **look)
     return drawing
-
-
-def _frame(x: float, y: float, width: float, height: float, line: str) -> str:
-    corner, size = f'x="{markup.px(x)}" y="{markup.px(y)}"', f'width="{markup.px(width)}" height="{markup.px(height)}"'
-    return f'<rect {corner} {size} rx="6" fill="none" {line}/>'
 
 
 class LifeOfACall(Explorer):
