@@ -229,10 +229,9 @@ def draw(backward: Backward) -> str:
     edges = sorted(chains, key=lambda edge: _carries(backward, *edge))  # the newest gradient is drawn last, on top
     parts = [_draw_edge(backward, edge, chains) for edge in edges]
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
-    body, below = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>', TOP + height + 26
-    legend, rows = _draw_legend(min(width, PAGE), below)
-    body += legend
-    return draw_picture(width, below - 4 + 22 * rows, _make_title(backward), tell(backward), body)
+    legend, end = _draw_legend(min(width, PAGE), TOP + height + 26)
+    body = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>{legend}'
+    return draw_picture(width, end, _make_title(backward), tell(backward), body)
 
 
 def _carries(backward: Backward, source: str, target: str) -> int:
@@ -307,8 +306,8 @@ def _mark_width(action: str) -> float:
     return len(ACTIONS[action].mark) * CHARACTER + 30
 
 
-def _draw_legend(width: float, y: float) -> tuple[str, int]:
-    """Return the legend, and how many rows it takes in a picture of this width."""
+def _draw_legend(width: float, y: float) -> tuple[str, float]:
+    """Return the legend, and where it ends in a picture of this width."""
     frame = '<rect y="-11" width="22" height="14" rx="{}" fill="none" stroke="currentColor"/>'
     forward = f'<path d="M0 -4 H16" stroke="currentColor" opacity="{FAINT}"/>'
     signs = {
@@ -318,15 +317,15 @@ def _draw_legend(width: float, y: float) -> tuple[str, int]:
         "gradient coming back": _draw_gradient("M6 -4 H22", -1, -4, True),
         "hook": draw_fish_hook(16, -11),
     }
-    x, row, parts = MARGIN, 0, []
+    x, legend = MARGIN, ""
     for words, sign in signs.items():
         wide = 30 + len(words) * 6.7
         if x + wide > width:
-            x, row = MARGIN, row + 1
-        parts.append(f'<g transform="translate({px(x)} {px(y + 22 * row)})">{sign}')
-        parts.append(f"{draw_text(29, 0, words, opacity=0.8)}</g>")
+            x, y = MARGIN, y + 22
+        label = draw_text(29, 0, words, opacity=0.8)
+        legend += f'<g transform="translate({px(x)} {px(y)})">{sign}{label}</g>'
         x += wide + 24
-    return "".join(parts), row + 1
+    return legend, y + 18
 
 
 def _draw_head(x: float, y: float, direction: int, colour: str, size: float, opacity: float = 1) -> str:

@@ -42,10 +42,9 @@ def choose_stops(moments: Sequence[Moment], skipped: bool = False) -> list[int]:
 
 def tell_moment(moments: Sequence[Moment], place: int, stops: Sequence[int]) -> str:
     """Return a sentence about `moments[place]`, one of the stops, with its key facts."""
-    moment, where = moments[place], moments[place].module or MODEL
+    moment = moments[place]
     if moment.what == "part" and moment.part is not None:
-        skipped = "" if moment.taken else ", skipped, because its condition does not hold"
-        words = f"The call of {where}: {moment.part.name}{skipped}. {moment.part.does}"
+        words = f"{_title(moment)}{'' if moment.taken else ', because its condition does not hold'}. {moment.part.does}"
     else:
         words = moment.sentence.split(". ")[0] if moment.what == "raises" else moment.sentence
         if words.startswith((MODEL, GLOBAL)):  # a layer's name keeps its small letter
@@ -56,15 +55,15 @@ def tell_moment(moments: Sequence[Moment], place: int, stops: Sequence[int]) -> 
 
 
 def _title(moment: Moment) -> str:
-    where = moment.module or MODEL
-    part = f"The call of {where}: {moment.part.name}" if moment.part else "There is no backward pass"
+    where, part = moment.module or MODEL, moment.part
     titles = {
         "hook": f"A hook fires: {_name_hook(moment)}",
         "gradient": f"Backward: the gradient of the output of {where} is there",
         "raises": "The exception leaves the call",
         "warning": "PyTorch warns",
+        "part": f"The call of {where}: {part.name}{'' if moment.taken else ', skipped'}" if part else "",
     }
-    return titles.get(moment.what, part if moment.taken or not moment.part else f"{part}, skipped")
+    return titles.get(moment.what) or "There is no backward pass"
 
 
 def _name_hook(moment: Moment) -> str:
@@ -278,16 +277,18 @@ class LifeOfACall(Explorer):
         step, place, self._reply, self._live = controls["step"], controls["place"].value, "", name != ""
         if another_call:
             self._change_call(name, (name, place))
-        if name == "skipped":
-            self._make_slider(choose_stops(self._moments, not controls["skipped"].value)[step.value - 1])
+        if another_call or name == "skipped":
+            now = 0 if another_call else self._stops[step.value - 1]
+            self._stops = choose_stops(self._moments, controls["skipped"].value)
+            count = sum(stop <= now for stop in self._stops)
+            self.put("step", make_slider("Step", 1, len(self._stops), count, width=330))
         if name in ("back", "next"):
             step.value = min(max(step.value + (1 if name == "next" else -1), 1), step.max)
         if name.startswith("said "):
             self._compare(name.removeprefix("said "))
-        if name in ("", "place") or another_call:
-            for kind in HOOK_KINDS:
-                controls[kind].description = f"{place or 'model'}: {kind}"  # "the model" would not fit
-                controls[kind].value = (kind, place) in self._hooks
+        for kind in HOOK_KINDS:
+            controls[kind].description = f"{place or 'model'}: {kind}"  # "the model" would not fit
+            controls[kind].value = (kind, place) in self._hooks
         if name == "" or another_call:
             self._make_choices()
         controls["clear"].disabled = not self._hooks
@@ -303,11 +304,6 @@ class LifeOfACall(Explorer):
             self._hooks, self.controls[name].value = before, False
             raise CourseError(f"torch refuses this hook: {error}") from None
         self._guesses = []
-        self._make_slider(0)
-
-    def _make_slider(self, place: int) -> None:
-        stops = choose_stops(self._moments, self.controls["skipped"].value)
-        self.put("step", make_slider("Step", 1, len(stops), sum(stop <= place for stop in stops), width=330))
 
     def _make_choices(self) -> None:
         said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
@@ -318,22 +314,19 @@ class LifeOfACall(Explorer):
         self.put("choices", widgets.HBox(row, layout=WRAPPED))
 
     def _compare(self, said: str) -> None:
-        step, moments = self.controls["step"], self._moments
-        stops = choose_stops(moments, self.controls["skipped"].value)
-        later = [i for i in range(stops[step.value - 1] + 1, len(moments)) if moments[i].what == "hook"]
-        actual, words, place = NO_OTHER, "no hook fires any more", len(moments) - 1
-        if later:
-            place = later[0]
-            actual, words = moments[place].hook, f"the next to fire was {_name_hook(moments[place])}"
+        step, actual, words = self.controls["step"], NO_OTHER, "no hook fires any more"
+        later = [self._moments[stop] for stop in self._stops[step.value :]]
+        if fires := [ahead for ahead, moment in enumerate(later, 1) if moment.what == "hook"]:
+            moment = later[fires[0] - 1]
+            actual, words = moment.hook, f"the next to fire was {_name_hook(moment)}"
+        step.value += fires[0] if fires else len(later)
         self._guesses.append((said, actual if said == actual else f"{actual} (not as predicted)"))
-        step.value = sum(stop <= place for stop in stops)
         self._reply = markup.make_paragraph(f"{'Right' if said == actual else 'Not this time'}: {words}.")
 
-    def look(self, step: int, skipped: bool, **_: object) -> View:
+    def look(self, step: int, **_: object) -> View:
         """Tell and draw one moment of the call, with its source and the predictions so far."""
-        stops = choose_stops(self._moments, skipped)
-        place = stops[step - 1]
-        sentence = tell_moment(self._moments, place, stops)
+        place = self._stops[step - 1]
+        sentence = tell_moment(self._moments, place, self._stops)
         names = [f"{number}. {where or MODEL}: {kind}" for number, (kind, where) in enumerate(self._hooks, 1)]
         rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]
         drawing = CallPicture(self._moments, place, self._model, self._hooks)
