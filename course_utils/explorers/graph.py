@@ -68,6 +68,8 @@ class Value:
 
 
 def _compute(function: Callable[..., Tensor], template: str, *operands: object, **options: object) -> Value:
+    if "{}" not in template:  # a name
+        template += f"({', '.join(['{}'] * len(operands) + [f'{option}={{}}' for option in options])})"
     values = [each for each in operands if isinstance(each, Value)]
     # The last view first: torch goes back through what was made last before the rest, and so keeps the usual order.
     edges = [(each, each.tensor.view_as(each.tensor)) for each in reversed(values)]
@@ -77,23 +79,15 @@ def _compute(function: Callable[..., Tensor], template: str, *operands: object, 
     return Value(values[0].tape, tensor, template, words, edges)
 
 
-def _make_function(name: str) -> Callable[..., Value]:
-    def function(*operands: object, **options: object) -> Value:
-        words = ["{}"] * len(operands) + [f"{option}={{}}" for option in options]
-        return _compute(getattr(torch, name), f"{name}({', '.join(words)})", *operands, **options)
-
-    return function
-
-
 for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "matmul": "@"}.items():
     _operate = partial(_compute, getattr(operator, _name), f"{{}} {_sign} {{}}")
     setattr(Value, f"__{_name}__", lambda one, other, operate=_operate: operate(one, other))
     setattr(Value, f"__r{_name}__", lambda one, other, operate=_operate: operate(other, one))
 
 _FUNCTIONS = "abs clamp detach dot exp log mean relu sigmoid sqrt sum tanh"
-FUNCTIONS = {_name: _make_function(_name) for _name in _FUNCTIONS.split()}
+FUNCTIONS = {_name: partial(_compute, getattr(torch, _name), _name) for _name in _FUNCTIONS.split()}
 for _name, _function in FUNCTIONS.items():
-    setattr(Value, _name, _function)  # x.sum() is sum(x)
+    setattr(Value, _name, property(lambda self, function=_function: partial(function, self)))  # x.sum() is sum(x)
 
 
 class _Names(dict):

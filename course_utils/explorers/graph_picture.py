@@ -1,7 +1,7 @@
 """A backward pass through a small graph, stopped after some steps: in words, as a table and as a picture (SVG)."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -72,10 +72,9 @@ def _make_row(backward: Backward, name: str, done: Step | None) -> tuple[str, ..
 
 def tell(backward: Backward) -> str:
     """Return what happens in this step, and at the end what came of it, in sentences."""
-    current = backward.current
     sentences = [f"{_make_title(backward)}. Backward has not begun, so no tensor has a gradient yet."]
-    if current:
-        sentences = [_tell_arrival(backward, current), *_tell_hooks(current), _tell_grad(backward, current)]
+    if backward.current:
+        sentences = _tell_step(backward, backward.current)
     if backward.step == backward.last_step:
         leaves = [name for name in backward.past if backward.graph.nodes[name].kind == "leaf"]
         grads = _and([f"{name}.grad = {_show_grad(backward, name)}" for name in leaves])
@@ -88,34 +87,31 @@ def tell(backward: Backward) -> str:
     return " ".join(sentences)
 
 
-def _tell_arrival(backward: Backward, current: Step) -> str:
-    start, arrived = f"Step {backward.step} of {backward.last_step}:", format_tensor(current.arrived)
-    if not current.parts:
-        return f"{start} backward begins at {current.node}, with the gradient {arrived}."
-    if len(current.parts) == 1:
-        return f"{start} the gradient {arrived} flows from {current.parts[0][0]} back to {current.node}."
-    summands = _and([f"{format_tensor(grad)} from {sender}" for sender, grad in current.parts])
-    return f"{start} {summands} add up to {arrived}, the gradient of {current.node}."
-
-
-def _tell_hooks(step: Step) -> Iterator[str]:
+def _tell_step(backward: Backward, step: Step) -> list[str]:
+    name, arrived, retained = step.node, format_tensor(step.arrived), graphs.RETAIN in backward.actions(step.node)
+    if not step.parts:
+        words = f"backward begins at {name}, with the gradient {arrived}."
+    elif len(step.parts) == 1:
+        words = f"the gradient {arrived} flows from {step.parts[0][0]} back to {name}."
+    else:
+        summands = _and([f"{format_tensor(grad)} from {sender}" for sender, grad in step.parts])
+        words = f"{summands} add up to {arrived}, the gradient of {name}."
+    sentences = [f"Step {backward.step} of {backward.last_step}: {words}"]
     for number, (action, saw, returned) in enumerate(step.calls, 1):
         who = "Its hook" if len(step.calls) == 1 else f"Hook {number}"
-        if returned is None:
-            yield f"{who} prints {format_tensor(saw)} and returns nothing: the gradient stays as it is."
-        else:
-            yield f"{who} returns {ACTIONS[action].code}, that is {format_tensor(returned)}."
-
-
-def _tell_grad(backward: Backward, step: Step) -> str:
-    name, retained = step.node, graphs.RETAIN in backward.actions(step.node)
+        does = f"prints {format_tensor(saw)} and returns nothing: the gradient stays as it is"
+        if returned is not None:
+            does = f"returns {ACTIONS[action].code}, that is {format_tensor(returned)}"
+        sentences.append(f"{who} {does}.")
     if backward.graph.nodes[name].kind == "leaf":
-        extra = " retain_grad changes nothing on a leaf." if retained else ""
-        return f"{name} is a leaf: {name}.grad is now {_show_grad(backward, name)}.{extra}"
-    if retained:
+        sentences.append(f"{name} is a leaf: {name}.grad is now {_show_grad(backward, name)}.")
+        sentences += ["retain_grad changes nothing on a leaf."] if retained else []
+    elif retained:
         when = ", the gradient after all hooks" if step.calls else ""
-        return f"retain_grad keeps it: {name}.grad is {format_tensor(step.grad)}{when}."
-    return f"{name} is not a leaf: {name}.grad stays None."
+        sentences.append(f"retain_grad keeps it: {name}.grad is {format_tensor(step.grad)}{when}.")
+    else:
+        sentences.append(f"{name} is not a leaf: {name}.grad stays None.")
+    return sentences
 
 
 def _show_grad(backward: Backward, leaf: str) -> str:

@@ -245,7 +245,8 @@ class LifeOfACall(Explorer):
         relu = make_choice(buttons, "The relu is", [*EXAMPLE_CALLS], relu, width=0, indent=75)
         self._hooks, self._guesses, self._reply, self._live = list(hooks), [], "", False
         self._call(relu.value)
-        last = len(choose_stops(self._moments))
+        self._stops = choose_stops(self._moments)
+        last = len(self._stops)
         if not -last <= step <= last or step == 0:
             raise CourseError(f"There is no step {step}: this call has the steps 1 to {last}, and -1 is the last.")
         places = {GLOBAL: GLOBAL} | {name or MODEL: name for name, _ in self._model.named_modules()}
