@@ -118,11 +118,17 @@ def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
     panels = [image, _resize_nearest(pictures.colour_channel(one), PANEL), lit]
     labels = ["the picture", "the channel's map", "lit where it responds"]
     sheet = pictures.grid(panels, columns=3, padding=GAP, labels=labels)
-    tiles = [_resize_nearest(pictures.colour_channel(maps.layers[layer][number]), THUMB) for number in strongest]
-    thumbs = pictures.grid(tiles, columns=pictures.STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
+    thumbs = _draw_strongest(maps, layer)
     paper = sheet[:, :1, :1].expand(-1, thumbs.shape[1], sheet.shape[2] - thumbs.shape[2])
     sheet = torch.cat([sheet, torch.cat([thumbs, paper], 2)], 1)
     return View(sheet, _tell(maps, layer, channel, strongest), alt, facts=strongest)
+
+
+@functools.lru_cache(maxsize=8)
+def _draw_strongest(maps: PictureMaps, layer: str) -> Tensor:
+    strongest = pictures.find_strongest(maps.layers[layer])
+    tiles = [_resize_nearest(pictures.colour_channel(maps.layers[layer][number]), THUMB) for number in strongest]
+    return pictures.grid(tiles, columns=pictures.STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
 
 
 def _resize_nearest(maps: Tensor, size: int) -> Tensor:
