@@ -144,11 +144,7 @@ def parse(text: str) -> Graph:
     free = (f"t{number}" for number in count(1) if f"t{number}" not in names)
     for value in values:
         value.name = value.name or next(free)
-    _check(values, tape[-1] if tape else None)
-    return Graph("\n".join(lines), {value.name: value for value in values}, tape[-1].name)
-
-
-def _check(values: list[Value], result: Value | None) -> None:
+    result = tape[-1] if tape else None
     if result is None or result.kind != "result":
         raise CourseError("The last line must compute a tensor with a gradient, from leaves such as w = 1: y = w * w.")
     if len(values) > MAX_NODES:
@@ -161,6 +157,7 @@ def _check(values: list[Value], result: Value | None) -> None:
             f"The result {result.name} has shape {tuple(result.tensor.shape)}; backward starts from a single number: "
             f"end with sum({result.name}) or mean({result.name})."
         )
+    return Graph("\n".join(lines), {value.name: value for value in values}, result.name)
 
 
 def _explain(error: Exception, lines: list[str], names: list[str]) -> str:

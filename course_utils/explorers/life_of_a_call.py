@@ -73,10 +73,9 @@ def _name_hook(moment: Moment) -> str:
 def _show_value(moment: Moment) -> str:
     if moment.values == "None":
         return ""
-    words = {"gradient": "Gradient", "hook": "The hook sees"}.get(moment.what, "Output")
     parts = list_parts()
-    if words == "Output" and (moment.part is None or moment.part.name in parts[: parts.index("forward") + 1]):
-        words = "Arguments"
+    before = moment.part is None or moment.part.name in parts[: parts.index("forward") + 1]
+    words = {"gradient": "Gradient", "hook": "The hook sees"}.get(moment.what, "Arguments" if before else "Output")
     text = f"{words}: {moment.values}"
     return text if len(text) <= 104 else f"{text[:103]}…"
 
@@ -134,7 +133,7 @@ class CallPicture:
 
     def list_fired(self) -> list[str]:
         """Return the hooks that have fired, below a title."""
-        fired = [_name_hook(moment) for moment in self.past if moment.what == "hook"]
+        fired = (_name_hook(moment) for moment in self.past if moment.what == "hook")
         lines = [f"{number}. {hook}" for number, hook in enumerate(fired, 1)]
         return ["Hooks fired so far", *(_keep_last(lines) or ["none"])]
 
@@ -291,28 +290,24 @@ class LifeOfACall(Explorer):
             controls[kind].description = f"{place or 'model'}: {kind}"  # "the model" would not fit
             controls[kind].value = (kind, place) in self._hooks
         if name == "" or another_call:
-            self._make_choices()
+            said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
+            buttons = [widgets.Button(description=each, layout={"width": "auto"}) for each in [*said, NO_OTHER]]
+            for button in buttons:
+                self.watch(f"said {button.description}", button)
+            row = [markup.make_label("Predict: which hook fires next?"), *buttons]
+            self.put("choices", widgets.HBox(row, layout=WRAPPED))
         controls["clear"].disabled = not self._hooks
 
     def _change_call(self, name: str, hook: tuple[str, str]) -> None:
         before = self._hooks
         self._hooks = [] if name == "clear" else [each for each in before if each != hook]
-        if name in HOOK_KINDS and self.controls[name].value:
-            self._hooks.append(hook)
+        self._hooks += [hook] if name in HOOK_KINDS and self.controls[name].value else []
         try:
             self._call(self.controls["relu"].value)
         except RuntimeError as error:  # torch refuses full and legacy backward hooks on one module
             self._hooks, self.controls[name].value = before, False
             raise CourseError(f"torch refuses this hook: {error}") from None
         self._guesses = []
-
-    def _make_choices(self) -> None:
-        said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
-        buttons = {each: widgets.Button(description=each, layout={"width": "auto"}) for each in [*said, NO_OTHER]}
-        for each, button in buttons.items():
-            self.watch(f"said {each}", button)
-        row = [markup.make_label("Predict: which hook fires next?"), *buttons.values()]
-        self.put("choices", widgets.HBox(row, layout=WRAPPED))
 
     def _compare(self, said: str) -> None:
         step, actual, words = self.controls["step"], NO_OTHER, "no hook fires any more"

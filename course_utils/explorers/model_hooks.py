@@ -225,24 +225,24 @@ class ModelHooks(Explorer):
 
     def __init__(self, model: str = "small net", hooks: Iterable[Sequence[str]] = ()) -> None:
         drop, button = widgets.Dropdown, {"layout": {"width": "96px"}}
-        choice = make_choice(drop, "Model", [*MODELS], model, width=300)
-        self._hooks = read_placements(model, hooks)
-        names = {name or "the model": name for name in module_names(model)}
         controls = {
-            "model": choice,
-            "module": make_choice(drop, "Hook on", names, [*names.values()][1], width=170),
+            "model": make_choice(drop, "Model", [*MODELS], model, width=300),
+            "module": widgets.Dropdown(
+                description="Hook on", style={"description_width": "60px"}, layout={"width": "170px"}
+            ),
             "kind": make_choice(drop, "Kind", KINDS, "forward hook", width=235, indent=40),
             "effect": make_choice(drop, "that does", [*EFFECTS], LOOK, width=215, indent=70),
             "register": widgets.Button(description="Register", tooltip="Register this hook on the module", **button),
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks from the model", **button),
             "hooks": widgets.HBox(),
         }
+        self._hooks = read_placements(model, hooks)
         super().__init__(controls, ["model", ("module", "kind", "effect", "register", "clear"), "hooks"])
 
     def fit(self, name: str) -> None:
         """Change the list of hooks, and let the list of modules fit the model."""
         controls = self.controls
-        if name == "model":
+        if name in ("", "model"):
             names = module_names(controls["model"].value)
             controls["module"].options = [(each or "the model", each) for each in names]
             controls["module"].value = names[1]
@@ -253,16 +253,13 @@ class ModelHooks(Explorer):
         if name.startswith("remove "):
             del self._hooks[int(name.removeprefix("remove "))]
         if name not in ("module", "kind", "effect"):
-            self._show_hooks()
-
-    def _show_hooks(self) -> None:
-        words = "Hooks, in the order of registration (press to remove one):"
-        row = [make_label(words if self._hooks else "No hook is registered.")]
-        for number, hook in enumerate(self._hooks):
-            row.append(widgets.Button(description=f"Remove {hook}", layout={"width": "auto"}))
-            self.watch(f"remove {number}", row[-1])
-        self.put("hooks", widgets.HBox(row, layout=WRAPPED))
-        self.controls["clear"].disabled = not self._hooks
+            words = "Hooks, in the order of registration (press to remove one):"
+            row = [make_label(words if self._hooks else "No hook is registered.")]
+            for number, hook in enumerate(self._hooks):
+                row.append(widgets.Button(description=f"Remove {hook}", layout={"width": "auto"}))
+                self.watch(f"remove {number}", row[-1])
+            self.put("hooks", widgets.HBox(row, layout=WRAPPED))
+            controls["clear"].disabled = not self._hooks
 
     def look(self, model: str, **_: object) -> View:
         """Tell the run of this model with the hooks that are registered."""
