@@ -165,13 +165,8 @@ def test_photographs_and_the_real_network_find_each_other_and_the_courses_networ
 
     upload(explorer, png(torch.full((3, 224, 224), 0.4)))
     assert explorer.values["network"] == REAL
-    assert [len(maps) for maps in find_maps(REAL, 0, explorer.values["own"]).layers.values()] == [
-        32,
-        144,
-        240,
-        672,
-        1280,
-    ]
+    channels = [len(maps) for maps in find_maps(REAL, 0, explorer.values["own"]).layers.values()]
+    assert channels == [32, 144, 240, 672, 1280]
     assert use("Photograph", "") == ("picture_net_misled", None, None)
     assert use("Network", REAL) == (REAL, "a ginger cat", "none")
     assert "in EfficientNet-Lite0, for a ginger cat." in explorer.sentence

@@ -51,8 +51,7 @@ def watch(explorer):
 
 
 @pytest.mark.parametrize(
-    ("at", "guess", "steps", "reply"),
-    [("w", "30", 4, "; it is 15."), ("w", "15.0", 4, ", and so it is."), ("b", " 3 ", 2, ", and so it is.")],
+    ("at", "guess", "steps", "reply"), [("w", "30", 4, "; it is 15."), ("b", " 3 ", 2, ", and so it is.")]
 )
 def test_what_is_expected_is_committed_and_arrives_step_by_step(at, guess, steps, reply):
     explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)

@@ -40,7 +40,7 @@ FOR_PHOTOS = (real.REAL, EDGES)  # the networks that are shown photographs; the 
 _BUTTONS = tuple(f"strongest {place}" for place in range(1, pictures.STRONGEST + 1))
 
 
-@dataclass(frozen=True, repr=False, eq=False)  # each is a key for what was drawn of it
+@dataclass(frozen=True, repr=False, eq=False)
 class PictureMaps:
     """What one network makes of one picture.
 
@@ -111,30 +111,24 @@ def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
     """
     strongest = pictures.find_strongest(maps.layers[layer])
     alt = f"The picture, the map of channel {channel} of layer {layer}, the picture lit by it; strongest ones below."
-    image, lines, sheet = _draw_frame(maps, layer)
-    sheet, one = sheet.clone(), maps.layers[layer][channel]
+    image, one = pictures.resize_maps(maps.image, (PANEL, PANEL)), maps.layers[layer][channel]
     lit = pictures.light_up(image, one)
-    panels = _resize_nearest(pictures.colour_channel(one), PANEL), torch.where(lines == 0.5, lit, lines)
-    for place, panel in enumerate(panels, 1):
-        left = GAP + place * (PANEL + GAP)
-        sheet[:, GAP : GAP + PANEL, left : left + PANEL] = panel
+    for mask in maps.masks.values():
+        lit = pictures.outline(lit, _resize_nearest(mask.float()[None], PANEL)[0] > 0.5)
+    panels = [image, _resize_nearest(pictures.colour_channel(one), PANEL), lit]
+    labels = ["the picture", "the channel's map", "lit where it responds"]
+    sheet = pictures.grid(panels, columns=3, padding=GAP, labels=labels)
+    thumbs = _draw_strongest(maps, layer)
+    paper = sheet[:, :1, :1].expand(-1, thumbs.shape[1], sheet.shape[2] - thumbs.shape[2])
+    sheet = torch.cat([sheet, torch.cat([thumbs, paper], 2)], 1)
     return View(sheet, _tell(maps, layer, channel, strongest), alt, facts=strongest)
 
 
 @functools.lru_cache(maxsize=8)
-def _draw_frame(maps: PictureMaps, layer: str) -> tuple[Tensor, Tensor, Tensor]:
-    """What is the same for every channel: the picture, the outlines on even grey, and the sheet without the channel."""
-    image = pictures.resize_maps(maps.image, (PANEL, PANEL))
-    lines = torch.full_like(image, 0.5)
-    for mask in maps.masks.values():
-        lines = pictures.outline(lines, _resize_nearest(mask.float()[None], PANEL)[0] > 0.5)
-    labels = ["the picture", "the channel's map", "lit where it responds"]
-    panels = pictures.grid([image] * 3, columns=3, padding=GAP, labels=labels)
+def _draw_strongest(maps: PictureMaps, layer: str) -> Tensor:
     strongest = pictures.find_strongest(maps.layers[layer])
     tiles = [_resize_nearest(pictures.colour_channel(maps.layers[layer][number]), THUMB) for number in strongest]
-    thumbs = pictures.grid(tiles, columns=pictures.STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
-    paper = panels[:, :1, :1].expand(-1, thumbs.shape[1], panels.shape[2] - thumbs.shape[2])
-    return image, lines, torch.cat([panels, torch.cat([thumbs, paper], 2)], 1)
+    return pictures.grid(tiles, columns=pictures.STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
 
 
 def _resize_nearest(maps: Tensor, size: int) -> Tensor:
@@ -223,21 +217,19 @@ class FeatureMaps(Explorer):
             network.value = real.REAL if own.value else self._course
         if network.value not in FOR_PHOTOS:
             self._course = network.value
-        changed = network.value != self._network
-        network, number, own, layer, _ = self.values.values()
-        self.controls["number"].layout.display = None if own is None else "none"
+        self.controls["number"].layout.display = None if own.value is None else "none"
         if name in _BUTTONS:
             self.controls["channel"].value = int(self.controls[name].description)
-        elif changed or name == "layer":
+        elif network.value != self._network or name == "layer":
             try:
-                maps = find_maps(network, number, own)
+                maps = find_maps(network.value, self.controls["number"].value, own.value)
             except CourseError:
-                self.controls["network"].value = self._network
+                network.value = self._network
                 raise
-            if changed:
-                self._network, layer = network, [*maps.layers][-1]
-                self.put("layer", _choose_layer(maps, layer))
-            self.put("channel", _choose_channel(maps, layer))
+            if network.value != self._network:
+                self._network = network.value
+                self.put("layer", _choose_layer(maps, [*maps.layers][-1]))
+            self.put("channel", _choose_channel(maps, self.controls["layer"].value))
 
     def show(self, view: View) -> None:
         super().show(view)

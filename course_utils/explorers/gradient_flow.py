@@ -35,6 +35,7 @@ class GradientFlow(Explorer):
     def __init__(self, graph: str = "two paths", *, hooks: TensorHooks = (), step: int = 0) -> None:
         own = "=" in graph
         drop, style, button = widgets.Dropdown, {"description_width": "60px"}, {"layout": {"width": "100px"}}
+        wide = {"width": "380px"}
         choice = make_choice(drop, "Graph", [*EXAMPLES, OWN], OWN if own else graph, width=380)
         self._graph = parse(graph if own else EXAMPLES.get(graph, OWN_TEXT))
         self._switches = [self._make_switch(*hook) for hook in read_hooks(self._graph, hooks)]
@@ -44,7 +45,9 @@ class GradientFlow(Explorer):
         controls = {
             "graph": choice,
             "step": make_slider("Step", 0, stopped.last_step, stopped.step, width=380),
-            "lines": widgets.Textarea(text, description="Lines", continuous_update=False, rows=5, style=style),
+            "lines": widgets.Textarea(
+                text, description="Lines", continuous_update=False, rows=5, style=style, layout=wide
+            ),
             "draw": widgets.Button(description="Draw this graph", tooltip="Draw the graph of these lines"),
             "node": widgets.Dropdown(description="Hook on", style=style, layout={"width": "190px"}),
             "action": make_choice(drop, "that does", does, "times 6", width=330, indent=70),
@@ -52,21 +55,21 @@ class GradientFlow(Explorer):
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", **button),
             "hooks": widgets.HTML(),
             "at": widgets.Dropdown(description="I expect at", layout={"width": "220px"}),
-            "guess": widgets.Text(description="gradient", placeholder="3 or [1, 2]", continuous_update=False),
+            "guess": widgets.Text(
+                description="gradient", placeholder="3 or [1, 2]", continuous_update=False, layout={"width": "230px"}
+            ),
             "commit": widgets.Button(description="Commit", tooltip="Fix this, and watch the gradient arrive", **button),
             "play": widgets.Play(max=stopped.last_step, interval=900, layout={"display": "none"}),
             "numbers": widgets.Checkbox(description="All numbers as a table", indent=False),
             "table": widgets.HTML(),
         }
-        controls["lines"].layout.width = "380px"
-        controls["guess"].layout.width = "230px"
         self._expected: tuple[str, Tensor] | None = None
         help_text = widgets.HTML(
             '<div style="line-height:1.4;margin:0 8px">Numbers first, such as <code>w = 2</code> or <code>x = [1, 2]'
             "</code>. Then operations. Backward starts from the last line.</div>"
         )
         self._own = widgets.HBox(
-            [controls["lines"], widgets.VBox([help_text, controls["draw"]], layout={"width": "380px"})], layout=WRAPPED
+            [controls["lines"], widgets.VBox([help_text, controls["draw"]], layout=wide)], layout=WRAPPED
         )
         self._chips = widgets.HBox([controls["hooks"]], layout=WRAPPED)
         rows = [("graph", "step"), self._own, ("node", "action", "add", "clear"), self._chips]
@@ -112,10 +115,9 @@ class GradientFlow(Explorer):
             switch.description = f"{node}: {ACTIONS[action].code}, {'on' if switch.value else 'off'}"
         words = "Hooks, in the order of registration (press to switch off or on):"
         self.controls["hooks"].value = wrap_words(words if self._switches else "No hook is registered.")
-        outdated = set(self._chips.children[1:]) - set(self._switches)
-        self._chips.children = [self.controls["hooks"], *self._switches]
-        for switch in outdated:
+        for switch in set(self._chips.children[1:]) - set(self._switches):
             switch.close()
+        self._chips.children = [self.controls["hooks"], *self._switches]
         self.controls["clear"].disabled = not self._switches
 
     def _commit(self) -> None:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import get_gradient_edge
 
 from course_utils.root import CourseError, nearest
 
@@ -33,10 +32,16 @@ EXAMPLES = {
 
 
 class Value:
-    """One tensor of a graph, its name, and the values and numbers that it was computed from."""
+    """One tensor of a graph, its name, and the values and numbers that it was computed from.
 
-    def __init__(self, tape: list["Value"], tensor: Tensor, template: str = "", operands: Sequence = ()) -> None:
-        self.tape, self.tensor, self.template, self.operands = tape, tensor, template, operands
+    edges: each value that it was computed from, and the view of its tensor that this operation took. So the gradient
+    of the view is what the operation hands back, before the sum over all paths is formed.
+    """
+
+    def __init__(
+        self, tape: list["Value"], tensor: Tensor, template: str = "", operands: Sequence = (), edges: Sequence = ()
+    ) -> None:
+        self.tape, self.tensor, self.template, self.operands, self.edges = tape, tensor, template, operands, edges
         self.name = ""
         tape.append(self)
 
@@ -63,17 +68,15 @@ class Value:
 
 
 def _compute(function: Callable[..., Tensor], template: str, *operands: object, **options: object) -> Value:
-    tensor = function(*(each.tensor if isinstance(each, Value) else each for each in operands), **options)
+    if "{}" not in template:  # a name
+        template += f"({', '.join(['{}'] * len(operands) + [f'{option}={{}}' for option in options])})"
+    values = [each for each in operands if isinstance(each, Value)]
+    # The last view first: torch goes back through what was made last before the rest, and so keeps the usual order.
+    edges = [(each, each.tensor.view_as(each.tensor)) for each in reversed(values)]
+    views = [edge for _, edge in edges]
+    tensor = function(*(views.pop() if isinstance(each, Value) else each for each in operands), **options)
     words = [each if isinstance(each, Value) else format_number(each) for each in (*operands, *options.values())]
-    return Value(next(each.tape for each in operands if isinstance(each, Value)), tensor, template, words)
-
-
-def _make_function(name: str) -> Callable[..., Value]:
-    def function(*operands: object, **options: object) -> Value:
-        words = ["{}"] * len(operands) + [f"{option}={{}}" for option in options]
-        return _compute(getattr(torch, name), f"{name}({', '.join(words)})", *operands, **options)
-
-    return function
+    return Value(values[0].tape, tensor, template, words, edges)
 
 
 for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "matmul": "@"}.items():
@@ -82,9 +85,9 @@ for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": 
     setattr(Value, f"__r{_name}__", lambda one, other, operate=_operate: operate(other, one))
 
 _FUNCTIONS = "abs clamp detach dot exp log mean relu sigmoid sqrt sum tanh"
-FUNCTIONS = {_name: _make_function(_name) for _name in _FUNCTIONS.split()}
+FUNCTIONS = {_name: partial(_compute, getattr(torch, _name), _name) for _name in _FUNCTIONS.split()}
 for _name, _function in FUNCTIONS.items():
-    setattr(Value, _name, _function)  # x.sum() is sum(x)
+    setattr(Value, _name, property(lambda self, function=_function: partial(function, self)))  # x.sum() is sum(x)
 
 
 class _Names(dict):
@@ -141,11 +144,7 @@ def parse(text: str) -> Graph:
     free = (f"t{number}" for number in count(1) if f"t{number}" not in names)
     for value in values:
         value.name = value.name or next(free)
-    _check(values, tape[-1] if tape else None)
-    return Graph("\n".join(lines), {value.name: value for value in values}, tape[-1].name)
-
-
-def _check(values: list[Value], result: Value | None) -> None:
+    result = tape[-1] if tape else None
     if result is None or result.kind != "result":
         raise CourseError("The last line must compute a tensor with a gradient, from leaves such as w = 1: y = w * w.")
     if len(values) > MAX_NODES:
@@ -158,6 +157,7 @@ def _check(values: list[Value], result: Value | None) -> None:
             f"The result {result.name} has shape {tuple(result.tensor.shape)}; backward starts from a single number: "
             f"end with sum({result.name}) or mean({result.name})."
         )
+    return Graph("\n".join(lines), {value.name: value for value in values}, result.name)
 
 
 def _explain(error: Exception, lines: list[str], names: list[str]) -> str:
@@ -253,51 +253,35 @@ def run_backward(graph: Graph, hooks: TensorHooks = ()) -> list[Step]:
     chosen = read_hooks(graph, hooks)
     steps, done = {name: Step(name) for name in graph.hookable}, []
     nodes = parse(graph.text).nodes
-    tensors = {name: nodes[name].tensor for name in steps}
-    _watch_edges(tensors, steps)
     for name, step in steps.items():
-        tensors[name].register_hook(partial(_arrive, step, done))
-        for action in (action for node, action in chosen if node == name):
-            if action == RETAIN:
-                tensors[name].retain_grad()
-            else:
-                tensors[name].register_hook(partial(_run_hook, action, step))
-        tensors[name].register_hook(lambda grad, step=step: setattr(step, "passed_on", grad.clone()))
-    tensors[graph.result].backward()
+        for operand, edge in nodes[name].edges:
+            if edge.requires_grad:
+                edge.register_hook(
+                    lambda grad, to=steps[operand.name], name=name: to.parts.append((name, grad.clone()))
+                )
+        _register(nodes[name].tensor, step, [action for node, action in chosen if node == name], done)
+    nodes[graph.result].tensor.backward()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns that a result's .grad is None: that is the point
         for step in done:
-            step.grad = tensors[step.node].grad
+            step.grad = nodes[step.node].tensor.grad
     return done
 
 
-def _watch_edges(tensors: dict[str, Tensor], steps: dict[str, Step]) -> None:
-    """Note the gradient that each operation hands to each of its inputs, before the sum over all paths is formed."""
-    # One operation may be several functions in torch's graph (2 / x is a reciprocal and a product), so the search
-    # goes on until it meets the function whose input is the gradient of another named tensor.
-    homes = {get_gradient_edge(tensor).node: steps[name] for name, tensor in tensors.items()}
-    for name, tensor in tensors.items():
-        waiting = [] if tensor.is_leaf else [tensor.grad_fn]
-        while waiting:
-            function = waiting.pop()
-            following = [each for each, _ in function.next_functions]
-            targets = [homes.get(each) for each in following]
-            waiting += [each for each, step in zip(following, targets, strict=True) if each and not step]
-            function.register_hook(partial(_note_parts, name, targets))
+def _register(tensor: Tensor, step: Step, actions: Iterable[str], done: list[Step]) -> None:
+    def arrive(grad: Tensor) -> None:
+        step.arrived = step.passed_on = grad.clone()
+        done.append(step)
 
+    def run_hook(action: str, grad: Tensor) -> Tensor | None:
+        returned = ACTIONS[action].hook(grad)
+        step.calls.append((action, grad.clone(), returned))
+        step.passed_on = step.passed_on if returned is None else returned.clone()
+        return returned
 
-def _note_parts(sender: str, targets: list[Step | None], grad_inputs: tuple[Tensor | None, ...], *_: object) -> None:
-    for step, grad in zip(targets, grad_inputs, strict=True):
-        if step and grad is not None:
-            step.parts.append((sender, grad.clone()))
-
-
-def _arrive(step: Step, done: list[Step], grad: Tensor) -> None:
-    step.arrived = grad.clone()
-    done.append(step)
-
-
-def _run_hook(action: str, step: Step, grad: Tensor) -> Tensor | None:
-    returned = ACTIONS[action].hook(grad)
-    step.calls.append((action, grad.clone(), returned))
-    return returned
+    tensor.register_hook(arrive)
+    for action in actions:
+        if action == RETAIN:
+            tensor.retain_grad()
+        else:
+            tensor.register_hook(partial(run_hook, action))

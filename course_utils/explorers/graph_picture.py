@@ -1,7 +1,7 @@
 """A backward pass through a small graph, stopped after some steps: in words, as a table and as a picture (SVG)."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -9,7 +9,17 @@ import networkx as nx
 
 from course_utils.explorers import graph as graphs
 from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, Value, format_tensor, run_backward
-from course_utils.explorers.markup import BLUE, MONO, ORANGE, PAGE, draw_fish_hook, draw_picture, draw_text, px
+from course_utils.explorers.markup import (
+    BLUE,
+    MONO,
+    ORANGE,
+    PAGE,
+    draw_box,
+    draw_fish_hook,
+    draw_picture,
+    draw_text,
+    px,
+)
 from course_utils.root import CourseError
 
 TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
@@ -62,10 +72,9 @@ def _make_row(backward: Backward, name: str, done: Step | None) -> tuple[str, ..
 
 def tell(backward: Backward) -> str:
     """Return what happens in this step, and at the end what came of it, in sentences."""
-    current = backward.current
     sentences = [f"{_make_title(backward)}. Backward has not begun, so no tensor has a gradient yet."]
-    if current:
-        sentences = [_tell_arrival(backward, current), *_tell_hooks(current), _tell_grad(backward, current)]
+    if backward.current:
+        sentences = _tell_step(backward, backward.current)
     if backward.step == backward.last_step:
         leaves = [name for name in backward.past if backward.graph.nodes[name].kind == "leaf"]
         grads = _and([f"{name}.grad = {_show_grad(backward, name)}" for name in leaves])
@@ -78,34 +87,31 @@ def tell(backward: Backward) -> str:
     return " ".join(sentences)
 
 
-def _tell_arrival(backward: Backward, current: Step) -> str:
-    start, arrived = f"Step {backward.step} of {backward.last_step}:", format_tensor(current.arrived)
-    if not current.parts:
-        return f"{start} backward begins at {current.node}, with the gradient {arrived}."
-    if len(current.parts) == 1:
-        return f"{start} the gradient {arrived} flows from {current.parts[0][0]} back to {current.node}."
-    summands = _and([f"{format_tensor(grad)} from {sender}" for sender, grad in current.parts])
-    return f"{start} {summands} add up to {arrived}, the gradient of {current.node}."
-
-
-def _tell_hooks(step: Step) -> Iterator[str]:
+def _tell_step(backward: Backward, step: Step) -> list[str]:
+    name, arrived, retained = step.node, format_tensor(step.arrived), graphs.RETAIN in backward.actions(step.node)
+    if not step.parts:
+        words = f"backward begins at {name}, with the gradient {arrived}."
+    elif len(step.parts) == 1:
+        words = f"the gradient {arrived} flows from {step.parts[0][0]} back to {name}."
+    else:
+        summands = _and([f"{format_tensor(grad)} from {sender}" for sender, grad in step.parts])
+        words = f"{summands} add up to {arrived}, the gradient of {name}."
+    sentences = [f"Step {backward.step} of {backward.last_step}: {words}"]
     for number, (action, saw, returned) in enumerate(step.calls, 1):
         who = "Its hook" if len(step.calls) == 1 else f"Hook {number}"
-        if returned is None:
-            yield f"{who} prints {format_tensor(saw)} and returns nothing: the gradient stays as it is."
-        else:
-            yield f"{who} returns {ACTIONS[action].code}, that is {format_tensor(returned)}."
-
-
-def _tell_grad(backward: Backward, step: Step) -> str:
-    name, retained = step.node, graphs.RETAIN in backward.actions(step.node)
+        does = f"prints {format_tensor(saw)} and returns nothing: the gradient stays as it is"
+        if returned is not None:
+            does = f"returns {ACTIONS[action].code}, that is {format_tensor(returned)}"
+        sentences.append(f"{who} {does}.")
     if backward.graph.nodes[name].kind == "leaf":
-        extra = " retain_grad changes nothing on a leaf." if retained else ""
-        return f"{name} is a leaf: {name}.grad is now {_show_grad(backward, name)}.{extra}"
-    if retained:
+        sentences.append(f"{name} is a leaf: {name}.grad is now {_show_grad(backward, name)}.")
+        sentences += ["retain_grad changes nothing on a leaf."] if retained else []
+    elif retained:
         when = ", the gradient after all hooks" if step.calls else ""
-        return f"retain_grad keeps it: {name}.grad is {format_tensor(step.grad)}{when}."
-    return f"{name} is not a leaf: {name}.grad stays None."
+        sentences.append(f"retain_grad keeps it: {name}.grad is {format_tensor(step.grad)}{when}.")
+    else:
+        sentences.append(f"{name} is not a leaf: {name}.grad stays None.")
+    return sentences
 
 
 def _show_grad(backward: Backward, leaf: str) -> str:
@@ -197,28 +203,18 @@ def _arrange(graph: Graph, cards: dict[str, _Box]) -> tuple[Chains, float, float
 def _set_heights(columns: list[list[_Box]], beside: nx.DiGraph) -> None:
     """Draw each box towards the mean height of its neighbours: first those of one side, in turn, then all of them."""
     for column in columns:
-        _stack(column, {box: 150 * place for place, box in enumerate(column)})
-    for sweep in range(12):
+        for place, box in enumerate(column):
+            box.middle = 150 * place
+    for sweep, near in enumerate([nx.DiGraph.successors, nx.DiGraph.predecessors] * 4 + [nx.all_neighbors] * 4):
         for column in columns[:: 1 if sweep % 2 else -1]:
-            wish = {}
-            for box in column:
-                before, after = list(beside.predecessors(box)), list(beside.successors(box))
-                near = before + after if sweep > 7 else (before if sweep % 2 else after)
-                wish[box] = mean(each.middle for each in near or [box])
-            if sweep <= 7:
-                column.sort(key=wish.__getitem__)
-            _stack(column, wish)
-
-
-def _stack(column: list[_Box], wish: dict[_Box, float]) -> None:
-    """Place boxes in their order, without overlap, each as high as it wishes or lower, then all a little higher."""
-    end = float("-inf")
-    for box in column:
-        box.middle = max(wish[box], end + GAP_Y + box.above + box.height / 2)
-        end = box.middle + box.height / 2
-    drift = mean(box.middle - wish[box] for box in column)
-    for box in column:
-        box.middle -= drift
+            wish = {box: mean(each.middle for each in [*near(beside, box)] or [box]) for box in column}
+            end = float("-inf")  # in their order, without overlap, each as high as it wishes or lower
+            for box in sorted(column, key=wish.get):
+                box.middle = max(wish[box], end + GAP_Y + box.above + box.height / 2)
+                end = box.middle + box.height / 2
+            drift = mean(box.middle - wish[box] for box in column)
+            for box in column:  # then all a little higher
+                box.middle -= drift
 
 
 def draw(backward: Backward) -> str:
@@ -229,10 +225,9 @@ def draw(backward: Backward) -> str:
     edges = sorted(chains, key=lambda edge: _carries(backward, *edge))  # the newest gradient is drawn last, on top
     parts = [_draw_edge(backward, edge, chains) for edge in edges]
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
-    body, below = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>', TOP + height + 26
-    legend, rows = _draw_legend(min(width, PAGE), below)
-    body += legend
-    return draw_picture(width, below - 4 + 22 * rows, _make_title(backward), tell(backward), body)
+    legend, end = _draw_legend(min(width, PAGE), TOP + height + 26)
+    body = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>{legend}'
+    return draw_picture(width, end, _make_title(backward), tell(backward), body)
 
 
 def _carries(backward: Backward, source: str, target: str) -> int:
@@ -273,12 +268,12 @@ def _draw_gradient(path: str, x: float, y: float, now: bool) -> str:
 def _draw_card(backward: Backward, name: str, card: _Box) -> str:
     tensor, now = backward.graph.nodes[name].tensor, backward.current is not None and backward.current.node == name
     edge = f'stroke="{ORANGE}" stroke-width="3"' if now else 'stroke="currentColor" stroke-width="1.3"'
+    edge = f'fill="currentColor" fill-opacity="0.05" {edge}'
     dashes = "" if tensor.requires_grad else ' stroke-dasharray="5 4"'
     left, right, y = card.x + PADDING, card.x + card.width - PADDING, card.y + HEADER
     heading, kind = _head_card(backward.graph.nodes[name])
     parts = [
-        f'<rect x="{px(card.x)}" y="{px(card.y)}" width="{px(card.width)}" height="{px(card.height)}" '
-        f'rx="{14 if tensor.is_leaf else 3}" fill="currentColor" fill-opacity="0.05" {edge}{dashes}/>',
+        draw_box(card.x, card.y, card.width, card.height, 14 if tensor.is_leaf else 3, edge + dashes),
         f'<path d="M{px(card.x)} {px(y)} h{px(card.width)}" stroke="currentColor" stroke-opacity="0.25"/>',
         draw_text(left, y - 9, heading, size=15, family=MONO, weight=700),
         draw_text(right, y - 9, kind, anchor="end", style="italic") if kind else "",
@@ -293,9 +288,9 @@ def _draw_card(backward: Backward, name: str, card: _Box) -> str:
     x = card.x + card.width - sum(map(_mark_width, backward.actions(name)))
     for action in backward.actions(name):  # the hooks sit on the upper edge, in the order in which they run
         mark = _mark_width(action)
-        shape = f'x="{px(x)}" y="{px(card.y - MARKS)}" width="{px(mark - 6)}" height="{MARKS - 2}" rx="9"'
+        look = f'fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"'
         parts += [
-            f'<rect {shape} fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"/>',
+            draw_box(x, card.y - MARKS, mark - 6, MARKS - 2, 9, look),
             draw_fish_hook(x + 12, card.y - MARKS + 3),
             draw_text(x + 18, card.y - MARKS + 14, ACTIONS[action].mark, family=MONO, weight=600),
         ]
@@ -307,8 +302,8 @@ def _mark_width(action: str) -> float:
     return len(ACTIONS[action].mark) * CHARACTER + 30
 
 
-def _draw_legend(width: float, y: float) -> tuple[str, int]:
-    """Return the legend, and how many rows it takes in a picture of this width."""
+def _draw_legend(width: float, y: float) -> tuple[str, float]:
+    """Return the legend, and where it ends in a picture of this width."""
     frame = '<rect y="-11" width="22" height="14" rx="{}" fill="none" stroke="currentColor"/>'
     forward = f'<path d="M0 -4 H16" stroke="currentColor" opacity="{FAINT}"/>'
     signs = {
@@ -318,15 +313,15 @@ def _draw_legend(width: float, y: float) -> tuple[str, int]:
         "gradient coming back": _draw_gradient("M6 -4 H22", -1, -4, True),
         "hook": draw_fish_hook(16, -11),
     }
-    x, row, parts = MARGIN, 0, []
+    x, legend = MARGIN, ""
     for words, sign in signs.items():
         wide = 30 + len(words) * 6.7
         if x + wide > width:
-            x, row = MARGIN, row + 1
-        parts.append(f'<g transform="translate({px(x)} {px(y + 22 * row)})">{sign}')
-        parts.append(f"{draw_text(29, 0, words, opacity=0.8)}</g>")
+            x, y = MARGIN, y + 22
+        label = draw_text(29, 0, words, opacity=0.8)
+        legend += f'<g transform="translate({px(x)} {px(y)})">{sign}{label}</g>'
         x += wide + 24
-    return "".join(parts), row + 1
+    return legend, y + 18
 
 
 def _draw_head(x: float, y: float, direction: int, colour: str, size: float, opacity: float = 1) -> str:

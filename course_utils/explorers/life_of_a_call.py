@@ -42,10 +42,9 @@ def choose_stops(moments: Sequence[Moment], skipped: bool = False) -> list[int]:
 
 def tell_moment(moments: Sequence[Moment], place: int, stops: Sequence[int]) -> str:
     """Return a sentence about `moments[place]`, one of the stops, with its key facts."""
-    moment, where = moments[place], moments[place].module or MODEL
+    moment = moments[place]
     if moment.what == "part" and moment.part is not None:
-        skipped = "" if moment.taken else ", skipped, because its condition does not hold"
-        words = f"The call of {where}: {moment.part.name}{skipped}. {moment.part.does}"
+        words = f"{_title(moment)}{'' if moment.taken else ', because its condition does not hold'}. {moment.part.does}"
     else:
         words = moment.sentence.split(". ")[0] if moment.what == "raises" else moment.sentence
         if words.startswith((MODEL, GLOBAL)):  # a layer's name keeps its small letter
@@ -56,15 +55,15 @@ def tell_moment(moments: Sequence[Moment], place: int, stops: Sequence[int]) -> 
 
 
 def _title(moment: Moment) -> str:
-    where = moment.module or MODEL
-    part = f"The call of {where}: {moment.part.name}" if moment.part else "There is no backward pass"
+    where, part = moment.module or MODEL, moment.part
     titles = {
         "hook": f"A hook fires: {_name_hook(moment)}",
         "gradient": f"Backward: the gradient of the output of {where} is there",
         "raises": "The exception leaves the call",
         "warning": "PyTorch warns",
+        "part": f"The call of {where}: {part.name}{'' if moment.taken else ', skipped'}" if part else "",
     }
-    return titles.get(moment.what, part if moment.taken or not moment.part else f"{part}, skipped")
+    return titles.get(moment.what) or "There is no backward pass"
 
 
 def _name_hook(moment: Moment) -> str:
@@ -74,10 +73,9 @@ def _name_hook(moment: Moment) -> str:
 def _show_value(moment: Moment) -> str:
     if moment.values == "None":
         return ""
-    words = {"gradient": "Gradient", "hook": "The hook sees"}.get(moment.what, "Output")
     parts = list_parts()
-    if words == "Output" and (moment.part is None or moment.part.name in parts[: parts.index("forward") + 1]):
-        words = "Arguments"
+    before = moment.part is None or moment.part.name in parts[: parts.index("forward") + 1]
+    words = {"gradient": "Gradient", "hook": "The hook sees"}.get(moment.what, "Arguments" if before else "Output")
     text = f"{words}: {moment.values}"
     return text if len(text) <= 104 else f"{text[:103]}…"
 
@@ -113,11 +111,29 @@ class CallPicture:
 
     def list_parts(self) -> list[str]:
         """Return the parts of the present call, or the gradients of backward, below a title."""
-        return self._list_backward() if self.moment.phase == "backward" else self._list_parts()
+        if self.moment.phase == "backward":
+            lines = []
+            for moment in (each for each in self.past if each.phase == "backward"):
+                words = {"hook": _name_hook(moment), "gradient": f"gradient of the output of {moment.module or MODEL}"}
+                words = words.get(moment.what, "no graph, no backward pass")
+                lines.append(f"{'►' if moment is self.moment else '●'} {words}")
+            return ["The backward pass", *_keep_last(lines)]
+        # A warning or an exception has no part of its own: show the call in which it came.
+        told, parts, reached = [moment for moment in self.past if moment.part is not None], list_parts(), {}
+        module, now = told[-1].module, self.moment.part and self.moment.part.name
+        for part, taken in (
+            (each.part.name, each.taken) for each in told if (each.what, each.module) == ("part", module)
+        ):
+            reached = (reached if part != parts[0] else {}) | {part: taken}  # the first part begins another call
+        waits, lines = parts[1 + max(map(parts.index, reached)) :], [f"The call of {module or MODEL}"]
+        for name in parts:
+            sign = "►" if name == now else "○" if name in waits else "●" if reached.get(name) else "-"
+            lines.append(f"{sign} {name}")
+        return lines
 
     def list_fired(self) -> list[str]:
         """Return the hooks that have fired, below a title."""
-        fired = [_name_hook(moment) for moment in self.past if moment.what == "hook"]
+        fired = (_name_hook(moment) for moment in self.past if moment.what == "hook")
         lines = [f"{number}. {hook}" for number, hook in enumerate(fired, 1)]
         return ["Hooks fired so far", *(_keep_last(lines) or ["none"])]
 
@@ -129,8 +145,9 @@ class CallPicture:
         below = TOP + height + 26
         left, right = self.list_parts(), self.list_fired()
         end = below + 26 + max(len(left), len(right)) * LINE + 32 if lists else below + 10
+        line = 'fill="none" stroke="currentColor" stroke-opacity="0.55"'
         body = [
-            _frame(4, TOP, GLOBAL_WIDTH, height, 'stroke="currentColor" stroke-opacity="0.55" stroke-dasharray="5 4"'),
+            markup.draw_box(4, TOP, GLOBAL_WIDTH, height, 6, f'{line} stroke-dasharray="5 4"'),
             _draw_list(around, 4 + PAD, TOP + 19, 12, 1),
             self._draw_module("", GLOBAL_WIDTH + 12, TOP, width - GLOBAL_WIDTH - 16, height),
             markup.draw_text(8, below, _show_value(self.moment), family=markup.MONO, size=12),
@@ -165,36 +182,15 @@ class CallPicture:
         line = f'stroke="{colour}" stroke-width="3"' if here else 'stroke="currentColor" stroke-opacity="0.55"'
         title = (name.rpartition(".")[2] or MODEL) + ("  ◄ here" if here else "")
         lines, inside = self._hook_lines(name), self._inside(name)
-        drawing = _frame(x, y, width, height, line) + _draw_list([title, *lines], x + PAD, y + 19, 12, 1)
+        drawing = markup.draw_box(x, y, width, height, 6, f'fill="none" {line}') + _draw_list(
+            [title, *lines], x + PAD, y + 19, 12, 1
+        )
         top, room, x = y + 28 + LINE * len(lines), width - 2 * PAD - 8 * (len(inside) - 1), x + PAD
         for each in inside:
             share = room * self._leaves(each) / self._leaves(name)
             drawing += self._draw_module(each, x, top, share, y + height - PAD - top)
             x += share + 8
         return drawing
-
-    def _list_parts(self) -> list[str]:
-        # A warning or an exception has no part of its own: show the call in which it came.
-        told, parts = [moment for moment in self.past if moment.part is not None], list_parts()
-        module = told[-1].module
-        call = [moment for moment in told if moment.module == module and moment.what == "part"]
-        begin = max(i for i, moment in enumerate(call) if moment.part.name == parts[0])
-        reached = {moment.part.name: moment.taken for moment in call[begin:]}
-        now = self.moment.part.name if self.moment.part else ""
-        farthest = max(map(parts.index, reached))
-        lines = [f"The call of {module or MODEL}"]
-        for number, name in enumerate(parts):
-            passed = "●" if reached.get(name) else "-"
-            lines.append(f"{'►' if name == now else '○' if number > farthest else passed} {name}")
-        return lines
-
-    def _list_backward(self) -> list[str]:
-        lines = []
-        for moment in (each for each in self.past if each.phase == "backward"):
-            words = {"hook": _name_hook(moment), "gradient": f"gradient of the output of {moment.module or MODEL}"}
-            words = words.get(moment.what, "no graph, no backward pass")
-            lines.append(f"{'►' if moment is self.moment else '●'} {words}")
-        return ["The backward pass", *_keep_last(lines)]
 
 
 def _keep_last(lines: list[str]) -> list[str]:
@@ -203,32 +199,20 @@ def _keep_last(lines: list[str]) -> list[str]:
 
 
 def _write_list(lines: Sequence[str], below: str = "") -> str:
-    rows = [
-        f'<div style="opacity:{_faint(line)};font-weight:{_weight(line)}">{escape(line)}</div>' for line in lines[1:]
-    ]
-    return f'<div style="font-size:13px;line-height:18px"><b>{escape(lines[0])}</b>{"".join(rows)}{below}</div>'
-
-
-def _weight(line: str) -> int:
-    return 600 if line.startswith("►") else 400
-
-
-def _faint(line: str, faint: float = 0.75) -> float:
-    return faint if line.startswith(("-", "○")) else 1
+    rows = "".join(
+        f'<div style="opacity:{0.75 if line[0] in "-○" else 1};font-weight:{600 if line[0] == "►" else 400}">'
+        f"{escape(line)}</div>"
+        for line in lines[1:]
+    )
+    return f'<div style="font-size:13px;line-height:18px"><b>{escape(lines[0])}</b>{rows}{below}</div>'
 
 
 def _draw_list(lines: Sequence[str], x: float, y: float, size: int = 13, faint: float = 0.75) -> str:
     drawing = markup.draw_text(x, y, lines[0], weight=600)
     for row, line in enumerate(lines[1:], 1):
-        weight, opacity = _weight(line), _faint(line, faint)
-        baseline = y + LINE * row + 4 * (size - 12)
-        drawing += markup.draw_text(x, baseline, line, size=size, weight=weight, opacity=opacity)
+        look = {"weight": 600 if line[0] == "►" else 400, "opacity": faint if line[0] in "-○" else 1}
+        drawing += markup.draw_text(x, y + LINE * row + 4 * (size - 12), line, size=size, **look)
     return drawing
-
-
-def _frame(x: float, y: float, width: float, height: float, line: str) -> str:
-    corner, size = f'x="{markup.px(x)}" y="{markup.px(y)}"', f'width="{markup.px(width)}" height="{markup.px(height)}"'
-    return f'<rect {corner} {size} rx="6" fill="none" {line}/>'
 
 
 class LifeOfACall(Explorer):
@@ -260,7 +244,8 @@ class LifeOfACall(Explorer):
         relu = make_choice(buttons, "The relu is", [*EXAMPLE_CALLS], relu, width=0, indent=75)
         self._hooks, self._guesses, self._reply, self._live = list(hooks), [], "", False
         self._call(relu.value)
-        last = len(choose_stops(self._moments))
+        self._stops = choose_stops(self._moments)
+        last = len(self._stops)
         if not -last <= step <= last or step == 0:
             raise CourseError(f"There is no step {step}: this call has the steps 1 to {last}, and -1 is the last.")
         places = {GLOBAL: GLOBAL} | {name or MODEL: name for name, _ in self._model.named_modules()}
@@ -292,62 +277,52 @@ class LifeOfACall(Explorer):
         step, place, self._reply, self._live = controls["step"], controls["place"].value, "", name != ""
         if another_call:
             self._change_call(name, (name, place))
-        if name == "skipped":
-            self._make_slider(choose_stops(self._moments, not controls["skipped"].value)[step.value - 1])
+        if another_call or name == "skipped":
+            now = 0 if another_call else self._stops[step.value - 1]
+            self._stops = choose_stops(self._moments, controls["skipped"].value)
+            count = sum(stop <= now for stop in self._stops)
+            self.put("step", make_slider("Step", 1, len(self._stops), count, width=330))
         if name in ("back", "next"):
             step.value = min(max(step.value + (1 if name == "next" else -1), 1), step.max)
         if name.startswith("said "):
             self._compare(name.removeprefix("said "))
-        if name in ("", "place") or another_call:
-            for kind in HOOK_KINDS:
-                controls[kind].description = f"{place or 'model'}: {kind}"  # "the model" would not fit
-                controls[kind].value = (kind, place) in self._hooks
+        for kind in HOOK_KINDS:
+            controls[kind].description = f"{place or 'model'}: {kind}"  # "the model" would not fit
+            controls[kind].value = (kind, place) in self._hooks
         if name == "" or another_call:
-            self._make_choices()
+            said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
+            buttons = [widgets.Button(description=each, layout={"width": "auto"}) for each in [*said, NO_OTHER]]
+            for button in buttons:
+                self.watch(f"said {button.description}", button)
+            row = [markup.make_label("Predict: which hook fires next?"), *buttons]
+            self.put("choices", widgets.HBox(row, layout=WRAPPED))
         controls["clear"].disabled = not self._hooks
 
     def _change_call(self, name: str, hook: tuple[str, str]) -> None:
         before = self._hooks
         self._hooks = [] if name == "clear" else [each for each in before if each != hook]
-        if name in HOOK_KINDS and self.controls[name].value:
-            self._hooks.append(hook)
+        self._hooks += [hook] if name in HOOK_KINDS and self.controls[name].value else []
         try:
             self._call(self.controls["relu"].value)
         except RuntimeError as error:  # torch refuses full and legacy backward hooks on one module
             self._hooks, self.controls[name].value = before, False
             raise CourseError(f"torch refuses this hook: {error}") from None
         self._guesses = []
-        self._make_slider(0)
-
-    def _make_slider(self, place: int) -> None:
-        stops = choose_stops(self._moments, self.controls["skipped"].value)
-        self.put("step", make_slider("Step", 1, len(stops), sum(stop <= place for stop in stops), width=330))
-
-    def _make_choices(self) -> None:
-        said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
-        buttons = {each: widgets.Button(description=each, layout={"width": "auto"}) for each in [*said, NO_OTHER]}
-        for each, button in buttons.items():
-            self.watch(f"said {each}", button)
-        row = [markup.make_label("Predict: which hook fires next?"), *buttons.values()]
-        self.put("choices", widgets.HBox(row, layout=WRAPPED))
 
     def _compare(self, said: str) -> None:
-        step, moments = self.controls["step"], self._moments
-        stops = choose_stops(moments, self.controls["skipped"].value)
-        later = [i for i in range(stops[step.value - 1] + 1, len(moments)) if moments[i].what == "hook"]
-        actual, words, place = NO_OTHER, "no hook fires any more", len(moments) - 1
-        if later:
-            place = later[0]
-            actual, words = moments[place].hook, f"the next to fire was {_name_hook(moments[place])}"
+        step, actual, words = self.controls["step"], NO_OTHER, "no hook fires any more"
+        later = [self._moments[stop] for stop in self._stops[step.value :]]
+        if fires := [ahead for ahead, moment in enumerate(later, 1) if moment.what == "hook"]:
+            moment = later[fires[0] - 1]
+            actual, words = moment.hook, f"the next to fire was {_name_hook(moment)}"
+        step.value += fires[0] if fires else len(later)
         self._guesses.append((said, actual if said == actual else f"{actual} (not as predicted)"))
-        step.value = sum(stop <= place for stop in stops)
         self._reply = markup.make_paragraph(f"{'Right' if said == actual else 'Not this time'}: {words}.")
 
-    def look(self, step: int, skipped: bool, **_: object) -> View:
+    def look(self, step: int, **_: object) -> View:
         """Tell and draw one moment of the call, with its source and the predictions so far."""
-        stops = choose_stops(self._moments, skipped)
-        place = stops[step - 1]
-        sentence = tell_moment(self._moments, place, stops)
+        place = self._stops[step - 1]
+        sentence = tell_moment(self._moments, place, self._stops)
         names = [f"{number}. {where or MODEL}: {kind}" for number, (kind, where) in enumerate(self._hooks, 1)]
         rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]
         drawing = CallPicture(self._moments, place, self._model, self._hooks)

@@ -119,6 +119,12 @@ def draw_text(
     return f'<text x="{px(x)}" y="{px(y)}" fill="currentColor"{extra} style="{escape(look)}">{escape(words)}</text>'
 
 
+def draw_box(x: float, y: float, width: float, height: float, corner: int, look: str) -> str:
+    """Return a rectangle with rounded corners, its colours and lines as in the attributes `look`."""
+    place = f'x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{px(height)}"'
+    return f'<rect {place} rx="{corner}" {look}/>'
+
+
 def draw_fish_hook(x: float, y: float) -> str:
     """Return the sign for a hook, 6 pixels wide and 10 high; (x, y) is the top of its shaft."""
     shape = f"M{px(x)} {px(y)} v7 a3.2 3.2 0 0 1 -6.4 0 v-1.6"

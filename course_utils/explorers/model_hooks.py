@@ -3,9 +3,10 @@
 The hooks exist for one run only, on a model made for that run.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -85,7 +86,7 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
         for number, placement in enumerate(placements):
             method = f"register_{placement.kind.replace(' ', '_').replace('-', '_')}"
             register = getattr(network.get_submodule(placement.module), method)
-            stack.enter_context(register(_make_hook(number, placement, run.fired)))
+            stack.enter_context(register(partial(_fire, number, placement, run.fired)))
         seen = stack.enter_context(record(network, nn.Module, gradients=True))
         try:
             output = network(x)
@@ -97,16 +98,13 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
     return run
 
 
-def _make_hook(number: int, placement: Placement, fired: list[int]) -> Callable[..., Any]:
-    def hook(module: nn.Module, *seen: Any) -> Any:
-        fired.append(number)
-        if placement.effect == LOOK:
-            return None
+def _fire(number: int, placement: Placement, fired: list[int], module: nn.Module, *seen: Any) -> Any:
+    fired.append(number)
+    if placement.effect == ZERO:
         # what it may replace is the first thing it sees, or the output in a forward hook
         replaceable = seen[-1] if placement.kind == "forward hook" else seen[0]
         return map_tensors(lambda tensor: tensor * 0, replaceable)  # times 0, so that it stays in the graph
-
-    return hook
+    return None
 
 
 class ModuleRow(NamedTuple):
@@ -127,9 +125,8 @@ def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> View:
     run, plain = run_with_hooks(model, placements), run_with_hooks(model)
     rows, sentence, title = _tabulate(placements, run, plain), _tell(placements, run, plain), "The call raises an error"
     if not run.error:
-        before = "" if run.output.equal(plain.output) else f" ({format_tensor(plain.output[0])} without hooks)"
         registered = f"{_count(placements)}{' registered' if placements else ''}"
-        title = f"{registered}: output {format_tensor(run.output[0])}{before}"
+        title = f"{registered}: output {_beside(run.output, plain.output)}"
     return View(_draw(title, sentence, rows), sentence, facts=rows)
 
 
@@ -158,6 +155,11 @@ def _compare(after: Tensor | None, before: Tensor, otherwise: str) -> list[str]:
     return [format_tensor(after[0]), *([] if after.equal(before) else [f"was {format_tensor(before[0])}"])]
 
 
+def _beside(after: Tensor, before: Tensor, same: str = "") -> str:
+    words = same if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
+    return format_tensor(after[0]) + words
+
+
 def _count(placements: Sequence[Placement]) -> str:
     return {0: "No hook", 1: "1 hook"}.get(len(placements), f"{len(placements)} hooks")
 
@@ -177,11 +179,9 @@ def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> 
         )
     same = run.output.equal(plain.output) and run.gradient.equal(plain.gradient)
     begin = "The output" if not (placements and same) else "Nothing changes: the output"
-    words = []
-    for after, before in ((run.output, plain.output), (run.gradient, plain.gradient)):
-        was = " as without hooks" if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
-        words.append(format_tensor(after[0]) + ("" if same else was))
-    return f"{told}{begin} is {words[0]}, and the gradient of the input is {words[1]}."
+    words = "" if same else " as without hooks"
+    output, gradient = _beside(run.output, plain.output, words), _beside(run.gradient, plain.gradient, words)
+    return f"{told}{begin} is {output}, and the gradient of the input is {gradient}."
 
 
 def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
@@ -225,24 +225,24 @@ class ModelHooks(Explorer):
 
     def __init__(self, model: str = "small net", hooks: Iterable[Sequence[str]] = ()) -> None:
         drop, button = widgets.Dropdown, {"layout": {"width": "96px"}}
-        choice = make_choice(drop, "Model", [*MODELS], model, width=300)
-        self._hooks = read_placements(model, hooks)
-        names = {name or "the model": name for name in module_names(model)}
         controls = {
-            "model": choice,
-            "module": make_choice(drop, "Hook on", names, [*names.values()][1], width=170),
+            "model": make_choice(drop, "Model", [*MODELS], model, width=300),
+            "module": widgets.Dropdown(
+                description="Hook on", style={"description_width": "60px"}, layout={"width": "170px"}
+            ),
             "kind": make_choice(drop, "Kind", KINDS, "forward hook", width=235, indent=40),
             "effect": make_choice(drop, "that does", [*EFFECTS], LOOK, width=215, indent=70),
             "register": widgets.Button(description="Register", tooltip="Register this hook on the module", **button),
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks from the model", **button),
             "hooks": widgets.HBox(),
         }
+        self._hooks = read_placements(model, hooks)
         super().__init__(controls, ["model", ("module", "kind", "effect", "register", "clear"), "hooks"])
 
     def fit(self, name: str) -> None:
         """Change the list of hooks, and let the list of modules fit the model."""
         controls = self.controls
-        if name == "model":
+        if name in ("", "model"):
             names = module_names(controls["model"].value)
             controls["module"].options = [(each or "the model", each) for each in names]
             controls["module"].value = names[1]
@@ -253,16 +253,13 @@ class ModelHooks(Explorer):
         if name.startswith("remove "):
             del self._hooks[int(name.removeprefix("remove "))]
         if name not in ("module", "kind", "effect"):
-            self._show_hooks()
-
-    def _show_hooks(self) -> None:
-        words = "Hooks, in the order of registration (press to remove one):"
-        row = [make_label(words if self._hooks else "No hook is registered.")]
-        for number, hook in enumerate(self._hooks):
-            row.append(widgets.Button(description=f"Remove {hook}", layout={"width": "auto"}))
-            self.watch(f"remove {number}", row[-1])
-        self.put("hooks", widgets.HBox(row, layout=WRAPPED))
-        self.controls["clear"].disabled = not self._hooks
+            words = "Hooks, in the order of registration (press to remove one):"
+            row = [make_label(words if self._hooks else "No hook is registered.")]
+            for number, hook in enumerate(self._hooks):
+                row.append(widgets.Button(description=f"Remove {hook}", layout={"width": "auto"}))
+                self.watch(f"remove {number}", row[-1])
+            self.put("hooks", widgets.HBox(row, layout=WRAPPED))
+            controls["clear"].disabled = not self._hooks
 
     def look(self, model: str, **_: object) -> View:
         """Tell the run of this model with the hooks that are registered."""

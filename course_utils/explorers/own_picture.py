@@ -75,22 +75,27 @@ class OwnPicture(widgets.HBox):
         super().__init__([self.choice, upload, draw] if drawing else [self.choice, upload])
         self.layout.flex_flow, self.layout.align_items = "row wrap", "center"
         self.pad, self._own = widgets.HBox(), None
-        self.choice.observe(self._choose, "value")
-        upload.observe(self._read, "value")
-        draw.on_click(self._open_pad)
+        self.choice.observe(lambda change: self._try(self._choose, change["new"]), "value")
+        upload.observe(lambda change: self._try(self._read, upload), "value")
+        draw.on_click(lambda _: self._try(self._open_pad))
         if isinstance(picture, Tensor):
             self._take(picture)
         elif isinstance(picture, str):
             find_photo(picture)
             self.choice.value = picture
 
-    def _choose(self, change: dict) -> None:
-        name, self.pad.children = change["new"], []
-        self.problem = "Upload a picture first." if name == OWN and self._own is None else ""
+    def _try(self, action: Callable[..., None], *given: object) -> None:
+        self.problem = ""
         try:
-            self.value = self._own if name == OWN else find_photo(name) if name else None
+            action(*given)
         except CourseError as error:
             self.problem = str(error)
+
+    def _choose(self, name: str) -> None:
+        self.pad.children = []
+        self.value = self._own if name == OWN else find_photo(name) if name else None
+        if name == OWN and self._own is None:
+            raise CourseError("Upload a picture first.")
 
     def _take(self, picture: Tensor) -> None:
         if picture.dim() != 3 or len(picture) != 3:
@@ -99,23 +104,18 @@ class OwnPicture(widgets.HBox):
         self.choice.value = OWN
         self.value, self.pad.children = self._own, pad
 
-    def _read(self, change: dict) -> None:
-        if not change["new"]:
-            return
-        self.problem, change["owner"].value = "", ()  # else the file would be saved with the notebook
-        try:
-            self._take(read_picture(change["new"][-1]["content"], size=real.SIZE))
+    def _read(self, upload: widgets.FileUpload) -> None:
+        files, upload.value = upload.value, ()  # else the file would be saved with the notebook
+        if files:
+            self._take(read_picture(files[-1]["content"], size=real.SIZE))
             self.pad.children = []
-        except CourseError as error:
-            self.problem = str(error)
 
-    def _open_pad(self, button: object) -> None:
-        self.problem = ""
+    def _open_pad(self) -> None:
         try:
             self.pad.children = [DrawingPad(lambda lines: self._take(put_on_white(draw_strokes(lines, real.SIZE))))]
         except ModuleNotFoundError:
             install = "run %pip install ipycanvas, restart JupyterLab, and open this page again. Or upload a picture."
-            self.problem = f"Drawing needs the package ipycanvas: {install}"
+            raise CourseError(f"Drawing needs the package ipycanvas: {install}") from None
 
 
 class PhotoExplorer(Explorer):
@@ -167,39 +167,35 @@ class DrawingPad(widgets.HBox):
     def __init__(self, on_change: Callable[[list], None], size: int = 224) -> None:
         from ipycanvas import Canvas  # a notebook that only uploads needs no such package
 
-        self._strokes: list[list[tuple[float, float]]] = []  # in pixels
-        self._on_change, self._size, self._drawing = on_change, size, False
-        self._canvas = canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
-        canvas.line_width, canvas.line_cap = size / 40, "round"
-        canvas.on_mouse_down(self._begin)
-        canvas.on_mouse_move(self._go_on)
-        canvas.on_mouse_up(self._end)
-        canvas.on_mouse_out(self._end)
-        canvas.on_touch_start(lambda points: self._begin(*points[0]))
-        canvas.on_touch_move(lambda points: self._go_on(*points[0]))
-        canvas.on_touch_end(self._end)
+        canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
+        canvas.line_width, canvas.line_cap, canvas.fill_style = size / 40, "round", "white"
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
-        wipe.on_click(lambda _: self._wipe())
         super().__init__([canvas, widgets.VBox([make_label("Draw here; the maps follow each line."), wipe])])
-        self._wipe()
+        strokes: list[list[tuple[float, float]]] = []
+        stroke: list[tuple[float, float]] = []  # the one that is being drawn, in pixels
 
-    def _begin(self, x: float, y: float) -> None:
-        self._drawing = True
-        self._strokes.append([(x, y)])
+        def go_on(x: float, y: float) -> None:
+            if stroke:
+                canvas.stroke_line(*stroke[-1], x, y)
+                stroke.append((x, y))
 
-    def _go_on(self, x: float, y: float) -> None:
-        if self._drawing:
-            self._canvas.stroke_line(*self._strokes[-1][-1], x, y)
-            self._strokes[-1].append((x, y))
+        def end(*_: float) -> None:
+            if stroke:
+                strokes.append([(100 * x / size, 100 * y / size) for x, y in stroke])
+                stroke.clear()
+                on_change(strokes)
 
-    def _end(self, *_: float) -> None:
-        if self._drawing:
-            self._drawing = False
-            scale = 100 / self._size
-            self._on_change([[(scale * x, scale * y) for x, y in stroke] for stroke in self._strokes])
+        def empty(_: object = None) -> None:
+            strokes.clear()
+            canvas.fill_rect(0, 0, size, size)
+            on_change(strokes)
 
-    def _wipe(self) -> None:
-        self._strokes.clear()
-        self._canvas.fill_style = "white"
-        self._canvas.fill_rect(0, 0, self._size, self._size)
-        self._on_change([])
+        canvas.on_mouse_down(lambda *point: stroke.append(point))
+        canvas.on_mouse_move(go_on)
+        canvas.on_mouse_up(end)
+        canvas.on_mouse_out(end)
+        canvas.on_touch_start(lambda points: stroke.append(points[0]))
+        canvas.on_touch_move(lambda points: go_on(*points[0]))
+        canvas.on_touch_end(end)
+        wipe.on_click(empty)
+        empty()

@@ -77,11 +77,8 @@ def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size:
     alt = f"{source}; {target}, the block outlined in both; Grad-CAM's map of the first."
     large = block.repeat_interleave(2, 0).repeat_interleave(2, 1)
     tiles = outline(tiles, large.expand(3, -1, -1), "cyan", width=2)
-    labels = [
-        f"source: {chosen.kind} {answers[0]}",
-        f"target: {answers[1]}, patched: {answers[2]}",
-        f"Grad-CAM of the source: {chosen.kind}",
-    ]
+    labels = [f"source: {chosen.kind} {answers[0]}", f"target: {answers[1]}, patched: {answers[2]}"]
+    labels.append(f"Grad-CAM of the source: {chosen.kind}")
     return View(grid(tiles, columns=3, labels=labels), sentence, alt[0].upper() + alt[1:], facts=logits)
 
 
