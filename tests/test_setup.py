@@ -40,10 +40,7 @@ backend-path = ["."]
 [project]
 name = "tiny"
 version = "1"
-dependencies = [
-    "torch>=2.13",
-    "torchvision>=0.28",
-]
+dependencies = ["torch>=2.13", "torchvision>=0.28"]
 """
 TORCH = "kind = {kind!r}\ndef ones(*_): pass\n"
 TORCHVISION = """\
@@ -69,8 +66,7 @@ def indexes(tmp_path) -> Iterator[str]:
     """The address of a server with `usual`, `cpu` and `odd`, whose torchvision is for another torch."""
     for index, end, kind in (("usual", "", "cuda"), ("cpu", "+cpu", "cpu"), ("odd", "+cpu", "cpu")):
         add_wheel(tmp_path / index, "torch", f"2.15.0{end}", TORCH.format(kind=kind))
-        built_for = "cuda" if index == "odd" else kind
-        code = TORCHVISION.format(kind=built_for)
+        code = TORCHVISION.format(kind="cuda" if index == "odd" else kind)
         add_wheel(tmp_path / index, "torchvision", f"0.30.0{end}", code, "Requires-Dist: torch==2.15.0\n")
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
     handler.func.log_message = lambda *_: None
@@ -81,27 +77,20 @@ def indexes(tmp_path) -> Iterator[str]:
 
 
 def test_the_environment_is_made_once_and_has_the_kind_of_torch_that_fits(tmp_path, indexes):
-    course, moved, bin_ = tmp_path / "course", tmp_path / "moved", tmp_path / "bin"
-    course.mkdir()
-    bin_.mkdir()
+    course, moved, bin_ = (tmp_path / name for name in ("course", "moved", "bin"))
+    course.mkdir(), bin_.mkdir()
     shutil.copy(ROOT / "Makefile", course)
     (course / "pyproject.toml").write_text(PROJECT)
     (course / "backend.py").write_text(BACKEND)
-    driver = bin_ / "nvidia-smi"
+    (driver := bin_ / "nvidia-smi").touch(0o755)
 
     def see_driver(seen: bool) -> None:
         driver.write_text("#!/bin/sh\n" + ("echo GPU 0" if seen else "exit 9"))
-        driver.chmod(0o755)
 
     def setup(*arguments: str, folder: Path = course, wheels: str = f"{indexes}/cpu") -> tuple[str, str]:
         """What `make setup` printed, and the torch that is there afterwards."""
-        environment = {
-            "PATH": f"{bin_}:{os.environ['PATH']}",
-            "HOME": str(tmp_path),
-            "PIP_CONFIG_FILE": os.devnull,
-            "PIP_NO_CACHE_DIR": "1",
-            "PIP_INDEX_URL": f"{indexes}/usual",
-        }
+        environment = {"PATH": f"{bin_}:{os.environ['PATH']}", "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+        environment |= {"PIP_NO_CACHE_DIR": "1", "PIP_INDEX_URL": f"{indexes}/usual"}
         command = ["make", "setup", f"PYTHON={sys.executable}", f"CPU_WHEELS={wheels}", *arguments]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         code = "import importlib.metadata as m; print(m.version('torch'))"
@@ -109,14 +98,12 @@ def test_the_environment_is_made_once_and_has_the_kind_of_torch_that_fits(tmp_pa
         return done.stdout + done.stderr, found.stdout.strip()
 
     see_driver(False)
-    said, torch = setup(wheels=f"{indexes}/odd")
-    assert "torch and torchvision do not fit together: delete the folder .venv" in said
+    assert "torch and torchvision do not fit together: delete the folder .venv" in setup(wheels=f"{indexes}/odd")[0]
     shutil.rmtree(course / ".venv")
     said, torch = setup(wheels="http://127.0.0.1:9")
     assert (torch, "a download of 0.5 GB" in said) == ("2.15.0", True), "goes on without PyTorch's own index"
     shutil.rmtree(course / ".venv")
-    said, torch = setup()
-    assert torch == "2.15.0+cpu"
+    assert setup()[1] == "2.15.0+cpu"
     said, torch = setup()
     assert ("Setting" in said, torch) == (False, "2.15.0+cpu"), "what is there stays"
     see_driver(True)

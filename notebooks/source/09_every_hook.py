@@ -141,7 +141,7 @@ def report(module, grad_input, grad_output):
 # | see or change what goes into a layer | [Module.register_forward_pre_hook](#Module.register_forward_pre_hook) |
 # | see or change what comes out of a layer | [Module.register_forward_hook](#Module.register_forward_hook) |
 # | see or change the gradients at a layer | [Module.register_full_backward_hook](#Module.register_full_backward_hook) |
-# | watch every module of the session | [Module hooks for all modules](#Module-hooks-for-all-modules) |
+# | watch every module of the program | [Module hooks for all modules](#Module-hooks-for-all-modules) |
 # | notice when a layer or a parameter is added to a model | [Registration hooks](#Registration-hooks) |
 # | change what is saved, or load an old file | [Saving](#Module.register_state_dict_post_hook) · [Loading](#Module.register_load_state_dict_pre_hook) |
 # | do something at each step of any optimizer | [Optimizer steps](#Optimizer.register_step_pre_hook-and-register_step_post_hook) · [all optimizers](#Step-hooks-for-all-optimizers) |
@@ -485,7 +485,7 @@ check(Handle)
 #   `register_module_full_backward_pre_hook(hook)`, `register_module_full_backward_hook(hook)`, in `torch.nn.modules.module`
 # - **Runs:** for every module of every model, before the hooks of the module itself
 # - **Returns:** as the hook of the same name on one module
-# - **Trap:** they stay for the whole session and slow every module down: use them in a `with` block.
+# - **Trap:** they stay until the kernel ends and slow every module down: use them in a `with` block.
 
 # %%
 net = nn.Sequential(Times())
@@ -603,7 +603,7 @@ with before, after:
 #   `torch.optim.optimizer`
 # - **Runs:** around each `step()` of every optimizer: the pre-hook before the optimizer's own, the post-hook after them
 # - **Returns:** as the hooks on one optimizer
-# - **Trap:** they stay for the whole session: use them in a `with` block.
+# - **Trap:** they stay until the kernel ends: use them in a `with` block.
 
 # %%
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -1148,7 +1148,7 @@ for register in ("register_backward_hook", "register_full_backward_hook"):
         layer(leaf(1.0)).backward()
 
 # %% [markdown]
-# The form for all modules, `register_module_backward_hook`, has one more trap: in a session in which a *full* global hook was
+# The form for all modules, `register_module_backward_hook`, has one more trap: in a program in which a *full* global hook was
 # ever registered, as above, it is refused, even if that hook is gone.
 
 # %%
