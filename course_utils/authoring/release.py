@@ -43,7 +43,7 @@ KNOWN = {*keyword.kwlist, *dir(builtins), "F", "nn", "self", "torch"}  # names t
 # teach. Only a whole answer in one place counts as given away.
 TAUGHT = {"SaveOutput", "channel_weights", "class_activation_map", "class_gradient", "freeze_biases"}
 TAUGHT |= {"grad_cam_with_hooks", "keep_positive", "largest", "record_gradient", "share_on_thing"}
-TAUGHT |= {"freeze_weight", "pass_on_twice", "save_as_kernel"}  # by the reference in lesson 09
+TAUGHT |= {"freeze_weight", "guide_relu", "keep_maps", "pass_on_twice", "save_as_kernel"}  # by the reference, lesson 09
 
 
 def write_release(output: Path | None = None, nbgrader: Path | None = None, hints: int = HINTS) -> int:

@@ -598,7 +598,7 @@ check(watch_norms)
 # %% tags=["explore"]
 from course_utils.explorers import Patching
 
-Patching(3, "honest", layer="features.6", row=0, column=0, size=3)
+Patching(3, "honest", layer="features.6", row=0, column=0, size=1)
 
 # %% [markdown]
 # The same with a pencil: a layer with two places, and a logit of 3 · left - 1 · right.

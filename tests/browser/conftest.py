@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from course_utils.lab.update import update_lessons
 from tests.browser import lab_page
 
 HERE = Path(__file__).parent
@@ -53,6 +54,8 @@ class Lesson:
 @pytest.fixture(scope="session", params=LESSONS, ids=lambda name: name.removesuffix(".ipynb"))
 def lesson(request, window):
     (window.lab.work / "progress.json").unlink(missing_ok=True)  # of the lesson before
+    (window.lab.work / request.param).unlink(missing_ok=True)  # other tests may have run this copy, and saved it
+    list(update_lessons([NOTEBOOKS / request.param], window.lab.work))
     window.open(request.param)
     fresh = window.look_through()
     window.run_all()

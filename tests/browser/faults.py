@@ -6,7 +6,7 @@ OUTPUTS = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output"
 
 # A rule, and a mark in the element's markup: what axe finds and we cannot mend, with the reason.
 KNOWN = {
-    ("image-alt", '<img src="data:image/png'): "JupyterLab shows a PNG output without the alt text in its metadata",
+    ("image-alt", '<img src="data:image/'): "JupyterLab shows a picture without the alt text in its metadata",
     ("aria-input-field-name", "noUi-handle"): "ipywidgets ties a slider's label to nothing; its value is announced",
 }
 

@@ -26,7 +26,7 @@ def test_slides_ask_for_nothing_and_the_speaker_view_has_the_notes(browser, tmp_
     with context.expect_page() as opened:
         shown.keyboard.press("s")
     notes = opened.value.locator(".speaker-controls-notes .value")
-    notes.filter(has_text="Where did my gradient go?").wait_for(timeout=60_000)
+    notes.filter(has_text="Where does the gradient go?").wait_for(timeout=60_000)
     assert "chalk" in notes.inner_text()
     context.close()
     assert (errors, wide) == ([], [])
