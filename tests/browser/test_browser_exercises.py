@@ -86,7 +86,7 @@ def test_a_prediction_by_mouse(student):
     cell.get_by_text("You said 9.").wait_for()
     student.window.cell(student.find("why")).get_by_text("You said 9; it is 6.").wait_for()
     assert cell.get_by_label("6", exact=True).is_disabled()
-    assert student.kept()["predictions"] == {"gradient_of_square": "9"}
+    assert student.kept()["predictions"]["gradient_of_square"] == "9"
 
 
 def test_a_wrong_answer_a_hint_the_right_answer(student, pictures):
