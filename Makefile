@@ -61,7 +61,7 @@ ifneq ($(shell test -x $(VENV)/bin/python && cat $(DONE) 2>/dev/null),$(CURDIR))
 .PHONY: $(DONE)
 endif
 $(DONE): pyproject.toml | $(VENV)/bin/python
-	@echo "Setting the course up in $(VENV), this once: some minutes, and a download of $(if $(filter cpu,$(TORCH)),0.5,3) GB."
+	@echo "Setting the course up in $(VENV), this once: some minutes, and a download of $(if $(filter cpu,$(TORCH)),0.5 GB; 3 GB where the CPU wheels cannot be reached,3 GB)."
 	@$(if $(filter-out $(TORCH),$(KIND)),$(IN) pip uninstall --quiet --yes torch torchvision)
 	@rm -f $(VENV)/.done*
 	@$(PIP) $(if $(filter cpu,$(TORCH)),$(BESIDE)) $(TORCHES)
