@@ -194,7 +194,8 @@ class FeatureMaps(Explorer):
         self._course = network if network not in FOR_PHOTOS else "picture_net"  # what the course's pictures go to
         controls |= {"layer": _choose_layer(maps, layer), "channel": _choose_channel(maps, layer, channel)}
         # As wide as the small map above it, and narrower together with it.
-        layout = {"flex": "1 1 0px", "width": "auto", "min_width": "0", "max_width": f"{THUMB}px", "margin": "2px"}
+        layout = {"flex": "1 1 0px", "width": "auto", "min_width": "0", "max_width": f"{THUMB}px"}
+        layout |= {"margin": "2px", "padding": "0"}
         controls |= {each: widgets.Button(layout=layout) for each in _BUTTONS}
         words = make_label("The channels that respond most to this picture, strongest first (press to see one):")
         where = [("number", "own"), controls["own"].pad, ("layer", "channel")]
