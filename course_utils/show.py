@@ -6,6 +6,8 @@ import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from course_utils.root import ASSETS
+
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
@@ -20,6 +22,16 @@ def widget_bundle(widget: Widget, text: str) -> dict[str, object]:
     `text` says what the widget shows, and is the same on every run, so that nbval can compare it.
     """
     return {**widget._repr_mimebundle_(), "text/plain": text}
+
+
+def make_panel(rows: Sequence[Widget], width: str = "none") -> Widget:
+    """Widgets below each other, in a box that keeps their keys from JupyterLab, as `assets/keep_keys.html` says."""
+    from ipywidgets import HTML, VBox
+
+    panel = VBox(
+        [*rows, HTML((ASSETS / "keep_keys.html").read_text(), layout={"display": "none"})], layout={"max_width": width}
+    )
+    return panel.add_class("course-panel")
 
 
 class Told:

@@ -92,7 +92,7 @@ def test_what_is_seen_already_unfolds_at_the_commit_by_button_or_by_call(asked):
 
 def press(view, option):
     """Choose an option and press *Commit*; returns the reply."""
-    _, choice, commit, reply = view._widget().children
+    _, choice, commit, reply, _ = view._widget().children
     commit.click()
     assert ("Choose an answer first" in reply.value, saved_progress.load()["predictions"]) == (True, {})
     choice.value = option
@@ -103,11 +103,11 @@ def press(view, option):
 
 def test_buttons_keep_the_first_commitment(asked):
     assert "You said 15." in press(predict(asked.name), "15")
-    _, choice, commit, reply = predict(asked.name)._widget().children
+    _, choice, commit, reply, _ = predict(asked.name)._widget().children
     assert (choice.value, choice.disabled) == ("15", True)
     assert saved_progress.load()["predictions"] == {asked.name: "15"}
     open_before, saved_progress._in_memory["predictions"] = predict(asked.name), {}
-    _, choice, commit, reply = open_before._widget().children
+    _, choice, commit, reply, _ = open_before._widget().children
     predict(asked.name, 7)
     choice.value = "8"
     commit.click()

@@ -114,7 +114,15 @@ def test_the_sentence_tells_what_the_map_holds():
         f"on the boat, which cover {areas} of the picture. It is number 3 of the 8 strongest here.",
     ):
         assert words in view.sentence
-    assert (view.facts, str(channel) in view.alt) == (strongest, True)
+    row, column = divmod(one.argmax().item(), 14)
+    place = ["at the top", "in the middle", "at the bottom"][3 * row // 14] + [", left", "", ", right"][
+        3 * column // 14
+    ]
+    assert view.facts == strongest
+    assert view.alt == (
+        f"A{str(CAT_AND_BOAT)[1:]}; the map of channel {channel} of layer features.13, greatest {place}; the picture "
+        f"lit by it. Below, the maps of the strongest channels: {', '.join(map(str, strongest))}."
+    )
 
 
 @pytest.mark.parametrize(

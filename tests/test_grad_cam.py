@@ -7,7 +7,7 @@ import torch
 from panels import control, shown, upload
 
 from course_utils.explorers import GradCam
-from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, _say_where, draw_cams
+from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, draw_cams, say_where
 from course_utils.scenes.scene import KINDS, SIZE, scene
 from course_utils.vision.networks import load_classifier, load_picture_net
 from course_utils.vision.pictures import png
@@ -26,7 +26,8 @@ def test_the_sentence_tells_the_story_of_the_twin():
     assert view.sentence.endswith(f"By chance {area:.0%} of the heat would be on the fish.")
     assert view.alt == (
         "A fish and a boat on the water, by day, with a buoy; beside it, where the two networks look for the fish: "
-        "the map of the honest one is hottest on the fish; the map of the misled one is hottest on the buoy."
+        "the map of the honest one (100%) is hottest on the fish; the map of the misled one (100%) is hottest on the "
+        "buoy."
     )
     without = draw_cams(2, "fish", "features.16").sentence
     assert "The misled network answers fish: no" in without
@@ -74,7 +75,7 @@ def test_a_photograph_is_for_the_real_network_which_names_its_likeliest_classes(
         rf"0%\. Asked for Egyptian cat \(\d+%\), at layer bn2, the map is hottest {words}\.",
         explorer.sentence,
     )
-    assert explorer.view.alt.endswith(f"looks for Egyptian cat: the map is hottest {words}.")
+    assert re.search(rf"looks for Egyptian cat \(\d+%\): the map is hottest {words}\.$", explorer.view.alt)
 
 
 @pytest.mark.slow
@@ -118,4 +119,4 @@ def test_an_upload_has_no_number_no_buoy_and_no_truth_and_the_courses_networks_n
 
 
 def test_an_empty_map_is_said_to_be_empty():
-    assert _say_where(torch.zeros(4, 4), None) == "finds nothing that speaks for it"
+    assert say_where(torch.zeros(4, 4), None) == "finds nothing that speaks for it"

@@ -249,7 +249,13 @@ def test_the_picture_says_what_it_shows():
     root = ET.fromstring(draw(Backward(TWO, SIX, 3)))
     texts = [text.text for text in root.findall(".//{*}text")]
     assert (root.get("role"), root.find("{*}desc").text) == ("img", tell(Backward(TWO, SIX, 3)))
-    assert root.find("{*}title").text == "Step 3 of 5: the gradient reaches a" == root.get("aria-label")
+    assert root.find("{*}title").text == "Step 3 of 5: the gradient reaches a"
+    assert root.get("aria-label") == (  # y = (1 + 2)(1 + 1); so far y, b and a have their gradients
+        "Step 3 of 5: the gradient reaches a. w, leaf: value 1, gradient not yet, .grad None. "
+        "x, leaf: value 2, gradient not yet, .grad None. "
+        "a = w + x: value 3, gradient 12 (2 without hooks), .grad None; hooks: times 6. "
+        "b = w + 1: value 2, gradient 3, .grad None. y = a * b: value 6, gradient 1, .grad None."
+    )
     assert {"12 (was 2)", "a = w + x", "\N{MULTIPLICATION SIGN}6"} <= set(texts)
     assert texts.count("leaf") == 3  # w, x and the legend
     root = ET.fromstring(draw(Backward(GRAPHS["matrix"], {"d": "flip sign"})))

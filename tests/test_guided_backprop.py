@@ -41,7 +41,10 @@ def test_every_start_and_rule(start, rule):
     assert view.sentence.startswith(f"{rule.capitalize()} from {'the class fish (prob' if from_class else 'channel '}")
     assert from_class or f" of {start}, row " in view.sentence
     assert view.alt.startswith("A fish and a tree")
-    assert view.alt.endswith(f"; beside it, the {rule} map for the fish, from {start}.")
+    strength = guided_backprop.find_gradient(3, "fish", start, rule)[0].abs().sum(0)
+    down, across = (3 * each // SIZE for each in divmod(strength.argmax().item(), SIZE))
+    place = ["at the top", "in the middle", "at the bottom"][down] + [", left", "", ", right"][across]
+    assert f"; beside it, the {rule} map for the fish, from {start}, is strongest {place}." in view.alt
     assert 0 <= view.picture.min() <= view.picture.max() <= 1
 
 

@@ -1,4 +1,4 @@
-"""JupyterLab on the learner's copies: no question in the way, no settings from elsewhere, free arrow keys."""
+"""JupyterLab on the learner's copies: no question in the way, no settings from elsewhere."""
 
 import json
 import os
@@ -84,21 +84,11 @@ def test_open_lab_takes_the_place_of_this_process_where_it_can(tmp_path, monkeyp
     assert capsys.readouterr().out.startswith("01_one.ipynb: a new edition.\nOpening JupyterLab on port")
 
 
-def test_the_keys_of_the_installed_jupyterlab_are_free_in_widgets_only(tmp_path):
-    shortcuts = jupyter.free_keys_for_widgets()[jupyter.SHORTCUTS]["shortcuts"]
-    for key in ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "X"):
-        off, outside = (each for each in shortcuts if each["keys"] == [key])
-        assert off == outside | {"selector": off["selector"], "disabled": True}
-        assert outside["selector"] == off["selector"] + ":not(.jupyter-widgets *)"
-    assert not [each for each in shortcuts if "editMode" in each["selector"]], "what works in one place only stays"
-    assert jupyter.free_keys_for_widgets(tmp_path / "nowhere.json") == {jupyter.SHORTCUTS: {"shortcuts": []}}
-
-
 @pytest.mark.slow
 def test_jupyterlab_opens_on_the_first_lesson_without_a_question(course, tmp_path):
     jupyter.prepare(*course)
     written = (tmp_path / "home" / "config" / "labconfig" / "default_setting_overrides.json").read_text()
-    assert json.loads(written) == jupyter.SETTINGS | jupyter.free_keys_for_widgets()
+    assert json.loads(written) == jupyter.SETTINGS
     environment = jupyter.isolate_jupyter({**os.environ, "HOME": str(tmp_path / "me")}, tmp_path / "home")
     port = free_port()
     command = jupyter.lab_command(port, ["--no-browser"], tmp_path / "work")

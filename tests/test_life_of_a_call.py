@@ -27,7 +27,8 @@ def lines_of(moments, place, model, hooks):
     """The texts of a picture, in the order in which they are drawn."""
     svg = ET.fromstring(CallPicture(moments, place, model, hooks).draw("words"))
     texts = [text.text or "" for text in svg.findall(".//{*}text")]
-    assert (svg.get("role"), svg.get("aria-label"), svg.find("{*}desc").text) == ("img", texts[0], "words")
+    assert (svg.get("role"), svg.find("{*}desc").text) == ("img", "words")
+    assert svg.get("aria-label").startswith(f"{texts[0]}. ")
     return texts
 
 
@@ -61,6 +62,11 @@ def test_the_parts_of_a_call_show_what_became_of_each():
     assert {"fc1  ◄ here", "○ forward hook", "Arguments: ([[1, 1, 1]],)"} <= set(lines)
     assert "● forward pre-hook 2\u00d7" in lines  # global: the model's and fc1's
     assert lines[-3:-1] == ["1. global: forward pre-hook, for the model", "2. global: forward pre-hook, for fc1"]
+    said = CallPicture(moments, at, model, HOOKS).draw("words", lists=False)
+    assert (
+        "Arguments: ([[1, 1, 1]],). global: all modules: forward pre-hook 2\u00d7, done. the model: no hook. " in said
+    )
+    assert " fc1: forward hook, waits; full backward hook, waits. relu: no hook. fc2: no hook." in said
 
 
 @pytest.mark.parametrize(

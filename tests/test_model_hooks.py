@@ -101,7 +101,11 @@ def test_the_picture_says_the_same_and_nothing_runs_into_its_neighbour(model, na
         widths = (heading, output, gradient, 18 + max(map(len, each.hooks), default=0) * 7.6)
         assert all(columns[i] + width <= columns[i + 1] for i, width in enumerate(widths))
     assert root.find("{*}desc").text == story.sentence
-    assert root.get("aria-label") == texts[0]
+    title, *said = root.get("aria-label").removesuffix(".").split(". ")
+    assert title == texts[0]
+    for each, words in zip(story.facts, said, strict=True):
+        assert words.startswith(f"{each.name}, {each.type} {each.shape}: ")
+        assert all(part in words for part in (*each.output, *each.gradient, *each.hooks))
 
 
 def test_hooks_are_registered_and_removed_one_by_one_and_all_together():

@@ -125,7 +125,11 @@ def test_the_sentence_says_what_the_numbers_are():
         f"the map, it answers yes ({patched.sigmoid():.0%}) for the target: "
         f"{100 * (patched - here) / (there - here):.0f}% of the way."
     )
-    assert view.alt == f"A{str(scenes[0])[1:]}; {scenes[1]}, the block outlined in both; Grad-CAM's map of the first."
+    yes, no = f"yes ({there.sigmoid():.0%})", f"no ({here.sigmoid():.0%}), patched: yes ({patched.sigmoid():.0%})"
+    assert view.alt == (
+        f"A{str(scenes[0])[1:]} (fish: {yes}); {scenes[1]} ({no}); in both the outlined block, from row 7 and column "
+        "1, 3 wide. Grad-CAM's map of the first is hottest on the buoy."
+    )
 
 
 def test_a_block_may_miss_or_hold_all_that_differs():

@@ -11,7 +11,7 @@ from course_utils.exercises.engine import Exercise, Prediction, exercises_of, fi
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import NotRecorded, other_torch
 from course_utils.root import CourseError, has_answers
-from course_utils.show import Told, code_spans, render_markdown, widget_bundle
+from course_utils.show import Told, code_spans, make_panel, render_markdown, widget_bundle
 
 ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
@@ -189,7 +189,7 @@ class PredictionView(_View):
 
         commit.on_click(on_commit)
         question = f'<div style="line-height:1.5"><strong>Predict:</strong> {code_spans(asked.question)}</div>'
-        return widgets.VBox([widgets.HTML(value=question), choice, commit, reply])
+        return make_panel([widgets.HTML(value=question), choice, commit, reply])
 
 
 def predict(name: str, answer: object = None) -> PredictionView | Note:

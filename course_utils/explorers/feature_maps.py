@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from course_utils.explorers.markup import make_label
 from course_utils.explorers.own_picture import OwnPicture, Photo, load_real
-from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.explorers.panel import Explorer, View, make_choice, make_slider, name_place
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, Scene, scene
@@ -110,8 +110,12 @@ def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
     A map without negative numbers runs from dark (0) to bright; one with them from blue (negative) over white to red.
     """
     strongest = pictures.find_strongest(maps.layers[layer])
-    alt = f"The picture, the map of channel {channel} of layer {layer}, the picture lit by it; strongest ones below."
     image, one = pictures.resize_maps(maps.image, (PANEL, PANEL)), maps.layers[layer][channel]
+    place = f"greatest {name_place(one)}" if one.any() else "0 everywhere"
+    alt = (
+        f"{maps.title[0].upper()}{maps.title[1:]}; the map of channel {channel} of layer {layer}, {place}; the picture "
+        f"lit by it. Below, the maps of the strongest channels: {', '.join(map(str, strongest))}."
+    )
     lit = pictures.light_up(image, one)
     for mask in maps.masks.values():
         lit = pictures.outline(lit, _resize_nearest(mask.float()[None], PANEL)[0] > 0.5)
@@ -166,8 +170,7 @@ class FeatureMaps(Explorer):
     picture: a number from 0 to 89; or, for the real network, the name of one of `real.PHOTOGRAPHS` or a picture of
         one's own, (3, H, W) float in [0, 1]. The course's networks know drawn pictures only.
 
-    A network runs once for each picture; after that, layers and channels are only drawn. Raises `CourseError` for what
-    there is not.
+    A network runs once for each picture; after that, layers and channels are only drawn.
     """
 
     def __init__(

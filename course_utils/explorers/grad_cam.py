@@ -8,7 +8,7 @@ from torch import Tensor
 
 from course_utils.explorers import own_picture
 from course_utils.explorers.own_picture import OwnPicture, Photo, PhotoExplorer, load_real
-from course_utils.explorers.panel import View, make_choice, make_slider
+from course_utils.explorers.panel import View, make_choice, make_slider, name_place
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
 from course_utils.vision import real
@@ -58,14 +58,11 @@ class CamLook:
     words: str
 
 
-def _say_where(heat: Tensor, found: Scene | None) -> str:
+def say_where(heat: Tensor, found: Scene | None) -> str:
     if not heat.any():
         return "finds nothing that speaks for it"
     if found is None:
-        place = divmod(heat.argmax().item(), heat.shape[1])
-        row, column = (3 * each // size for each, size in zip(place, heat.shape, strict=True))
-        down, across = ("at the top", "in the middle", "at the bottom")[row], (", left", "", ", right")[column]
-        return f"is hottest {down}{across}"
+        return f"is hottest {name_place(heat)}"
     for word, reach in (("on", 0), ("beside", CELL)):
         for name, mask in _masks_of(found).items():
             if points_at(heat[None], grow(mask[None], reach)).item():
@@ -100,13 +97,13 @@ def draw_cams(
     for network in NETWORKS:
         run = run_network(network, found.image, layer)
         heat = scale_to_unit(upsample(relu(run.grad_cam(target)), (SIZE, SIZE)))[0]
-        looks.append(CamLook(network, run.logits[0, target].sigmoid().item(), heat, _say_where(heat, found)))
+        looks.append(CamLook(network, run.logits[0, target].sigmoid().item(), heat, say_where(heat, found)))
     mask = _masks_of(found).get(kind)
     where = f"Picture {number}: {found}." + (f" There is no {kind} in it." if mask is None else "")
     sentences = [where, *(_tell(look, kind, mask) for look in looks)]
     if mask is not None:
         sentences.append(f"By chance {chance(mask[None]):.0%} of the heat would be on the {kind}.")
-    maps = "; ".join(f"the map of the {look.network} one {look.words}" for look in looks)
+    maps = "; ".join(f"the map of the {look.network} one ({look.probability:.0%}) {look.words}" for look in looks)
     alt = f"{str(found).capitalize()}; beside it, where the two networks look for the {kind}: {maps}."
     outline = mask if truth else None
     tiles = [draw_heat(found.image, None, outline)]
@@ -121,10 +118,10 @@ def draw_photo_cam(photo: Photo, words: str, layer: str, opacity: int) -> View:
     target = load_real().read_target(words)
     heat = scale_to_unit(upsample(relu(run.grad_cam(target)), photo.image.shape[1:]))[0]
     share = run.logits.softmax(1)[0, target].item() if isinstance(target, int) else None
-    look = CamLook(real.REAL, share, heat, _say_where(heat, None))
+    look = CamLook(real.REAL, share, heat, say_where(heat, None))
     asked = words if share is None else f"{words} ({share:.0%})"
     tiles = [draw_heat(photo.image, each, opacity=opacity / 100, scale=1) for each in (None, heat)]
-    alt = f"{photo.title}; beside it, where the real network looks for {words}: the map {look.words}."
+    alt = f"{photo.title}; beside it, where the real network looks for {asked}: the map {look.words}."
     sentence = f"{own_picture.tell_likeliest(photo)} Asked for {asked}, at layer {layer}, the map {look.words}."
     return View(grid(tiles, columns=2, labels=["the picture", asked]), sentence, alt[0].upper() + alt[1:], facts=[look])
 
@@ -146,7 +143,6 @@ class GradCam(PhotoExplorer):
     opacity: of the map over the picture, from 0 to 1. buoy: whether a buoy is painted into the picture.
 
     A network runs once for each picture and layer; another class costs one short backward pass, another opacity none.
-    Raises `CourseError` for what there is not.
     """
 
     look = staticmethod(draw_cams)

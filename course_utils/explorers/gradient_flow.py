@@ -25,11 +25,6 @@ class GradientFlow(Explorer):
     hooks: where which hook sits: a mapping such as `{"a": "times 6"}` or `{"w": ["times 2", "print"]}`, or pairs in the
         order of registration; the actions are the keys of `graph.ACTIONS`.
     step: the step of backward to open at: 0 before backward, -1 after its last step.
-
-    By keyboard: Tab from control to control, arrow keys on the slider and on lists, Space for buttons. (In a JupyterLab
-    that `make lab` did not open, Space opens a list first; an arrow key on a closed one moves to another cell.)
-
-    Raises `CourseError` when there is no such graph, hook or step.
     """
 
     def __init__(self, graph: str = "two paths", *, hooks: TensorHooks = (), step: int = 0) -> None:

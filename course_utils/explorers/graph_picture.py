@@ -8,18 +8,9 @@ from statistics import mean
 import networkx as nx
 
 from course_utils.explorers import graph as graphs
+from course_utils.explorers import markup
 from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, Value, format_tensor, run_backward
-from course_utils.explorers.markup import (
-    BLUE,
-    MONO,
-    ORANGE,
-    PAGE,
-    draw_box,
-    draw_fish_hook,
-    draw_picture,
-    draw_text,
-    px,
-)
+from course_utils.explorers.markup import BLUE, MONO, ORANGE, draw_box, draw_fish_hook, draw_picture, draw_text, px
 from course_utils.root import CourseError
 
 TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
@@ -56,6 +47,14 @@ class Backward:
     def actions(self, name: str) -> list[str]:
         """What the hooks of a tensor do, in the order of registration."""
         return [action for node, action in self.hooks if node == name]
+
+    def describe(self, name: str) -> str:
+        """What stands on the card of a tensor, in words."""
+        heading, kind = _head_card(self.graph.nodes[name])
+        _, _, value, gradient, plain, grad = tabulate(self)[name]
+        was = f" ({plain} without hooks)" if gradient != plain else ""
+        hooks = f"; hooks: {', '.join(actions)}" if (actions := self.actions(name)) else ""
+        return f"{heading}{', ' * bool(kind)}{kind}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}"
 
 
 def tabulate(backward: Backward) -> dict[str, tuple[str, ...]]:
@@ -225,9 +224,9 @@ def draw(backward: Backward) -> str:
     edges = sorted(chains, key=lambda edge: _carries(backward, *edge))  # the newest gradient is drawn last, on top
     parts = [_draw_edge(backward, edge, chains) for edge in edges]
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
-    legend, end = _draw_legend(min(width, PAGE), TOP + height + 26)
+    legend, end = _draw_legend(min(width, markup.PAGE), TOP + height + 26)
     body = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>{legend}'
-    return draw_picture(width, end, _make_title(backward), tell(backward), body)
+    return draw_picture(width, end, _make_title(backward), tell(backward), body, map(backward.describe, cards))
 
 
 def _carries(backward: Backward, source: str, target: str) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from course_utils.explorers import own_picture
 from course_utils.explorers.grad_cam import LAYERS, find_scene, load_network
 from course_utils.explorers.own_picture import OwnPicture, Photo, PhotoExplorer, load_real
-from course_utils.explorers.panel import View, make_choice, make_slider
+from course_utils.explorers.panel import View, make_choice, make_slider, name_place
 from course_utils.hooks.record import record
 from course_utils.scenes.scene import KINDS, Scene
 from course_utils.vision import real
@@ -111,12 +111,14 @@ def draw_guided(
     shown, kind = find_scene(GUIDED_PICTURES[number - 1]) if own is None else own, other or kind
     gradient, words = find_gradient(own or number, kind, start, rule)
     title = own.title if own else str(shown)
-    alt = f"{title[0].upper()}{title[1:]}; beside it, the {rule} map for the {kind}, from {start}."
     framed, label = None, "the picture" if own else f"the picture; there is no {kind} in it"
     if start != CLASS:
         framed, label = _seen_by(gradient), "the picture; framed: what the unit sees"
     elif own is None and kind in shown.labels:
         framed, label = shown.masks[shown.labels.index(kind)], f"the picture; outlined: the {kind}"
+    place = f"strongest {name_place(gradient.abs().sum(0))}" if gradient.any() else "0 everywhere"
+    seen = f" The frame holds {framed.float().mean():.0%} of the picture." if start != CLASS else ""
+    alt = f"{title[0].upper()}{title[1:]}; beside it, the {rule} map for the {kind}, from {start}, is {place}.{seen}"
     drawn = NORMALISATIONS[normalisation](gradient)
     image, drawn = (
         F.interpolate(each[None], size=(SIDE, SIDE), mode="bilinear", align_corners=False)[0].clamp(0, 1)
@@ -159,8 +161,6 @@ class GuidedBackprop(PhotoExplorer):
     kind: the class, one of `scene.KINDS`.
     start: where backward starts, one of `STARTS`: `CLASS`, its logit; or a layer, its unit that counts most for it.
     rule, normalisation: of `RULES` and `NORMALISATIONS`.
-
-    Raises `CourseError` for what there is not.
     """
 
     look = staticmethod(draw_guided)

@@ -26,6 +26,7 @@ MOST_LINES = 16
 BESIDE = ("sentence", "reply", "source", "fired", "guesses")  # what stands beside the parts of the call
 SHORT = {"always-called forward hook": "forward hook, always"}
 LEGEND = "► now   ● has fired, or has run   ○ waits   - skipped"
+SIGNS = {"►": "now", "●": "done", "○": "waits", "-": "skipped"}
 
 
 @cache
@@ -155,7 +156,9 @@ class CallPicture:
         if lists:
             body += [_draw_list(left, 8, below + 28), _draw_list(right, RIGHT, below + 28)]
             body.append(markup.draw_text(8, end - 8, LEGEND, size=12, opacity=0.85))
-        return markup.draw_picture(width, end, _title(self.moment), sentence, "".join(body))
+        modules = [[name or MODEL, *(self._hook_lines(name) or ["no hook"])] for name in self.names]
+        said = [_show_value(self.moment), *map(_describe, [around, *modules, *[left, right] * lists])]
+        return markup.draw_picture(width, end, _title(self.moment), sentence, "".join(body), said)
 
     def _inside(self, name: str) -> list[str]:
         return [each for each in self.names if each and each.rpartition(".")[0] == name]
@@ -193,6 +196,11 @@ class CallPicture:
         return drawing
 
 
+def _describe(lines: Sequence[str]) -> str:
+    said = (f"{line[2:]}, {SIGNS[line[0]]}" if line[0] in SIGNS else line for line in lines[1:])
+    return f"{lines[0]}: {'; '.join(said)}"
+
+
 def _keep_last(lines: list[str]) -> list[str]:
     earlier = len(lines) - MOST_LINES
     return [f"… {earlier + 1} earlier", *lines[earlier + 1 :]] if earlier > 0 else lines
@@ -224,9 +232,7 @@ class LifeOfACall(Explorer):
         `course_utils.hooks.call.HOOK_KINDS`; the place is a dotted name, "" for the model, or "global".
     step: the step to open at, from 1; -1 for the last.
 
-    The source of each part comes from the installed torch, and shows as soon as a control is used. By keyboard: Tab
-    from control to control, arrow keys on the slider, Space for buttons and boxes. Raises `CourseError` for an unknown
-    model, kind, place or step.
+    The source of each part comes from the installed torch, and shows as soon as a control is used.
     """
 
     def __init__(

@@ -85,15 +85,16 @@ def put_on_paper(svg: str) -> str:
     return svg.replace(_COLOUR, "color:#1f1f1f;background:#ffffff", 1)
 
 
-def draw_picture(width: float, height: float, title: str, sentence: str, body: str) -> str:
-    """Return an SVG picture with its title at the top; `sentence` is what a screen reader says about it.
+def draw_picture(width: float, height: float, title: str, sentence: str, body: str, parts: Iterable[str]) -> str:
+    """Return an SVG picture with its title at the top; `sentence` is what happens in it.
 
-    One that is wider than the page scrolls: it hardly shrinks, and its title stands where the page begins.
+    A screen reader says the title, and what is to be seen in each of the `parts`. A picture that is wider than the page
+    scrolls: it hardly shrinks, and its title stands where the page begins.
     """
     least = f"min-width:{px(0.93 * width)}px;" if width > PAGE else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {px(width)} {px(height)}" width="{px(width)}" '
-        f'height="{px(height)}" role="img" aria-label="{escape(title)}" '
+        f'height="{px(height)}" role="img" aria-label="{escape(". ".join(filter(None, [title, *parts])))}." '
         f'style="max-width:100%;{least}height:auto;{_COLOUR}">'
         f"<title>{escape(title)}</title><desc>{escape(sentence)}</desc>"
         f"{draw_text(6, 22, title, size=16, weight=600)}{body}</svg>"

@@ -118,6 +118,11 @@ class ModuleRow(NamedTuple):
     output: list[str]
     gradient: list[str]
 
+    def __str__(self) -> str:
+        parts = (("output", self.output), ("gradient of it", self.gradient), ("hooks that fired", self.hooks))
+        told = (f"{name} {', '.join(filter(None, lines))}" for name, lines in parts if lines)
+        return f"{self.name}, {self.type} {self.shape}: {'; '.join(told)}"
+
 
 def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> View:
     """Run a model with hooks and without, and tell and draw what they see and change."""
@@ -190,7 +195,7 @@ def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
     for row in rows:
         body += [rule.format(y), _draw_row(row, y)]
         y += 2 * PAD + LINE * max(1, len(row.hooks), len(row.output), len(row.gradient))
-    return draw_picture(PAGE, y + 8, title, sentence, "".join([*body, rule.format(y)]))
+    return draw_picture(PAGE, y + 8, title, sentence, "".join([*body, rule.format(y)]), map(str, rows))
 
 
 def _draw_row(row: ModuleRow, y: int) -> str:
@@ -218,9 +223,6 @@ class ModelHooks(Explorer):
     model: one of `toys.MODELS`.
     hooks: the hooks to begin with, in the order of registration: `(module, kind)` or `(module, kind, effect)`, of
         `KINDS` and `EFFECTS`; the module is a dotted name, "" is the model itself.
-
-    By keyboard: Tab from control to control, Space for buttons, arrow keys on lists (see `GradientFlow`). Raises
-    `CourseError` for what does not exist.
     """
 
     def __init__(self, model: str = "small net", hooks: Iterable[Sequence[str]] = ()) -> None:

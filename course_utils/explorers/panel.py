@@ -15,7 +15,7 @@ from torch import Tensor
 
 from course_utils.explorers.markup import make_drawing, make_paragraph, make_picture, make_problem, put_on_paper
 from course_utils.root import CourseError, nearest
-from course_utils.show import widget_bundle
+from course_utils.show import make_panel, widget_bundle
 from course_utils.vision.pictures import Picture, png
 
 SHOWN = ("picture", "sentence", "problem")
@@ -55,7 +55,7 @@ class Explorer:
     ) -> None:
         self.controls = {**{name: widgets.HTML() for name in SHOWN}, **controls}
         rows = [*rows, *(name for name in SHOWN if name not in rows and name not in controls)]
-        self.widget = widgets.VBox([self._lay_out(row) for row in rows], layout={"max_width": f"{width}px"})
+        self.widget = make_panel([self._lay_out(row) for row in rows], f"{width}px")
         for name, control in controls.items():
             self.watch(name, control)
         self._refresh("")
@@ -137,6 +137,13 @@ class Explorer:
         still = self.still_picture
         data, metadata = ({"image/svg+xml": still}, {}) if isinstance(still, str) else still._repr_mimebundle_()
         return {**data, **widget_bundle(self.widget, self.sentence)}, metadata
+
+
+def name_place(strength: Tensor) -> str:
+    """Say in words where a map (H, W) is greatest: in which part of three by three."""
+    place = divmod(strength.argmax().item(), strength.shape[1])
+    row, column = (3 * each // size for each, size in zip(place, strength.shape, strict=True))
+    return ("at the top", "in the middle", "at the bottom")[row] + (", left", "", ", right")[column]
 
 
 def _has_value(control: widgets.Widget) -> bool:

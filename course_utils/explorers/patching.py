@@ -8,7 +8,7 @@ import ipywidgets as widgets
 import torch
 from torch import Tensor
 
-from course_utils.explorers.grad_cam import CELL, LAYERS, NETWORKS, load_network
+from course_utils.explorers.grad_cam import CELL, LAYERS, NETWORKS, load_network, say_where
 from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
 from course_utils.vision.networks import MISLED_CUE, MISLED_KIND
@@ -44,8 +44,8 @@ PAIRS = (
 
 
 @functools.lru_cache(maxsize=len(NETWORKS) * len(PAIRS) * len(LAYERS))
-def _run_pair(number: int, network: str, layer: str) -> tuple[tuple[Scene, Scene], list[float], Tensor, Sequence[int]]:
-    """Both scenes and their logits, the tiles (3, 3, H, W): them and Grad-CAM's map; the layer's height and width."""
+def _run_pair(number: int, network: str, layer: str) -> tuple[tuple[Scene, Scene], list[float], Tensor, str, Sequence]:
+    """Both scenes; their logits; the tiles: them and Grad-CAM's map; where it is hottest; the layer's size."""
     pair, model = PAIRS[number - 1], load_network(network)
     scenes, kind = pair.draw(), KINDS.index(pair.kind)
     images = torch.stack([each.image for each in scenes])
@@ -53,12 +53,12 @@ def _run_pair(number: int, network: str, layer: str) -> tuple[tuple[Scene, Scene
         logits = model(images)[:, kind].tolist()
     heat = scale_to_unit(upsample(relu(grad_cam(model, images[:1], LAYERS[-1], kind)), (SIZE, SIZE)))[0]
     tiles = torch.stack([*map(draw_heat, images), draw_heat(images[0], heat)])
-    return scenes, logits, tiles, tuple(output_of(model, layer, images[:1]).shape[2:])
+    return scenes, logits, tiles, say_where(heat, scenes[0]), tuple(output_of(model, layer, images[:1]).shape[2:])
 
 
 def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size: int) -> View:
     """Return what `Patching` shows: the source and the target with the block, Grad-CAM's map of the source."""
-    chosen, ((source, target), ends, tiles, size_of_layer) = PAIRS[pair - 1], _run_pair(pair, network, layer)
+    chosen, ((source, target), ends, tiles, hottest, size_of_layer) = PAIRS[pair - 1], _run_pair(pair, network, layer)
     block = find_block(row, column, size)
     cells = cells_of(block[None], size_of_layer)[0]
     patched = patch(load_network(network), layer, source.image[None], target.image[None], cells)
@@ -74,7 +74,10 @@ def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size:
         f"{block.float().mean():.0%} of the map, it answers {answers[2]} for the target: {round(100 * share):d}% of "
         "the way."
     )
-    alt = f"{source}; {target}, the block outlined in both; Grad-CAM's map of the first."
+    alt = (
+        f"{source} ({chosen.kind}: {answers[0]}); {target} ({answers[1]}, patched: {answers[2]}); in both the outlined "
+        f"block, from row {row} and column {column}, {size} wide. Grad-CAM's map of the first {hottest}."
+    )
     large = block.repeat_interleave(2, 0).repeat_interleave(2, 1)
     tiles = outline(tiles, large.expand(3, -1, -1), "cyan", width=2)
     labels = [f"source: {chosen.kind} {answers[0]}", f"target: {answers[1]}, patched: {answers[2]}"]
@@ -94,8 +97,6 @@ class Patching(Explorer):
 
     pair: the number of one of `PAIRS`, from 1. network: "honest" or "misled". layer: one of `LAYERS`.
     row, column, size: the block on a grid of 14 x 14 over the picture: its first row and column, from 0, and its side.
-
-    Raises `CourseError` for what there is not.
     """
 
     look = staticmethod(draw_patch)

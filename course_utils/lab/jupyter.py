@@ -5,13 +5,11 @@ They lie in the environment, so that JupyterLab neither reads nor writes what el
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from nbformat.sign import NotebookNotary
@@ -28,8 +26,6 @@ UTILITIES = "@jupyterlab/apputils-extension"
 PAGE = {"buildAvailable": False, "buildCheck": False, "disabledExtensions": {f"{UTILITIES}:announcements": True}}
 SETTINGS = {f"{UTILITIES}:notification": {"fetchNews": "false", "checkForUpdates": False}}
 SETTINGS["@jupyterlab/notebook-extension:tracker"] = {"codeCellConfig": {"lineNumbers": False, "lineWrap": True}}
-SHORTCUTS = "@jupyterlab/shortcuts-extension:shortcuts"
-SCHEMA = Path(sys.prefix, "share", "jupyter", "lab", "schemas", "@jupyterlab", "notebook-extension", "tracker.json")
 
 
 def open_lab(port: int, arguments: Iterable[str] = (), only_prepare: bool = False) -> int:
@@ -64,7 +60,7 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
         mend = "Get the course again, or build them with: make notebooks"
         raise CourseError(f"There is no lesson in {notebooks}. {mend}")
     (home / "data").mkdir(parents=True, exist_ok=True)
-    for name, content in (("page_config", PAGE), ("default_setting_overrides", SETTINGS | free_keys_for_widgets())):
+    for name, content in (("page_config", PAGE), ("default_setting_overrides", SETTINGS)):
         write_whole(home / "config" / "labconfig" / f"{name}.json", json.dumps(content, indent=2) + "\n")
     write_whole(home / "config" / "custom" / "custom.css", (ASSETS / "lab.css").read_text(encoding="utf-8"))
     if not (work / MARKER).exists():
@@ -77,18 +73,6 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
         sentences += [sentence] * bool(sentence)
     notary.store.close()
     return sentences
-
-
-def free_keys_for_widgets(schema: Path = SCHEMA) -> dict[str, Any]:
-    """JupyterLab's settings under which a notebook's one-key shortcuts work everywhere but in a widget.
-
-    With its own, an arrow key on radio buttons goes to another cell, and an x on a list cuts the cell with the list.
-    Each shortcut in the installed JupyterLab's `schema` is switched off, and comes back for all places but widgets.
-    """
-    known = json.loads(schema.read_text(encoding="utf-8"))["jupyter.lab.shortcuts"] if schema.exists() else []
-    found = [one for one in known if re.match(r"\.jp-Notebook\.jp-mod-commandMode.* :focus$", one["selector"])]
-    outside = [{**one, "selector": one["selector"] + ":not(.jupyter-widgets *)"} for one in found]
-    return {SHORTCUTS: {"shortcuts": [{**one, "disabled": True} for one in found] + outside}}
 
 
 def lab_command(port: int, arguments: Iterable[str], work: Path) -> list[str]:
