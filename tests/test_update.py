@@ -1,8 +1,6 @@
 """An update keeps what is the learner's: answers, cells of their own, edits and outputs. So is the file as it was."""
 
-import hashlib
 import json
-import re
 from unittest.mock import DEFAULT, patch
 
 import nbformat
@@ -11,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from course_utils.lab import update
-from course_utils.lab.update import BACKUPS, BASE, CHANGED, GONE, NEW_TASK, merge, update_lessons
+from course_utils.lab.update import BACKUPS, BASE, CHANGED, GONE, NEW_TASK, REMOVED, merge, update_lessons
 
 TITLE, SETUP, EXAMPLE = "text-1: # A lesson", "setup-1: import math", "code-1: print(math.pi)"
 F, G = (f'answer-{name}: def {name}(x):\n    """Do it."""\n    ...' for name in "fg")
@@ -29,9 +27,9 @@ def notebook(*cells: str) -> nbformat.NotebookNode:
     return made
 
 
-def merged(*notebooks: dict | None) -> tuple[list[nbformat.NotebookNode], str]:
+def merged(*notebooks: dict) -> tuple[list[nbformat.NotebookNode], str]:
     """The cells and the words of a merge of mine, new and base, whose notebook is valid."""
-    made, words = merge(*(each and update._read(json.dumps(each).encode()) for each in notebooks))
+    made, words = merge(*(update._read(json.dumps(each).encode()) for each in notebooks))
     nbformat.validate(made)
     return made.cells, words
 
@@ -46,8 +44,8 @@ BOTH = f"{NONE} Where both you and the update had changed a cell, both versions 
 FIRST, NOTE, OWN, NEW = "note-3: first", "note-1: mine", "own: 1 + 1", "code-9: new()"
 LONG = "text-a: Hooks see the gradient as soon as it is computed.\nThey may change it."
 NEW_LONG = LONG.replace("soon", "quickly").replace("text-a", "text-b")
-DIGEST = hashlib.sha256(b"old()").hexdigest()[:8]  # of which the id of a cell without a name is made
-EDITED, GONE_F = f"code-{DIGEST[::-1]}: mine()", "answer-h: def h(x): ..."
+NEW_G = G.replace("def g", "def k").replace("answer-g", "answer-k")
+GONE_WORDS = " Exercises that are gone: {}; your answer to each is kept in a cell of its own."
 CASES = {  # the old edition, the learner's copy, the new edition; what becomes of them ("?" is a new id), in words
     "cells of one's own stay behind the cell they followed": (
         OLD, (FIRST, TITLE, NOTE, SETUP, F, EXAMPLE, OWN, G, END), (TITLE, NEW, SETUP, EXAMPLE, F, G, END),
@@ -61,15 +59,16 @@ CASES = {  # the old edition, the learner's copy, the new edition; what becomes 
     "a new task, not begun": ([F], [F], [NEW_F], [NEW_F], NONE),
     "edited and removed": (
         OLD, (TITLE, f"{SETUP}, re", EXAMPLE, F), (TITLE, F), (TITLE, f"?: {GONE}", "?: import math, re", F), BOTH),
-    "without a base the ids tell what was edited": (
-        None, (TITLE, f"code-{DIGEST}: old()", EDITED, MY_F, GONE_F), (TITLE, NEW, F),
-        (TITLE, NEW, EDITED, MY_F, GONE_F), said("1 answer", "2 cells")),
+    "an exercise removed, another added": (
+        OLD, (TITLE, MY_F, G, "own: f(1)"), (TITLE, NEW_G),
+        (TITLE, f"?: {REMOVED.format('f')}", f"?: {MY_F[10:]}", "own: f(1)", NEW_G),
+        said("1 answer", "1 cell") + GONE_WORDS.format("f")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("base", "mine", "new", "found", "words"), CASES.values(), ids=CASES)
 def test_what_becomes_of_each_cell(base, mine, new, found, words):
-    cells, saying = merged(notebook(*mine), notebook(*new), base and notebook(*base))
+    cells, saying = merged(notebook(*mine), notebook(*new), notebook(*base))
     named = {cell["id"] for made in (mine, new) for cell in notebook(*made)["cells"]}
     assert [f"{cell.id if cell.id in named else '?'}: {cell.source}" for cell in cells] == list(found)
     assert saying == words
@@ -134,7 +133,8 @@ def change_edition(draw) -> dict:
 def test_whatever_the_learner_did_an_update_loses_nothing(data):
     mine, own = edit_at_random(data.draw)
     as_they_are = spoil_ids(data.draw, mine)
-    new, base = change_edition(data.draw), notebook(*OLD) if data.draw(st.booleans()) else None
+    new = change_edition(data.draw)
+    base = notebook(*OLD) if data.draw(st.booleans()) else new  # where nobody knows what the copy was made from
     cells, _ = merged(mine, new, base)
     assert set(own) <= set(sources(cells)), "every text of the learner's is there, to the letter"
     ids = [one.id for one in cells]
@@ -182,8 +182,8 @@ def test_an_untouched_copy_is_replaced_and_nothing_is_done_while_the_edition_is_
     write(lesson, TITLE, F)
     assert list(update_lessons([lesson], mine.parent)) == [("01_one.ipynb: a new edition.", mine, None)]
     assert mine.read_bytes() == lesson.read_bytes()
-    mine.write_text("whatever")
-    assert (list(update_lessons([lesson], mine.parent)), mine.read_text()) == ([], "whatever")
+    mine.write_bytes(before := mine.read_bytes().replace(b"math", b"cmath"))
+    assert (list(update_lessons([lesson], mine.parent)), mine.read_bytes()) == ([], before)
     assert {path.name for path in mine.parent.iterdir()} == {BASE, mine.name}, "no backup was needed"
 
 
@@ -200,18 +200,28 @@ def test_a_copy_with_answers_is_renewed_and_no_backup_is_overwritten(course, mon
         assert found.backup.read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"", json.dumps(notebook(*OLD)).encode()[:-20], b"\xff", b"[1]", None])
-def test_what_is_no_notebook_or_no_lessons_is_left_alone_and_named(course, content):
+CUT = json.dumps(notebook(*OLD)).encode()[:-20]
+
+
+@pytest.mark.parametrize(
+    ("content", "damage"),
+    [(b"", "is empty"), (None, "is a folder"), *((each, "was cut") for each in (CUT, b"\xff", b"[1]"))],
+)
+def test_what_is_no_notebook_or_no_lessons_is_left_alone_and_named(course, content, damage):
     lesson, mine = course
     mine.rename(mine.with_name("my_first.ipynb"))
     mine.mkdir() if content is None else mine.write_bytes(content)
-    write(lesson, TITLE)
-    for _ in range(2):  # and said again the next time
-        found, other = update_lessons([lesson], mine.parent)
-        assert re.match(r"01_one\.ipynb: left as it is \(.+\)\. For the new edition, rename it", found.sentence)
+    for edition in (OLD, (TITLE,), (TITLE,)):  # at once, with an update, and again the next time
+        write(lesson, *edition)
+        (found,) = update_lessons([lesson], mine.parent)
+        assert found.sentence.startswith(f"01_one.ipynb: left as it is, because it {damage}")
+        assert found.sentence.endswith(". For a fresh copy, rename it or delete it, and run this again.")
         assert found.written is None
-        assert other.sentence == "my_first.ipynb: left as it is, because no lesson has this name."
         assert content is None or mine.read_bytes() == content
+    mine.rename(mine.with_name("02.ipynb"))
+    write(mine, MY_F)
+    (_, other, _) = update_lessons([lesson], mine.parent)
+    assert other.sentence == "02.ipynb: left as it is, because no lesson has this name."
 
 
 @pytest.mark.parametrize("step", range(3))

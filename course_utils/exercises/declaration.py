@@ -8,6 +8,7 @@ import ast
 import dis
 import functools
 import inspect
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,25 @@ def _read(lesson: int) -> dict[str, tuple[str, dict[str, Any]]]:
             lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
             found[node.name] = "\n".join(lines) + "\n", said
     return found
+
+
+@functools.cache
+def renamed() -> dict[str, str]:
+    """What exercises and predictions are called today, by each name that `formerly` says they had."""
+    found = {}
+    for text in (path.read_text(encoding="utf-8") for path in lesson_files()):
+        for node in ast.parse(text).body if "formerly=" in text else ():
+            call = decorators(node).get("exercise") or getattr(node, "value", None)
+            for said in (each.value.value for each in getattr(call, "keywords", ()) if each.arg == "formerly"):
+                found |= dict.fromkeys(said.split(), getattr(node, "name", "") or call.args[0].value)
+    return found
+
+
+def with_new_names(code: str) -> str:
+    """A cell's code in which everything that was renamed is called what it is called today."""
+    for old, new in renamed().items():
+        code = re.sub(rf"(?<![\w.]){old}(?!\w)", new, code)
+    return code
 
 
 def decorators(node: ast.AST) -> dict[str, ast.expr]:

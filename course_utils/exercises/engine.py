@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from course_utils.exercises.declaration import PACKAGE, Declaration, is_blank, lesson_files
+from course_utils.exercises.declaration import PACKAGE, Declaration, is_blank, lesson_files, renamed
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
 from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
@@ -151,10 +151,11 @@ _exercises: dict[str, Exercise] = {}
 _predictions: dict[str, Prediction] = {}
 
 
-def exercise(*, lesson: int, points: int = 1, hints: Sequence[str]) -> Callable[[Callable], Exercise]:
+def exercise(*, lesson: int, points: int = 1, hints: Sequence[str], formerly: str = "") -> Callable[..., Exercise]:
     """Decorator: declare the function or class below as the reference answer of an exercise.
 
     `hints` go from a nudge to partial code. A name that another exercise has raises `CourseError`: the name is the key.
+    `formerly` are names that it had, with blanks between them: what was answered under these is an answer to it.
     """
 
     def declare(reference: Callable) -> Exercise:
@@ -169,11 +170,11 @@ def exercise(*, lesson: int, points: int = 1, hints: Sequence[str]) -> Callable[
 
 
 def prediction(
-    name: str, *, lesson: int, question: str, options: Mapping[Any, str], answer: Any, why: str = ""
+    name: str, *, lesson: int, question: str, options: Mapping[Any, str], answer: Any, why: str = "", formerly: str = ""
 ) -> Prediction:
     """Declare a prediction. Options and answer are kept as text; each option has the sentence that answers it.
 
-    `why` is the explanation that opens after the commit: Markdown, dedented.
+    `why` is the explanation that opens after the commit: Markdown, dedented. `formerly`: as in `exercise`.
     """
     known = _predictions.get(name)
     if known and (known.lesson, known.question) != (lesson, question):
@@ -215,7 +216,7 @@ def find_prediction(name: str) -> Prediction:
 def _lookup(name: str, table: Mapping[str, Declared], kind: str) -> Declared:
     if not isinstance(name, str):
         raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
-    known = {each.name: each for each in _of_lesson(None, table)}
+    known, name = {each.name: each for each in _of_lesson(None, table)}, renamed().get(name, name)
     if name in known:
         return known[name]
     near = nearest(name, known)

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from course_utils.exercises.declaration import renamed
 from course_utils.root import write_whole
 
 MARKER = ".course-work"
@@ -36,8 +37,8 @@ def load() -> dict[str, dict[str, Any]]:
         except (OSError, ValueError):
             found = {}
     parts = found if isinstance(found, dict) else {}
-    names = ("exercises", "predictions")
-    return {name: dict(part) if isinstance(part := parts.get(name), dict) else {} for name in names}
+    read = {name: part if isinstance(part := parts.get(name), dict) else {} for name in ("exercises", "predictions")}
+    return {name: {renamed().get(old, old): done for old, done in part.items()} for name, part in read.items()}
 
 
 def save(section: str, name: str, value: Any) -> None:

@@ -22,6 +22,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from course_utils.exercises.declaration import with_new_names
+
 Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
 DEFINES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 SOLID = DEFINES | ast.Import | ast.ImportFrom
@@ -78,7 +80,7 @@ def code_cells(cells: list[dict]) -> list[Cell]:
     for cell in cells:
         source, metadata = cell.get("source"), cell.get("metadata")
         parts = source if isinstance(source, list) else [source]
-        text = "".join(part for part in parts if isinstance(part, str))
+        text = with_new_names("".join(part for part in parts if isinstance(part, str)))
         tags = metadata.get("tags") if isinstance(metadata, dict) else None
         found.append(read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else []))
     return found

@@ -7,7 +7,6 @@ file as it was goes to `backups`; every file is written whole, and where this wa
 A copy has no outputs: a stored result below a prediction would be its answer.
 """
 
-import hashlib
 import re
 import time
 from collections.abc import Iterable, Iterator
@@ -20,11 +19,13 @@ from nbformat import NotebookNode
 from nbformat.corpus.words import generate_corpus_id as new_id
 from nbformat.v4 import new_markdown_cell
 
+from course_utils.exercises.declaration import with_new_names
 from course_utils.root import write_whole
 
 BASE, BACKUPS = ".base", "backups"
 CHANGED = "**The update changed the cell above, and so had you.** This is your version of it."
 GONE = "**The update removed, or wrote anew, a cell that you had changed.** This is your version of it."
+REMOVED = "**The exercise `{}` is not in this lesson any more.** Your answer to it is kept here."
 NEW_TASK = "**The update changed this task.** Your answer is kept. The answer cell now comes as:\n\n```python\n{}\n```"
 
 
@@ -39,13 +40,16 @@ class Update(NamedTuple):
 def update_lessons(lessons: Iterable[Path], work: Path) -> Iterator[Update]:
     """Copy those of `lessons` that the folder `work` lacks, and bring the other copies up to date, one after another.
 
-    What is no notebook, or has another name than a lesson, is left alone, and named where an edition is new.
+    What is no notebook is left alone and named, and so is, where an edition is new, what has no lesson's name.
     """
     lessons, news = list(lessons), False
     for lesson in lessons:
         path, base = work / lesson.name, work / BASE / lesson.name
-        edition, known = _without_outputs(lesson), base.read_bytes() if base.exists() else None
-        if known != edition or not path.exists():
+        edition, known = _without_outputs(lesson), base.read_bytes() if base.exists() and not _damage(base) else None
+        if damage := path.exists() and _damage(path):
+            mend = "For a fresh copy, rename it or delete it, and run this again."
+            yield Update(f"{path.name}: left as it is, because {damage}. {mend}")
+        elif known != edition or not path.exists():
             update = _update(path, edition, known, work / BACKUPS)
             news |= bool(update.sentence)
             if update.written:
@@ -54,6 +58,16 @@ def update_lessons(lessons: Iterable[Path], work: Path) -> Iterator[Update]:
     for path in sorted(work.glob("*.ipynb")):
         if news and path.name not in [lesson.name for lesson in lessons]:
             yield Update(f"{path.name}: left as it is, because no lesson has this name.")
+
+
+def _damage(path: Path) -> str:
+    try:
+        return "" if _read(path.read_bytes()) else "it is no notebook"
+    except IsADirectoryError:
+        return "it is a folder"
+    except Exception as error:  # nbformat raises many kinds for what is no notebook
+        why = str(error).partition("\n")[0]
+        return f"it was cut off, or is no notebook ({why})" if path.stat().st_size else "it is empty"
 
 
 def _without_outputs(lesson: Path) -> bytes:
@@ -65,15 +79,11 @@ def _without_outputs(lesson: Path) -> bytes:
 
 
 def _update(path: Path, edition: bytes, known: bytes | None, backups: Path) -> Update:
-    try:
-        mine = path.read_bytes() if path.exists() else edition
-        if mine in (known, edition):
-            write_whole(path.resolve(), edition)  # where there is a link, it stays one
-            return Update(f"{path.name}: a new edition." * (mine != edition), path)
-        merged, words = merge(_read(mine), _read(edition), known and _read(known))
-    except Exception as error:  # nbformat raises many kinds for what is no notebook
-        reason = str(error).partition("\n")[0]
-        return Update(f"{path.name}: left as it is ({reason}). For the new edition, rename it and run this again.")
+    mine = path.read_bytes() if path.exists() else edition
+    if mine in (known, edition):
+        write_whole(path.resolve(), edition)  # where there is a link, it stays one
+        return Update(f"{path.name}: a new edition." * (mine != edition), path)
+    merged, words = merge(_read(mine), _read(edition), _read(known or edition))
     stem, ends = f"{path.stem}.{time.strftime('%Y-%m-%d_%H%M')}", chain([""], (f"-{number}" for number in count(2)))
     backup = next(place for end in ends if not (place := backups / f"{stem}{end}.ipynb").exists())
     write_whole(backup, mine)
@@ -87,37 +97,45 @@ def _read(content: bytes) -> NotebookNode:
     notebook.nbformat_minor = max(5, notebook.nbformat_minor)
     for cell in notebook.cells:
         cell.setdefault("id", new_id())
+        if cell.cell_type == "code":
+            cell.source = with_new_names(cell.source)
     return notebook
 
 
-def merge(mine: NotebookNode, new: NotebookNode, base: NotebookNode | None) -> tuple[NotebookNode, str]:
+def merge(mine: NotebookNode, new: NotebookNode, base: NotebookNode) -> tuple[NotebookNode, str]:
     """Merge the learner's notebook `mine`, a copy of the edition `base`, with the edition `new`; say what was kept.
 
     Every cell of `new` is there, in its order, and each of the learner's own follows the cell that it followed. Where
     one side changed a cell, that version stands; where both did, nbdime merges the lines, or both versions are there.
-    An answer stays in its cell, to the letter. Without a base, a cell is as it came only if its id says so.
+    An answer stays in its cell, to the letter.
     """
     course = {cell.id: cell for cell in new.cells}
-    # The id of a cell of the course without a name ends with what is made of its text.
-    made = {cell.id: "-" + hashlib.sha256(cell.source.encode()).hexdigest()[:8] for cell in mine.cells}
-    old = base.cells if base else [cell.copy() for cell in mine.cells if cell.id.endswith(made[cell.id])]
-    _recognise(old, course, course, also=mine.cells)
-    came = {cell.id: cell for cell in old}
-    _recognise(mine.cells, course | came, came if base else course, loose=bool(base))
-    came = course | came
+    _recognise(base.cells, course, course, also=mine.cells)
+    old = {cell.id: cell for cell in base.cells}
+    _recognise(mine.cells, came := course | old, old)
     there, ranks, place = {cell.id for cell in mine.cells}, {name: rank for rank, name in enumerate(course)}, -1
     edited = [cell.id for cell in mine.cells if cell.id in came and cell.source != came[cell.id].source]
-    tasks = {cell.source for cell in mine.cells if cell.source.startswith(NEW_TASK[:20])}  # of an interrupted run
+    gone = [cell for cell in mine.cells if cell.id.startswith("answer-") and cell.id in {*edited} - {*course}]
+    notes = NEW_TASK[:20], REMOVED[:16]  # which an interrupted run may have left
+    told = {cell.source for cell in mine.cells if cell.source.startswith(notes)}
     placed = [(ranks[name], [cell]) for name, cell in course.items() if name not in there]
     for cell in mine.cells:
         place = ranks.get(cell.id, place)
         placed.append((place, _settle(cell, came[cell.id], course.get(cell.id)) if cell.id in came else [cell]))
     cells = [cell for _, cells in sorted(placed, key=lambda pair: pair[0]) for cell in cells]
-    mine.cells = [cell for cell in cells if cell.id in there or cell.source not in tasks]
+    mine.cells = [cell for cell in cells if cell.id in there or cell.source not in told]
     clash = any(cell.source in (CHANGED, GONE) and cell.id not in there for cell in mine.cells)
     answers, own = sum(name.startswith("answer-") for name in edited), len(there - came.keys())
     words = f"with your {answers} answer{'s' * (answers != 1)} and {own} cell{'s' * (own != 1)} of your own."
+    if gone:
+        names = ", ".join(_defined(came[cell.id]) for cell in gone)
+        words += f" Exercises that are gone: {names}; your answer to each is kept in a cell of its own."
     return mine, words + " Where both you and the update had changed a cell, both versions are there." * clash
+
+
+def _defined(cell: NotebookNode) -> str:
+    found = re.search(r"^(?:def|class) (\w+)", cell.source * (cell.cell_type == "code"), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _settle(cell: NotebookNode, came: NotebookNode, now: NotebookNode | None) -> list[NotebookNode]:
@@ -126,7 +144,8 @@ def _settle(cell: NotebookNode, came: NotebookNode, now: NotebookNode | None) ->
 
     yours = NotebookNode(cell | {"id": new_id()})
     if now is None:
-        return [new_markdown_cell(GONE), yours] if cell.source != came.source else []
+        note = REMOVED.format(_defined(came)) if cell.id.startswith("answer-") else GONE
+        return [new_markdown_cell(note), yours] if cell.source != came.source else []
     cell.metadata = NotebookNode(cell.metadata | now.metadata)
     if cell.get("outputs", 0) == came.get("outputs"):  # it came with them, and was not run
         cell.update(outputs=now.outputs, execution_count=now.execution_count)
@@ -144,10 +163,10 @@ def _settle(cell: NotebookNode, came: NotebookNode, now: NotebookNode | None) ->
     return [now]
 
 
-def _recognise(cells: list, known: dict, among: dict, loose: bool = True, also: Iterable[NotebookNode] = ()) -> None:
+def _recognise(cells: list, known: dict, among: dict, also: Iterable[NotebookNode] = ()) -> None:
     """Give those of `cells` that are one `among` others under another id its id: by the answer, or as nbdime pairs.
 
-    What has the id of a `known` cell of another kind gets a new one. `also` follow. `loose`: other texts may pair too.
+    What has the id of a `known` cell of another kind gets a new one. `also` follow.
     """
     from nbdime.diffing.notebooks import compare_cell_approximate, compare_cell_strict
     from nbdime.diffing.snakes import compute_snakes_multilevel
@@ -156,13 +175,12 @@ def _recognise(cells: list, known: dict, among: dict, loose: bool = True, also: 
     free = {name: cell for name, cell in among.items() if name not in {cell.id for cell in cells}}
     lost = []
     for cell in (cell for cell in cells if cell.id not in known):
-        defined = re.search(r"^(?:def|class) (\w+)", cell.source * (cell.cell_type == "code"), re.MULTILINE)
-        name = f"answer-{defined[1].lower().replace('_', '-')}"[:50] if defined else ""
+        name = f"answer-{_defined(cell).lower().replace('_', '-')}"[:50]
         if free.pop(name, None):
             ids[cell.id] = name
-        else:
+        elif cell.id != name:  # one that was an exercise is no other
             lost.append(cell)
-    left, alike = list(free.values()), [*[compare_cell_approximate] * loose, compare_cell_strict]
+    left, alike = list(free.values()), [compare_cell_approximate, compare_cell_strict]
     for first, second, length in compute_snakes_multilevel(left, lost, alike):
         ids |= {lost[second + k].id: left[first + k].id for k in range(length)}
     for cell in (*cells, *also):
