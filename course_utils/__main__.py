@@ -50,7 +50,8 @@ MAKE_ONLY = [name for name, (*_, function) in TARGETS.items() if not function]
 def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     """The function that does a command, as `module:function` of this package, and what it is called with.
 
-    Ends with argparse's own words and status 2 for options that the command does not take.
+    Ends with argparse's own words and status 2 for options that the command does not take. Raises `CourseError` for a
+    lesson, an exercise or a file that there is not.
     """
     parser = argparse.ArgumentParser(prog="python -m course_utils", allow_abbrev=False)
     commands = parser.add_subparsers(required=True)
@@ -84,7 +85,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option["release"]("--output", type=Path, metavar="ZIP", help="where to write it")
     option["release"]("--nbgrader", type=Path, metavar="FOLDER", help="write an nbgrader course there instead")
     option["release"]("--hints", type=int, default=2, help="of each exercise, if they complete no answer (default: 2)")
-    option["mutants"]("--lesson", type=int, help="of this lesson only, like 03")
+    option["mutants"]("--lesson", help="of this lesson only, like 03")
     option["mutants"]("--exercise", help="of this exercise only")
     option["mutants"]("--write", action="store_true", help="try all, and write their slips to the assets")
     option["train"]("--measure", action="store_true", help="only measure the networks that are there")
@@ -94,7 +95,19 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
         values["arguments"] = rest
     elif rest:
         parser.error(f"{arguments[0]} takes no {' '.join(rest)}")
-    return values.pop("function"), values
+    function = values.pop("function")
+    # Refused here, before the function's module imports torch.
+    if lesson := values.get("lesson"):
+        values["lesson"] = resolve_name("course_utils.authoring.source:choose")([lesson])[0].stem[:2]
+    if arguments[0] == "handout":
+        resolve_name("course_utils.authoring.source:refuse_handout")(**values)
+    if name := values.get("exercise"):
+        known = [each.name for each in resolve_name("course_utils.exercises.declaration:read_declarations")()]
+        if name not in known:
+            raise CourseError(f"There is no exercise {name}; there is {', '.join(nearest(name, known) or known)}.")
+    if (output := values.get("output")) and output.is_dir():
+        raise CourseError(f"{output} is a folder: give the name of the zip, too.")
+    return function, values
 
 
 def run(arguments: Sequence[str]) -> int:

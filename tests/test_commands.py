@@ -27,7 +27,8 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
     [
         ("lab", "lab.jupyter:open_lab", {"port": 8888, "only_prepare": False, "arguments": []}),
         ("lab --port 9 --no-browser x", "lab.jupyter:open_lab", LAB),
-        ("check --lesson 01", "grading.grade:check_work", {"lesson": "01", "folder": ROOT / "work"}),
+        ("check --lesson 1", "grading.grade:check_work", {"lesson": "01", "folder": ROOT / "work"}),
+        ("grade x --lesson 0", "grading.grade:run", {"submissions": Path("x"), "lesson": "00"}),
         ("submit --name=Ann", "grading.submit:submit", {"name": "Ann", "check": False}),
         ("doctor", "lab.doctor:main", {}),
         ("notebooks 01 --check", "authoring.build:build_notebooks", {"lessons": ["01"], "check": True}),
@@ -53,6 +54,13 @@ def test_a_command_hands_over_values(line, function, values):
         ("release --output", None, 2, "expected one argument"),
         ("labb", None, 2, "There is no command 'labb'. Did you mean lab?\n"),
         ("xyz", None, 2, "There is no command 'xyz'. There are lab, check"),
+        ("slides --lesson=99", None, 2, "There is no lesson 99; there is 00, 01, "),
+        ("notebooks 1 9x", None, 2, "There is no lesson 9x; there is 00, 01, "),
+        ("handout", None, 2, "Say which lesson:  make handout LESSON=07\n"),
+        ("handout --lesson=7 --image=no.jpg", None, 2, "There is no picture no.jpg.\n"),
+        ("handout --lesson=1 --network=alexnet", None, 2, "Lesson 01 has no part for that: NETWORK, IMAGE, LAYER or"),
+        ("mutants --exercise=larg", None, 2, "There is no exercise larg; there is largest.\n"),
+        (f"release --output={ROOT}", None, 2, "is a folder: give the name of the zip, too.\n"),
         ("test", None, 2, "`test` is a target of make:  make test\n"),
         ("lab", CourseError("Mend it."), 2, "Mend it.\n"),
         ("lab", KeyboardInterrupt(), 130, "\nStopped. The same command goes on from here.\n"),
@@ -66,6 +74,17 @@ def test_what_goes_wrong_is_a_sentence_and_a_status(monkeypatch, capsys, line, e
         sys.exit(cli.main(line.split()))
     assert left.value.code == status
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_there_is_not_is_refused_before_torch_is_imported():
+    lines = ["handout", "handout --lesson=7 --image=no.jpg", "handout --lesson=1 --network=alexnet", "notebooks 99"]
+    lines += [f"{name} --lesson=99" for name in ("check", "grade .", "instructor", "slides", "mutants")]
+    lines += ["mutants --exercise=larg", f"release --output={ROOT}", "check --folder=nowhere"]
+    code = "import sys; from course_utils.__main__ import main; print([main(line.split()) for line in sys.argv[1:]])"
+    command = [sys.executable, "-c", f"{code}; assert 'torch' not in sys.modules", *lines]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{[2] * len(lines)}\n"), done.stderr
 
 
 def test_the_functions_status_is_the_commands_a_bug_is_none_and_an_old_python_is_said(monkeypatch):

@@ -241,12 +241,10 @@ def test_without_reveal_a_sentence_says_how_to_get_it(monkeypatch):
 @pytest.mark.parametrize(
     ("wish", "sentence"),
     [
-        ({"lesson": ""}, r"Say which lesson:  make handout LESSON=07"),
         ({"network": "resnet43"}, r"no network 'resnet43'; did you mean resnet34"),
         ({"image": "no-such-photo.jpg"}, r"IMAGE=no-such-photo.jpg: .*no-such-photo.jpg cannot be read: No such file"),
         ({"lesson": "05", "layer": "features.99"}, r"LAYER=features\.99: .*features\.99"),
         ({"chosen": "cot"}, r"CLASS=cot: picture_net has no class 'cot' among its \d+; did you mean cat or boat\?$"),
-        ({"lesson": "01", "network": "alexnet"}, r"Lesson 01 has no part for that: .* 05, 06, 07"),
     ],
 )
 def test_what_cannot_be_made_is_a_sentence_and_leaves_no_file(tmp_path, wish, sentence):

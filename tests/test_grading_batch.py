@@ -277,7 +277,7 @@ def test_whatever_ends_the_command_the_same_command_goes_on_and_nothing_is_left(
     [
         (["gone"], "gone does not exist"),
         (["taken"], "taken is not a folder, a .zip"),
-        (["class", "--lesson", "77"], "there is no lesson 77; there is 00, 01"),
+        (["class", "--lesson", "77"], "There is no lesson 77; there is 00, 01"),
         (["empty"], "nothing to grade in empty"),
         (["class.zip"], "not a zip that can be read"),
         (["class", "--roster", "gone.csv"], "gone.csv cannot be read: No such file"),

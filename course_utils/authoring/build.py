@@ -85,7 +85,7 @@ def run(
             shutil.copyfile(file, folder / "empty" / file.name)
         nbformat.write(source, folder / "in.ipynb")
         options = {"cwd": folder / "empty", "kernel_name": KERNELSPEC["name"], "execution_timeout": CELL_SECONDS}
-        options |= {"progress_bar": False, "extra_arguments": ["--IPKernelApp.log_level=40"]}  # 40: errors only
+        options |= {"extra_arguments": ["--IPKernelApp.log_level=40"], "progress_bar": {"desc": lesson}}  # 40: errors
         try:  # the kernel inherits this process's environment
             with mock.patch.dict(os.environ, kernel_environment(folder), clear=True):
                 executed = papermill.execute_notebook(folder / "in.ipynb", folder / "out.ipynb", parameters, **options)

@@ -5,6 +5,7 @@ mistakes) and the predictions (each option with its reason) is taken from there,
 """
 
 import re
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,19 +13,18 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_utils.authoring import build, page
-from course_utils.authoring.source import FOLDER, choose, learner, number_of, put_answers, read_source, tags_of
+from course_utils.authoring import build, page, source
+from course_utils.authoring.source import choose, learner, number_of, put_answers, read_source, tags_of
 from course_utils.exercises.engine import Exercise, Prediction, exercises_of, predictions_of
 from course_utils.root import ROOT, CourseError, write_whole
 
 BUILD = ROOT / "build"
-PARAMETERS = ("own_network", "own_image", "own_layer", "own_class")
 APPENDIX = """## For the teacher: what your students will answer
 
 Made from the lesson's predictions and exercises. The words are those with which `why` and `check` answer."""
 
 
-def read_built(path: Path, folder: Path = FOLDER) -> NotebookNode:
+def read_built(path: Path, folder: Path = source.FOLDER) -> NotebookNode:
     """The learner's notebook of the lesson `path`, as it was built. Raises `CourseError` where it is out of date."""
     built = folder / f"{path.stem}.ipynb"
     if differences := build.find_differences(path, built):
@@ -41,6 +41,7 @@ def write_and_say(path: Path, text: str, what: str) -> None:
 def write_each(lesson: str | None, target: Path, make: Callable[[Path], str], what: str) -> int:
     """Write what `make` makes of a lesson (`07`), or of all, to `target` with its name for `NAME`; returns 0."""
     for path in choose([lesson] if lesson else []):
+        print(f"{path.stem} …", file=sys.stderr, flush=True)
         start, text = time.perf_counter(), make(path)
         said = f"{what} ({time.perf_counter() - start:.0f} s)."
         write_and_say(target.with_name(target.name.replace("NAME", path.stem)), text, said)
@@ -99,21 +100,14 @@ def write_handout(
 
     Without network, image (a file), layer and chosen (a class, or one "rather than" another) it is the lesson as it was
     built. With one of them, the lesson is run again, and its section "Your network, your picture" shows what that
-    network makes of that picture. Raises `CourseError` for a lesson without this section, an unknown network or class,
-    a picture that cannot be read, damaged weights, a layer without maps; nothing is written then.
+    network makes of that picture. Raises `CourseError` for an unknown network or class, a picture that cannot be read,
+    damaged weights, a layer without maps; nothing is written then.
     """
-    if not lesson:
-        raise CourseError("Say which lesson:  make handout LESSON=07")
     (path,) = choose([lesson])
     choices = network, Path(image).name, layer, chosen  # the picture lies in the folder of the run
-    parameters = {name: value for name, value in zip(PARAMETERS, choices, strict=True) if value}
+    parameters = {name: value for name, value in zip(source.PARAMETERS.values(), choices, strict=True) if value}
     if parameters:
-        usual = _parameters_of(path)
-        if not parameters.keys() <= usual.keys():
-            able = ", ".join(each.stem[:2] for each in choose([]) if parameters.keys() <= _parameters_of(each).keys())
-            reason = f"Lesson {path.stem[:2]} has no part for that: NETWORK, IMAGE, LAYER or CLASS go with {able}."
-            raise CourseError(f"{reason} Without them:  make handout LESSON={path.stem[:2]}")
-        about = _look_first(network, image, layer, chosen, usual["own_network"])
+        about = _look_first(network, image, layer, chosen, source.parameters_of(path)["own_network"])
         notebook = build.run(learner(path), path.stem, parameters, [Path(image)] if image else [])
         said = f"the lesson, run with your choice. See {page.SECTION!r} in it. {about}".strip()
     else:
@@ -121,11 +115,6 @@ def write_handout(
     named = "".join("-" + re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer, chosen) if part)
     write_and_say(folder / f"{path.stem}{named}.html", page.export(page.flatten_outputs(notebook), about=about), said)
     return 0
-
-
-def _parameters_of(path: Path) -> dict[str, str]:
-    cells = [cell.source for cell in learner(path).cells if "parameters" in tags_of(cell)]
-    return dict(re.findall(r'^(\w+) = "(\w*)"', "".join(cells), re.MULTILINE))
 
 
 def _look_first(network: str, image: str, layer: str, chosen: str, usual: str) -> str:

@@ -105,20 +105,21 @@ def share_explained(tried: Tried, others: Tried) -> float:
     return sum(map(bool, told)) / max(len(tried.refused), 1)
 
 
-def show_mutants(lesson: int | None = None, exercise: str | None = None, write: bool = False) -> int:
+def show_mutants(lesson: str | None = None, exercise: str | None = None, write: bool = False) -> int:
     """Print how the mutants of each exercise fare, and those that pass as diffs; returns how many pass undeclared.
 
     With `write`, which needs all lessons, the slips are written anew.
     """
     undeclared, slips = 0, {}
     print(f"{'exercise':<26}made  refused  equivalent  pass  explained  pairs  explained")
-    for each in [find(exercise)] if exercise else exercises_of(None if write else lesson):
+    for each in [find(exercise)] if exercise else exercises_of(None if write or not lesson else int(lesson)):
+        print(f"{each.name:<26}", end="", flush=True)
         mutants = made_of(each.name)
         tried, pairs = try_mutants(each, mutants), try_mutants(each, make_pairs(each.name))
         passing = [mutant for mutant in tried.passing if mutant.edit not in each.equivalents]
         undeclared, slips[each.name] = undeclared + len(passing), slips_of(tried)
         print(
-            f"{each.name:<26}{len(mutants):>4}{len(tried.refused):>9}{len(tried.passing) - len(passing):>12}"
+            f"{len(mutants):>4}{len(tried.refused):>9}{len(tried.passing) - len(passing):>12}"
             f"{len(passing):>6}{share_explained(tried, tried):>11.0%}"
             f"{len(pairs.refused):>7}{share_explained(pairs, tried):>11.0%}"
         )

@@ -17,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from course_utils.authoring import nbgrader as nbgrader_course
 from course_utils.authoring.editions import read_built
 from course_utils.authoring.source import sources
@@ -123,10 +125,11 @@ def record_results() -> dict[str, bytes]:
     The order of the keys is kept: of several differences, the first one seen is the one that is told. Raises
     `CourseError` where the answers do not do here what they should.
     """
-    files = {}
-    for lesson in sorted({each.lesson for each in exercises_of()}):
-        found = {each.name: {str(seed): record(each, seed) for seed in SEEDS} for each in exercises_of(lesson)}
-        results = {"torch": version("torch").split("+")[0], "seeds": SEEDS, "exercises": found}
+    found, files = {}, {}
+    for each in tqdm(exercises_of(), "recording what answers do", unit="exercise"):
+        found.setdefault(each.lesson, {})[each.name] = {str(seed): record(each, seed) for seed in SEEDS}
+    for lesson, exercises in found.items():
+        results = {"torch": version("torch").split("+")[0], "seeds": SEEDS, "exercises": exercises}
         text = json.dumps(results, separators=(",", ":")) + "\n"
         files[recorded_path(lesson).relative_to(ROOT).as_posix()] = text.encode()
     return files

@@ -18,6 +18,8 @@ from course_utils.root import ROOT, CourseError, nearest
 
 FOLDER = ROOT / "notebooks"
 CELL_METADATA = ("jupyter", "slideshow", "tags")  # what a source may set; a cell's title becomes its id
+# What a lesson's parameters are called, by the options of a handout.
+PARAMETERS = {"network": "own_network", "image": "own_image", "layer": "own_layer", "chosen": "own_class"}
 LANGUAGE_INFO = {"codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "name": "python"}
 LANGUAGE_INFO |= {"mimetype": "text/x-python", "nbconvert_exporter": "python", "pygments_lexer": "ipython3"}
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -31,15 +33,15 @@ def sources(folder: Path = FOLDER) -> list[Path]:
 
 
 def choose(names: Sequence[str], folder: Path = FOLDER) -> list[Path]:
-    """The sources that `names` mean: numbers (`01`), names, or paths of a source or notebook; all for no names.
+    """The sources that `names` mean: numbers (`1`, `01`), names, or paths of a source or notebook; all for no names.
 
     Raises `CourseError` for a name that no lesson has.
     """
     known = {path.stem: path for path in sources(folder)}
     numbers = {stem[:2]: path for stem, path in known.items()}
-    for stem in (stems := [Path(name).stem for name in names]):
+    for stem in (stems := [Path(name).stem.zfill(2) for name in names]):
         if stem not in known | numbers:
-            raise CourseError(f"There is no lesson {stem}; there is {', '.join(nearest(stem, known) or known)}.")
+            raise CourseError(f"There is no lesson {stem}; there is {', '.join(nearest(stem, known) or numbers)}.")
     return [(known | numbers)[stem] for stem in stems or known]
 
 
@@ -74,6 +76,25 @@ def learner(path: Path) -> NotebookNode:
     notebook = read_source(path)
     notebook.cells = [cell for cell in notebook.cells if "instructor" not in tags_of(cell)]
     return notebook
+
+
+def parameters_of(path: Path) -> dict[str, str]:
+    """What the source `path` sets in its cell tagged `parameters`: texts, by their names."""
+    cells = [cell.source for cell in learner(path).cells if "parameters" in tags_of(cell)]
+    return dict(re.findall(r'^(\w+) = "(\w*)"', "".join(cells), re.MULTILINE))
+
+
+def refuse_handout(lesson: str, image: str, **others: str) -> None:
+    """Raise `CourseError` for a handout of no lesson, of no picture, or with what the lesson does not take."""
+    if not lesson:
+        raise CourseError("Say which lesson:  make handout LESSON=07")
+    if image and not Path(image).is_file():
+        raise CourseError(f"There is no picture {image}.")
+    asked = {PARAMETERS[name] for name, value in {"image": image, **others}.items() if value}
+    if asked - parameters_of(choose([lesson])[0]).keys():
+        able = ", ".join(path.stem[:2] for path in sources() if asked <= parameters_of(path).keys())
+        reason = f"Lesson {lesson} has no part for that: NETWORK, IMAGE, LAYER or CLASS go with {able}."
+        raise CourseError(f"{reason} Without them:  make handout LESSON={lesson}")
 
 
 def put_answers(notebook: NotebookNode, answers: Mapping[str, str]) -> NotebookNode:

@@ -75,6 +75,8 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
     `folder` holds copies of the lessons; `lesson` (such as 01) limits what is checked.
     Returns the exit status, and raises, as `run` does.
     """
+    from tqdm import tqdm
+
     from course_utils.exercises.outcome import Outcome, Stage
     from course_utils.grading.batch import grade
     from course_utils.grading.report import NO_SCORE
@@ -86,7 +88,7 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
         raise CourseError(f"there is no lesson in {folder}; `make lab` puts a copy of each lesson there.")
     _end_as_ctrl_c()
     with _make_crew() as crew:
-        graded = grade(submissions, crew=crew)
+        graded = grade(submissions, crew=crew, progress=functools.partial(tqdm, None, "checking", unit="lesson"))
     for name, rows in itertools.groupby(graded.scores, key=lambda row: row.lesson):
         print(name)
         for row in rows:
@@ -110,10 +112,7 @@ def _read_lessons(number):
     from course_utils.grading.lessons import read_lessons
 
     lessons = read_lessons()
-    chosen = {name: each for name, each in lessons.items() if number in (None, name, name[:2], str(each.number))}
-    if not chosen:
-        raise CourseError(f"there is no lesson {number}; there is {', '.join(name[:2] for name in lessons)}.")
-    return lessons, chosen
+    return lessons, {name: each for name, each in lessons.items() if number in (None, name[:2])}
 
 
 def _find(place, roster, number):
