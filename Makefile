@@ -21,7 +21,7 @@ TORCHES = $(shell grep -oE '"torch(vision)?>=[^"]*"' pyproject.toml)
 option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
 lesson = $(call option,LESSON,--lesson)
 
-.PHONY: help setup lab check doctor test test-all notebooks grade instructor slides handout cheatsheet release submit mutants train bench
+.PHONY: help setup lab check doctor test test-all test-pythons notebooks copies grade instructor slides handout cheatsheet release submit mutants train bench
 help:
 	@$(PYTHON) -m course_utils help
 setup: $(DONE)
@@ -39,6 +39,13 @@ doctor notebooks cheatsheet release train: $(DONE)
 	@$(IN) course_utils $@ $(ARGS)
 mutants: $(DONE)
 	@$(IN) course_utils mutants $(lesson) $(call option,EXERCISE,--exercise) $(ARGS)
+# The branch holds nothing but the copies. Publish it with: git push origin copies
+copies: $(DONE)
+	@$(IN) course_utils $@
+	@export GIT_INDEX_FILE="$(CURDIR)/build/copies.index"; rm -f "$$GIT_INDEX_FILE"; \
+	git --work-tree=build/copies add --force . && tree=$$(git write-tree) && \
+	if last=$$(git rev-parse --quiet --verify refs/heads/copies); then git diff --quiet $$last $$tree && exit; fi; \
+	git update-ref refs/heads/copies $$(git commit-tree -m "The learner's copies" $${last:+-p $$last} $$tree)
 grade: $(DONE)
 	@$(IN) course_utils grade --exit-zero $(call option,SUBMISSIONS) $(call option,ROSTER,--roster) $(call option,REPORT,--report) $(ARGS)
 handout: $(DONE)
@@ -53,6 +60,17 @@ test: $(DONE)
 	@$(PYTEST) -m "not slow" $(ARGS) $(NONE_CHOSEN)
 test-all: test
 	@$(PYTEST) -m slow $(ARGS) $(NONE_CHOSEN)
+# In environments of their own, which stay in build. Which of PYTHONS are missing is said.
+PYTHONS = 3.10 3.11 3.12 3.13 3.14
+HERE = $(wildcard $(HOME)/.pyenv/versions/*/bin)
+FOUND = $(foreach each,$(PYTHONS),$(firstword $(foreach one,python$(each) $(HERE:=/python$(each)),$(shell \
+	$(one) -c 'import sys; print(sys.executable)' 2>/dev/null))))
+ENDS = $(sort $(firstword $(FOUND)) $(lastword $(FOUND)))
+test-pythons:
+	@echo "Found: $(FOUND)"
+	@echo "Missing: $(or $(strip $(foreach each,$(PYTHONS),$(if $(filter %/python$(each),$(FOUND)),,$(each)))),none)"
+	@set -e; for each in $(ENDS); do echo "== $$each"; \
+	$(MAKE) --no-print-directory test PYTHON=$$each VENV=build/$$(basename $$each) TORCH=cpu; done
 # Where ARGS choose some tests, it is no failure that none of them is in one of the two parts (status 5).
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? = 5 ])
 

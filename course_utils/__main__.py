@@ -25,7 +25,9 @@ TARGETS = {
     "setup": ("make the environment, as every other target does first", "TORCH=cpu", ""),
     "test": ("run the fast tests", "ARGS=", ""),
     "test-all": ("run the fast tests, then the slow ones, a browser's among them", "ARGS=", ""),
+    "test-pythons": ("run the fast tests with the oldest and the newest Python that is here", "", ""),
     "notebooks": ("build and run the lessons from notebooks/source", "ARGS=", "authoring.build:build_notebooks"),
+    "copies": ("write the lessons for Colab and JupyterHub to a branch of their own", "", "lab.copies:write_copies"),
     "grade": ("grade a folder of submissions", "SUBMISSIONS= ROSTER= REPORT= ARGS=", "grading.grade:run"),
     "instructor": (
         "write the answered lessons with the teacher's notes", "LESSON=01", "authoring.editions:write_instructor"
@@ -117,7 +119,7 @@ def run(arguments: Sequence[str]) -> int:
     if name in ("help", "-h", "--help"):
         print(f"make TARGET, or python -m course_utils TARGET (but for {', '.join(MAKE_ONLY)}):\n")
         for target, (summary, variables, _) in here.items():
-            print(f"  {target:<11}{summary}" + f"   [{variables}]" * bool(variables))
+            print(f"  {target:<13}{summary}" + f"   [{variables}]" * bool(variables))
         print("\nStart with: make lab")
         return 0
     if name not in TARGETS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import re
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -47,6 +48,11 @@ def zip_of(files: Mapping[str, bytes]) -> bytes:
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED, 9)
     return packed.getvalue()
+
+
+def repository() -> str:
+    """The address of the course's repository, as pyproject.toml says it."""
+    return re.findall(r'^Repository = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)[0]
 
 
 def recorded_path(lesson: int) -> Path:

@@ -194,7 +194,9 @@ def test_tests_builds_and_unmarked_folders_get_no_file(marked, off, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     if marked:
         (tmp_path / saved_progress.MARKER).touch()
-    check(find("scale_gradient").reference)
+    monkeypatch.setattr(classroom, "_told", set())
+    said = [str(check(find("scale_gradient").reference)), str(predict("hook_on_a", 15))]
+    assert [classroom.LOST in each for each in said] == [not off, False], "where it matters, and once"
     assert os.listdir(tmp_path) == [saved_progress.MARKER] * marked
     assert "make lab" in str(progress())
     assert "make lab" in progress()._repr_html_()

@@ -1,4 +1,4 @@
-"""The map of the lessons in the README, made from the lessons' sources; `make notebooks` renews it.
+"""The README's map of the lessons, made from their sources, and its links to hosts; `make notebooks` renews both.
 
 Title and minutes are what each lesson says of itself, exercises are its answer cells, and what one learns is the phrase
 of the table in `00_start_here`.
@@ -8,12 +8,13 @@ import re
 from pathlib import Path
 
 from course_utils.authoring.source import FOLDER, answer_cells, learner, sources
-from course_utils.root import CourseError, write_whole
+from course_utils.root import CourseError, repository, write_whole
 
 README = FOLDER.parent / "README.md"
 START = "whether this computer is ready, how a lesson works; your progress, the glossary"
 HEAD = "| | Lesson | You learn | Exercises | Minutes |\n|---|---|---|---|---|\n"
 TABLE = re.compile(re.escape(HEAD) + r"(?:\|.*\n)*")
+HOSTED = re.compile(r"((?:mybinder\.org/v2/gh|colab\.research\.google\.com/github|codespaces\.new)/)[\w.-]+/[\w.-]+")
 PHRASE = re.compile(r"^\| (\d\d) \| \[[^\]]*\]\([^)]*\) \| (.+?) \|", re.MULTILINE)
 LESSON = re.compile(r"# (.+)\n(?:.*\n)*?\*\*Time:\*\* about (\d+) minutes")
 
@@ -44,6 +45,7 @@ def renew(readme: Path = README, folder: Path = FOLDER, *, write: bool = True) -
     if not TABLE.search(before):
         raise CourseError(f"The README has no place for the map of the lessons: a table that starts with {HEAD!r}.")
     after = TABLE.sub(lambda _: HEAD + "".join(f"{row}\n" for row in rows(folder)), before)
+    after = HOSTED.sub(rf"\1{repository().removeprefix('https://github.com/')}", after)
     if write and after != before:
         write_whole(readme, after)
     return after == before

@@ -19,6 +19,7 @@ METER = '<meter min="0" max="{1}" value="{0}" aria-hidden="true"></meter> {0} of
 NOT_FRESH = "On the first inputs it was right; on these others it is not yet."
 NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
 SEALED = "This explanation opens as soon as you have committed to the prediction above."
+LOST = "Your progress will be lost when this kernel ends."
 NOT_KEPT = "Open the lessons with `make lab` and your progress is kept between sessions."
 
 _failed_code: dict[str, object] = {}
@@ -65,6 +66,7 @@ def check(*answers: object) -> Outcome:
     if not has_answers() and (said := other_torch(found.lesson)) not in _told:
         _told.add(said)
         outcome = replace(outcome, note=f"{outcome.note} {said}".strip())
+    outcome = replace(outcome, note=f"{outcome.note} {_say_if_lost()}".strip())
     record = saved.of_exercise(found.name)
     counted = {"attempts": record["attempts"] + 1, "passed": record["passed"] or outcome.passed}
     saved.save("exercises", found.name, record | counted)
@@ -75,6 +77,12 @@ def check(*answers: object) -> Outcome:
         if failed_before is code and not outcome.note:
             return replace(outcome, note=NOT_RUN)
     return outcome
+
+
+def _say_if_lost() -> str:
+    said = f"{LOST} {NOT_KEPT}" * (saved.is_lost() and LOST not in _told)
+    _told.update([LOST] * bool(said))
+    return said
 
 
 def _identify(answer: object) -> Exercise | str:
@@ -215,7 +223,8 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     saved.save("predictions", asked.name, choice)
     if asked.name in _explanations:
         why(asked.name)._widget()
-    return Note(f"You said {choice}.", ("Run the next cells and compare. The explanation below them is open now.",))
+    said = "Run the next cells and compare. The explanation below them is open now."
+    return Note(f"You said {choice}.", tuple(filter(None, (said, _say_if_lost()))))
 
 
 def _commitment(asked: Prediction) -> str | None:

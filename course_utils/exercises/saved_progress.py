@@ -5,8 +5,10 @@ It is written only in a folder that carries the mark of a learner's copy, and ne
 """
 
 import contextlib
+import importlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,23 @@ def location() -> Path | None:
         return None
     here = Path.cwd()
     return next((folder / FILE for folder in (here, *here.parents) if (folder / MARKER).exists()), None)
+
+
+def is_lost() -> bool:
+    """Whether progress ends with the kernel though somebody learns here: not so in a build or a test."""
+    return not location() and os.environ.get("COURSE_PROGRESS", "").lower() != "off"
+
+
+def keep_here() -> None:
+    """Keep progress in this folder, where a copy of a lesson was opened on a server, and print for how long."""
+    with contextlib.suppress(OSError):
+        Path(MARKER).touch()
+    if "google.colab" in sys.modules:
+        importlib.import_module("google.colab.output").enable_custom_widget_manager()  # for the canvas to draw on
+        print("Your progress is kept until this Colab session ends. To keep your answers: File, Save a copy in Drive.")
+    else:
+        lost = "lost when this kernel ends, because nothing can be saved in this folder."
+        print(f"Your progress is {f'kept beside this notebook, in {FILE}.' if location() else lost}")
 
 
 def load() -> dict[str, dict[str, Any]]:

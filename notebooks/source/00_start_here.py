@@ -40,7 +40,7 @@
 # ## Is this computer ready?
 #
 # The next cell is folded, because you need not read it. Click on it and press **Shift+Enter** to run it. If the course is
-# installed, the cell shows nothing. Otherwise it tells you how to get the course.
+# installed, the cell has nothing to do. Otherwise it gets the course, or tells you how to get it.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.

@@ -1,0 +1,78 @@
+"""What opens the course elsewhere: the branch of copies, the cell that installs the course, links with one address."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+
+from course_utils.authoring import readme
+from course_utils.exercises import saved_progress
+from course_utils.root import ROOT, repository
+
+
+@pytest.mark.slow
+def test_the_branch_holds_copies_whose_first_cell_installs_the_course(tmp_path):
+    """By `make copies` in a clone, with this Python in the place of the course's environment."""
+    if not (ROOT / ".git").exists() or not shutil.which("make"):
+        pytest.skip("there is no clone, or no make")
+    course = tmp_path / "course"
+    shutil.copytree(ROOT, course, ignore=shutil.ignore_patterns(".git", ".venv", "work", "build", "tests", ".*_cache"))
+    python = course / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (course / ".venv" / ".done-cpu").write_text(str(course))
+
+    who = {f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+    def run(*command: str) -> str:
+        environment = os.environ | who
+        return subprocess.run(command, cwd=course, env=environment, check=True, capture_output=True, text=True).stdout
+
+    run("git", "init", "--quiet")
+    said = [run("make", "copies"), run("make", "copies")]
+    assert run("git", "log", "--format=%s", "copies") == "The learner's copies\n", "one commit, for nothing has changed"
+    names = run("git", "ls-tree", "--name-only", "-r", "copies").split()
+    assert names == [saved_progress.MARKER, *sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))]
+    for name in names[1:]:
+        copy = nbformat.reads(run("git", "show", f"copies:{name}"), as_version=4)
+        code = [cell for cell in copy.cells if cell.cell_type == "code"]
+        assert not any(cell.outputs or cell.execution_count for cell in code)
+        assert f'--constraint "{{stays}}" {repository()}/archive/HEAD.zip\n' in code[0].source
+    colab = repository().replace("https://github.com/", "https://colab.research.google.com/github/")
+    assert f"{colab}/blob/copies/00_start_here.ipynb\n" in said[0]
+
+
+def test_the_address_stands_once_and_the_readme_follows_it(tmp_path, monkeypatch):
+    slug = repository().removeprefix("https://github.com/")
+    listed = subprocess.run(["git", "grep", "-lF", slug], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert set(listed) <= {"pyproject.toml", "README.md"}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "README.md").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(readme, "repository", lambda: "https://github.com/us/hooks")
+    assert not readme.renew(tmp_path / "README.md")
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == text.replace(slug, "us/hooks")
+
+
+@pytest.mark.parametrize("place", ["a folder", "no folder", "colab"])
+def test_a_copy_keeps_progress_beside_itself_and_says_for_how_long(tmp_path, monkeypatch, capsys, place):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COURSE_PROGRESS")
+    asked = []
+    if place == "colab":
+        output = SimpleNamespace(enable_custom_widget_manager=lambda: asked.append(1))
+        monkeypatch.setitem(sys.modules, "google.colab", SimpleNamespace())
+        monkeypatch.setitem(sys.modules, "google.colab.output", output)
+    if place == "no folder":
+        monkeypatch.setattr(saved_progress.Path, "touch", lambda _: (_ for _ in ()).throw(PermissionError()))
+    saved_progress.keep_here()
+    saved_progress.save("predictions", "hook_on_a", "15")
+    assert (tmp_path / "progress.json").exists() == (place != "no folder")
+    said = {"a folder": r"kept .* in progress\.json\.", "no folder": "lost when", "colab": "until this Colab session"}
+    assert re.search(said[place], capsys.readouterr().out)
+    assert asked == [1] * (place == "colab")
