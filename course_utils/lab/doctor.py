@@ -20,7 +20,6 @@ from course_utils.root import ROOT
 from course_utils.show import BAD, CAUTION, GOOD, NEUTRAL, code_spans
 
 MARKS = {"ok": ("✓", GOOD), "warn": ("!", CAUTION), "fail": ("✗", BAD), "note": ("i", NEUTRAL)}  # symbol and colour
-PRETRAINED = ("alexnet", "resnet34", "squeezenet1_1")
 WIDGETS = ("ipywidgets>=8", "comm", "jupyterlab_widgets>=3")
 REINSTALL = "in the course's folder run `make setup`, then restart the kernel (menu Kernel, Restart Kernel)."
 MAKE_AGAIN = "close Jupyter, delete the folder `.venv` and run `make lab`, with `PYTHON=python3.12` for another Python."
@@ -106,11 +105,6 @@ def examine(folder: Path) -> Iterator[Finding]:
     yield _check("There is room on the disk", full, more, f"{free:.0f} GB free", "warn")
     shut = f"Nothing can be saved in {folder}." * (not os.access(folder, os.W_OK))
     yield _check("Files can be saved in this folder", shut, "move the course to a folder of your own.", str(folder))
-    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
-    weights = Path(os.environ.get("TORCH_HOME", cache)).expanduser() / "hub" / "checkpoints"
-    here = ", ".join(name for name in PRETRAINED if any(weights.glob(f"{name}-*.pth"))) or "none"
-    networks = f"Weights of pretrained networks: {here} of {', '.join(PRETRAINED)} here. The lessons go on without."
-    yield Finding("note", networks, details=str(weights))
 
 
 def _check(fine: str, wrong: str, mend: str, details: str, status: str = "fail") -> Finding:
