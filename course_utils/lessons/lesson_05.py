@@ -130,7 +130,7 @@ prediction(
     """,
 )
 prediction(
-    "maps_kept_by_one",
+    "memory_of_one_map",
     lesson=5,
     question="a hook keeps the output of the last ReLU as it is, without `detach()`. Everything else is dropped. What "
     "stays in memory?",

@@ -124,8 +124,8 @@ prediction(
     answer="1.0",
     why="""
         The cosine is 1.0 for all three photographs. The guided map of the cat is the same whether you ask for
-        *Egyptian cat* or for *espresso*, and so is the deconvnet's. **On this network the claim holds: Guided
-        Backprop is blind to the class.** The plain gradient and Grad-CAM change a lot with the class; where the
+        *Egyptian cat* or for *espresso*, and so is the deconvnet's. Texts say that Guided Backprop is blind to the
+        class, and **on this network it is.** The plain gradient and Grad-CAM change a lot with the class; where the
         cosine is negative, a place that speaks for one class speaks against the other.
 
         The last table shows where the class is lost. At `blocks.6.0` there is one ReLU on the way, and the two maps
@@ -985,7 +985,7 @@ def to_picture(gradient):
 
     Mean and standard deviation are those of all its numbers together, as
     `gradient.mean()` and `gradient.std()` give them. A constant gradient gives 0.5
-    everywhere; any other gives the same picture when it is a thousand times smaller.
+    everywhere; for any other, nothing is added to the standard deviation.
     """
     if gradient.min() == gradient.max():
         return torch.full_like(gradient, 0.5)

@@ -858,8 +858,8 @@ def to_heatmap(raw, size):
 
     First the ReLU; then enlarge to `size`, a pair (H, W), with bilinear
     interpolation and `align_corners=False`; then stretch each map by itself, so
-    that its least value is 0 and its greatest 1, however small its values were. A
-    map without a value above 0 becomes all 0.
+    that its least value is 0 and its greatest is exactly 1. A map without a value
+    above 0 becomes all 0.
     """
     heat = F.interpolate(raw.relu()[:, None], size, mode="bilinear", align_corners=False)[:, 0]
     low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)

@@ -285,7 +285,7 @@ why("patient_layers")
 
 
 # %%
-def six_times(grad):
+def change_gradient(grad):
     """Double the gradient in place, then return three times that."""
     grad *= 2
     return grad * 3
@@ -299,7 +299,7 @@ predict("hook_on_w")
 
 # %%
 w, x, a, b, y = two_path_graph()
-w.register_hook(six_times)
+w.register_hook(change_gradient)
 y.backward()
 print(f"w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
 
@@ -316,7 +316,7 @@ predict("hook_on_a")
 
 # %%
 w, x, a, b, y = two_path_graph()
-a.register_hook(six_times)
+a.register_hook(change_gradient)
 y.backward()
 print(f"w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
 
@@ -628,8 +628,8 @@ for place in ("c", "d"):
 why("sibling_gradient")
 
 # %% [markdown]
-# Sometimes you are lucky and get an error. The gradient of a plain `sum` is a single number that is stretched to the
-# shape of the tensor, and PyTorch refuses to write into it.
+# A plain `sum` is a special case. Its gradient is a single number that is stretched to the shape of the tensor, and
+# PyTorch refuses to write into it.
 
 # %%
 c, d = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)

@@ -256,8 +256,8 @@ print("keys:", len(stored))
 why("drawers_by_shape")
 
 # %% [markdown]
-# A key has to be different for each layer, and the layer's **name** is. `course_utils.hooks.record.record` uses it,
-# and removes its hooks when the block ends:
+# Another key is the layer's **name**. `course_utils.hooks.record.record` uses it, and removes its hooks when the block
+# ends:
 
 # %%
 with torch.no_grad(), record(real.model, nn.Conv2d) as seen:
@@ -740,7 +740,7 @@ check(run_to)
 # stays in memory depends on one word in the hook.
 
 # %% tags=["predict"]
-predict("maps_kept_by_one")
+predict("memory_of_one_map")
 
 # %%
 many = first_hundred.images[:64].float() / 255
@@ -759,7 +759,7 @@ for what, keep in keeping.items():
 kept = []
 
 # %% tags=["why"]
-why("maps_kept_by_one")
+why("memory_of_one_map")
 
 # %% [markdown]
 # ### Exercise 8 · A mean without the maps
