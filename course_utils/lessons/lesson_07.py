@@ -169,7 +169,7 @@ prediction(
     options={
         "face": "The answer falls from 28% to 17%. But a grey square anywhere costs about as much.",
         "collar": "The map is warm there, and the answer falls to 17%; a grey square anywhere costs about as much.",
-        "helmet": "The answer falls from 28% to 8%. Grey squares all over the picture leave 16% in the median.",
+        "helmet": "The answer falls from 28% to 8%. Grey squares all over the picture leave 18% in the median.",
         "shuttle": "The answer even rises to 31%: the shuttle speaks for something else.",
         "flag": "The answer falls to 20%, less than a grey square costs at random.",
     },

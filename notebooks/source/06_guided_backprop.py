@@ -664,7 +664,8 @@ pairs = {}
 with explain(real.model, photos, watch_relus=True) as run:
     for rule, name in RULES.items():
         pairs[rule] = [run.gradient(classes, relu_rule=name) for classes in (there, there.roll(-1))]
-pairs["Grad-CAM"] = [grad_cam(real.model, photos, LAYERS[-1], classes) for classes in (there, there.roll(-1))]
+with explain(real.model, photos, LAYERS[-1]) as run:
+    pairs["Grad-CAM"] = [run.grad_cam(classes) for classes in (there, there.roll(-1))]
 print("cosine      " + "".join(f"{name:>9}" for name in names))
 for method, pair in pairs.items():
     print(f"{method:12}" + "".join(f"{cosine:9.1f}" for cosine in cosine_similarity(*pair).tolist()))
@@ -713,18 +714,18 @@ why("two_classes_of_a_photograph")
 predict("random_classifier")
 
 # %% tags=["setup"]
-some, wanted = images[:12], first[:12]
+some, wanted = images[:8], first[:8]
 
 
 def maps_of(net):
-    """For each method its maps of twelve pictures, (12, C, h, w), with their signs."""
+    """For each method its maps of eight pictures, (8, C, h, w), with their signs."""
     with explain(net, some, watch_relus=True) as run:
         found = {rule: run.gradient(wanted, relu_rule=name) for rule, name in RULES.items()}
     return found | {"Grad-CAM": grad_cam(net, some, "features.16", wanted)[:, None]}
 
 
 def compare(maps, original, read):
-    """For each method, how similar its maps are to the original ones, by rank; `read` makes (12, h, w) of them."""
+    """For each method, how similar its maps are to the original ones, by rank; `read` makes (8, h, w) of them."""
     return {each: rank_correlation(read(maps[each]), read(original[each])).mean().item() for each in original}
 
 

@@ -917,7 +917,7 @@ print("               share of the heat   of the picture   probability when cove
 for (name, (top, bottom, left, right)), share in zip(boxes.items(), after, strict=True):
     part = heat_map[0, top:bottom, left:right].sum() / heat_map.sum()
     print(f"{name:14} {part:16.0%} {(bottom - top) * (right - left) / 224**2:16.0%} {share:26.0%}")
-anywhere = evidence.ask(real, [evidence.cover(astronaut, box) for box in evidence.squares(80, 48)], said[0][0])
+anywhere = evidence.ask(real, [evidence.cover(astronaut, box) for box in evidence.squares(80, 72)], said[0][0])
 print(
     f"nothing covered {uncovered:.0%}; squares of 13% of the picture, anywhere: {anywhere.median():.0%} in the median"
 )
