@@ -70,7 +70,7 @@ def test_a_prediction_is_committed_to_once_and_then_explained(asked):
     assert str(why(asked.name)) == told
     assert "Your first prediction counts" in str(predict(asked.name, "8"))
     assert str(why(asked.name)) == told
-    assert "You said nan." in str(predict("clipped_too_late", "NaN"))
+    assert "You said nan." in str(predict("last_of_a_hundred_layers", "NaN"))
 
 
 def test_a_right_prediction_gets_one_reply(asked):

@@ -33,11 +33,12 @@ def test_another_graph_has_its_own_steps_and_tensors_is_looked_at_once_and_leave
     control(explorer, "Graph").value = "square"
     assert (len(looks), slider.comm) == (1, None)
     assert [each.description for each in explorer.widget.children[0].children] == ["Graph", "Step"]
-    assert (control(explorer, "Step").max, control(explorer, "Hook on").options) == (4, ("x", "y", "t1", "z"))
+    assert (control(explorer, "Step").max, [*control(explorer, "Hook on").options.values()]) == (4, [*"xy", "t1", "z"])
+    assert [*control(explorer, "Hook on").options] == ["y + t1 → x", "t1 → y", "z → t1", "backward → z"]
     use(explorer, ("Hook on", "z"), ("that does", "add 2"), "Add hook")
     assert (len(controls(explorer, widgets.ToggleButton)), len(controls(explorer))) == (1, before)
     use(explorer, ("Graph", OWN), ("Lines", "w = 1\nd = detach(w)\ny = w * d"))
-    assert control(explorer, "Hook on").options == ("w", "y")
+    assert control(explorer, "Hook on").options == {"y → w": "w", "backward → y": "y"}
 
 
 def watch(explorer):

@@ -109,9 +109,9 @@ def test_what_is_no_answer_has_an_outcome_in_words(cells, stage, words):
 
 
 def test_what_a_student_lost_comes_from_the_lesson():
-    data = raw_notebook("def scale_gradient(t, f):\n    return torch.relu, six_times")
+    data = raw_notebook("def scale_gradient(t, f):\n    return torch.relu, change_gradient")
     support = only(collect_answers(read_cells(data), TENSOR_HOOKS)).support
-    assert {"import torch", "def six_times"} <= {text.split("(")[0] for text in support}
+    assert {"import torch", "def change_gradient"} <= {text.split("(")[0] for text in support}
     own = raw_notebook("torch = 5", "def scale_gradient(t, f):\n    return torch")
     assert only(collect_answers(read_cells(own), TENSOR_HOOKS)).support == ("torch = 5",)
 

@@ -143,7 +143,8 @@ def test_numbers_as_text():
 @pytest.mark.parametrize(
     ("graph", "hooks", "step", "told"),
     [
-        (TWO, SIX, 0, "Forward is done: y = 6. Backward has not begun, so no tensor has a gradient yet."),
+        (TWO, SIX | {"y": ["print", "add 2"]}, 0, "Forward is done: y = 6. Backward has not begun, so no tensor has a "
+         "gradient yet. On the arrow into a waits grad * 6. On the arrow into y wait print(grad) and grad + 2."),
         (TWO, SIX, 1, "Step 1 of 5: backward begins at y, with the gradient 1. y is not a leaf: y.grad stays None."),
         (SQUARE, {"z": "add 2", "y": "add 2"}, 3, "Step 3 of 4: the gradient -12 flows from t1 back to y. Its hook "
          "returns grad + 2, that is -10. y is not a leaf: y.grad stays None."),
@@ -224,6 +225,15 @@ def test_nothing_in_a_picture_overlaps_and_nothing_moves(name):
         check_picture(pictures[0])
         check_picture(pictures[-1])
         assert len({str(read_picture(picture)[0]) for picture in pictures}) == 1
+
+
+def test_hooks_sit_where_the_arrows_into_a_card_have_met_and_the_first_is_met_first():
+    group = read_picture(draw(Backward(TWO, {"w": ["times 2", "print", "retain_grad"]}, 0)))[1]
+    ways = [path.get("d").partition(" C")[0] for path in group.findall("{*}path") if " C" in path.get("d")]
+    assert sorted(way.count("M") for way in ways) == [1, 1, 1, 3, 3]  # a gap in the line for each mark
+    assert len(set(ways)) == len(ways) - 1  # from a and from b, the same last piece
+    x = {text.text: float(text.get("x")) for text in group.findall("{*}text")}
+    assert x["leaf, retain_grad"] < x["print"] < x["\N{MULTIPLICATION SIGN}2"]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

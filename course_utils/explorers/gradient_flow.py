@@ -17,7 +17,10 @@ OWN_TEXT = "w = 2\nx = [1, 2, 3]\nh = w * x\ny = sum(h ** 2)"
 
 
 class GradientFlow(Explorer):
-    """Step through backward on a small graph, with hooks to switch on and off.
+    """Step through backward on a small graph, with hooks on its arrows to switch on and off.
+
+    A tensor's hook sits on the arrow into its card. Where several arrows meet, it sits behind that point, since torch
+    calls it once, with their sum.
 
     "Commit" fixes what you expect as the gradient of a tensor; then backward runs step by step until it is there.
 
@@ -90,8 +93,9 @@ class GradientFlow(Explorer):
             self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
             self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
         if name in ("", "graph", "lines", "draw"):
+            self.controls["node"].options = {self._graph.name_arrow(name): name for name in self._graph.hookable}
+            self.controls["at"].options = self._graph.hookable
             for part in ("node", "at"):
-                self.controls[part].options = self._graph.hookable
                 self.controls[part].value = self._graph.hookable[0]
         if name == "add":
             self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))

@@ -119,6 +119,11 @@ class Graph:
         """The tensors that can have a hook: those that require a gradient."""
         return tuple(name for name, node in self.nodes.items() if node.tensor.requires_grad)
 
+    def name_arrow(self, name: str) -> str:
+        """The way by which a tensor's gradient arrives, such as "a + b → w"."""
+        senders = [each for each in self.hookable if name in self.nodes[each].inputs]
+        return f"{' + '.join(senders) or 'backward'} → {name}"
+
 
 @torch.inference_mode(False)
 @torch.enable_grad()

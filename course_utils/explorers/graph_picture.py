@@ -1,7 +1,11 @@
-"""A backward pass through a small graph, stopped after some steps: in words, as a table and as a picture (SVG)."""
+"""A backward pass through a small graph, stopped after some steps: in words, as a table and as a picture (SVG).
+
+A hook is drawn on the arrow into its card, behind the point where several arrows have met: torch calls a tensor's hooks
+with the sum of what comes along all of them. `retain_grad` is no hook on the way, and stands in the head of the card.
+"""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -9,7 +13,7 @@ import networkx as nx
 
 from course_utils.explorers import graph as graphs
 from course_utils.explorers import markup
-from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, Value, format_tensor, run_backward
+from course_utils.explorers.graph import ACTIONS, Graph, Step, TensorHooks, format_tensor, run_backward
 from course_utils.explorers.markup import BLUE, MONO, ORANGE, draw_box, draw_fish_hook, draw_picture, draw_text, px
 from course_utils.root import CourseError
 
@@ -17,7 +21,8 @@ TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
 NOTHING_YET, NO_GRADIENT = "not yet", "none"
 MIN_WIDTH = 460  # room for the title
 TOP, MARGIN, GAP_X, GAP_Y = 46, 6, 38, 20
-PADDING, LINE, HEADER, MARKS = 10, 19, 28, 21
+PADDING, LINE, HEADER, MARK = 10, 19, 28, 22
+HEAD = 13  # the head of an arrow, before the hooks
 CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
 LABELS = 64  # the column of words in a card: value, gradient, .grad
 FAINT = 0.55
@@ -44,16 +49,20 @@ class Backward:
         self.past = dict([*self.steps.items()][: self.step])
         self.current = [*self.past.values()][-1] if self.past else None
 
-    def actions(self, name: str) -> list[str]:
-        """What the hooks of a tensor do, in the order of registration."""
-        return [action for node, action in self.hooks if node == name]
+    def hooks_of(self, name: str) -> list[str]:
+        """What the hooks of a tensor do, in the order of registration. (`retain_grad` is none of them.)"""
+        return [action for node, action in self.hooks if node == name and action != graphs.RETAIN]
+
+    def retains(self, name: str) -> bool:
+        """Whether `retain_grad` was called on a tensor."""
+        return (name, graphs.RETAIN) in self.hooks
 
     def describe(self, name: str) -> str:
         """What stands on the card of a tensor, in words."""
-        heading, kind = _head_card(self.graph.nodes[name])
+        heading, kind = _head_card(self, name)
         _, _, value, gradient, plain, grad = tabulate(self)[name]
         was = f" ({plain} without hooks)" if gradient != plain else ""
-        hooks = f"; hooks: {', '.join(actions)}" if (actions := self.actions(name)) else ""
+        hooks = f"; hooks: {', '.join(actions)}" if (actions := self.hooks_of(name)) else ""
         return f"{heading}{', ' * bool(kind)}{kind}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}"
 
 
@@ -72,6 +81,9 @@ def _make_row(backward: Backward, name: str, done: Step | None) -> tuple[str, ..
 def tell(backward: Backward) -> str:
     """Return what happens in this step, and at the end what came of it, in sentences."""
     sentences = [f"{_make_title(backward)}. Backward has not begun, so no tensor has a gradient yet."]
+    for name in filter(backward.hooks_of, backward.graph.nodes):
+        waiting = [ACTIONS[action].code for action in backward.hooks_of(name)]
+        sentences.append(f"On the arrow into {name} {'waits' if len(waiting) == 1 else 'wait'} {_and(waiting)}.")
     if backward.current:
         sentences = _tell_step(backward, backward.current)
     if backward.step == backward.last_step:
@@ -87,7 +99,7 @@ def tell(backward: Backward) -> str:
 
 
 def _tell_step(backward: Backward, step: Step) -> list[str]:
-    name, arrived, retained = step.node, format_tensor(step.arrived), graphs.RETAIN in backward.actions(step.node)
+    name, arrived, retained = step.node, format_tensor(step.arrived), backward.retains(step.node)
     if not step.parts:
         words = f"backward begins at {name}, with the gradient {arrived}."
     elif len(step.parts) == 1:
@@ -137,7 +149,7 @@ class _Box:
     lines: dict[str, list[str]] = field(default_factory=dict)
     width: float = 0
     height: float = 10
-    above: float = 0  # room for the hook marks on top of the card
+    out: float = 0  # where its arrows meet: right of its hooks; first how much room these take
     x: float = 0
     middle: float = 0
 
@@ -151,15 +163,17 @@ Chains = dict[tuple[str, str], list[_Box]]  # for each edge the boxes that it le
 
 def _make_card(backward: Backward, name: str) -> _Box:  # as large as its text is in the end, so that nothing moves
     lines = _break_lines(_make_row(backward, name, backward.steps.get(name)))
-    heading, kind = _head_card(backward.graph.nodes[name])
+    heading, kind = _head_card(backward, name)
     body = LABELS + CHARACTER * max(len(line) for part in (*lines.values(), [NOTHING_YET]) for line in part)
-    marks = sum(map(_mark_width, backward.actions(name)))
-    width = max(len(heading) * CHARACTER * 15 / 13 + len(kind) * 7.4 + 12, body, marks) + 2 * PADDING
-    return _Box(lines, width, HEADER + sum(map(len, lines.values())) * LINE + 8, MARKS if marks else 0)
+    width = max(len(heading) * CHARACTER * 15 / 13 + len(kind) * 7.4 + 12, body) + 2 * PADDING
+    out = sum(map(_mark_width, backward.hooks_of(name))) or (name == backward.graph.result)
+    return _Box(lines, width, HEADER + sum(map(len, lines.values())) * LINE + 8, out and HEAD + 6 + out)
 
 
-def _head_card(value: Value) -> tuple[str, str]:
-    return f"{value.name} = {value.formula}" if value.formula else value.name, value.kind.replace("result", "")
+def _head_card(backward: Backward, name: str) -> tuple[str, str]:
+    value, words = backward.graph.nodes[name], "retain_grad" if backward.retains(name) else ""
+    kind = ", ".join(each for each in (value.kind.replace("result", ""), words) if each)
+    return f"{value.name} = {value.formula}" if value.formula else value.name, kind
 
 
 def _break_lines(row: tuple[str, ...]) -> dict[str, list[str]]:
@@ -190,12 +204,12 @@ def _arrange(graph: Graph, cards: dict[str, _Box]) -> tuple[Chains, float, float
         for number, box in passed.items():
             columns[number].append(box)
     _set_heights(columns, beside)
-    right, top = MARGIN, min(box.y - box.above for column in columns for box in column)
+    right, top = MARGIN, min(box.y for column in columns for box in column)
     for column in columns:
-        width = max(box.width for box in column)
+        width, room = max(box.width for box in column), max(box.out for box in column)
         for box in column:
-            box.x, box.width, box.middle = right, width, box.middle - top
-        right += width + GAP_X
+            box.x, box.width, box.out, box.middle = right, width, right + width + room, box.middle - top
+        right += width + room + GAP_X
     return chains, right - GAP_X + MARGIN, max(box.y + box.height for column in columns for box in column)
 
 
@@ -209,7 +223,7 @@ def _set_heights(columns: list[list[_Box]], beside: nx.DiGraph) -> None:
             wish = {box: mean(each.middle for each in [*near(beside, box)] or [box]) for box in column}
             end = float("-inf")  # in their order, without overlap, each as high as it wishes or lower
             for box in sorted(column, key=wish.get):
-                box.middle = max(wish[box], end + GAP_Y + box.above + box.height / 2)
+                box.middle = max(wish[box], end + GAP_Y + box.height / 2)
                 end = box.middle + box.height / 2
             drift = mean(box.middle - wish[box] for box in column)
             for box in column:  # then all a little higher
@@ -221,6 +235,7 @@ def draw(backward: Backward) -> str:
     cards = {name: _make_card(backward, name) for name in backward.graph.nodes}
     chains, width, height = _arrange(backward.graph, cards)
     shift, width = max(0, (MIN_WIDTH - width) / 2), max(width, MIN_WIDTH)
+    chains[backward.graph.result, ""] = [cards[backward.graph.result]]  # backward begins with the gradient 1
     edges = sorted(chains, key=lambda edge: _carries(backward, *edge))  # the newest gradient is drawn last, on top
     parts = [_draw_edge(backward, edge, chains) for edge in edges]
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
@@ -231,32 +246,41 @@ def draw(backward: Backward) -> str:
 
 def _carries(backward: Backward, source: str, target: str) -> int:
     """Return 0 while no gradient has come back along the edge, 1 when it has, 2 when it just does."""
-    carried = source in backward.past and any(sender == target for sender, _ in backward.past[source].parts)
-    return 2 if carried and backward.current.node == source else int(carried)
+    sent = source in backward.past and (not target or target in dict(backward.past[source].parts))
+    return 2 if sent and backward.current.node == source else int(sent)
 
 
 def _draw_edge(backward: Backward, edge: tuple[str, str], chains: Chains) -> str:
     """Draw curves between columns, straight through them; the edges into one card arrive one below the other."""
     (source, target), chain, carries = edge, chains[edge], _carries(backward, *edge)
-    arriving = sorted((boxes[-2].middle, other) for other, boxes in chains.items() if other[1] == target)
-    port = 28 * ([other for _, other in arriving].index(edge) - (len(arriving) - 1) / 2)
-    x, y = chain[0].x + chain[0].width, chain[0].middle
-    path = f"M{px(x)} {px(y)}"
+    arriving = sorted((boxes[-2].middle, other) for other, boxes in chains.items() if target and other[1] == target)
+    port = 28 * ([other for _, other in arriving].index(edge) - (len(arriving) - 1) / 2) if target else 0
+    begin, x, y = chain[0].x + chain[0].width, chain[0].out, chain[0].middle
+    gaps = (f" H{px(left)} M{px(left + width)} {px(y)}" for left, width, _ in _place_hooks(backward, source, chain[0]))
+    path = f"M{px(begin)} {px(y)}{''.join(gaps)} H{px(x)}"
     for box in chain[1:]:
         half, end = (x + box.x) / 2, box.middle + (port if box is chain[-1] else 0)
         path += f" C{px(half)} {px(y)} {px(half)} {px(end)} {px(box.x)} {px(end)}"
-        path += "" if box is chain[-1] else f" H{px(box.x + box.width)}"
-        x, y = box.x + box.width, end
+        path += "" if box is chain[-1] else f" H{px(box.out)}"
+        x, y = box.out, end
     if not carries:
         dashes = "" if backward.graph.nodes[source].tensor.requires_grad else ' stroke-dasharray="4 4"'
         line = f'<path d="{path}" fill="none" stroke="currentColor" stroke-width="1.4"{dashes} opacity="{FAINT}"/>'
-        return line + _draw_head(chain[-1].x - 1, y, 1, "currentColor", 5, FAINT)
-    line = _draw_gradient(path, chain[0].x + chain[0].width, chain[0].middle, carries == 2)
+        return line + (_draw_head(chain[-1].x - 1, y, 1, "currentColor", 5, FAINT) if target else "")
+    line = _draw_gradient(path, begin, chain[0].middle, carries == 2)
     sent = " + ".join(format_tensor(grad) for sender, grad in backward.past[source].parts if sender == target)
-    if carries == 2 and len(sent) <= 4:
+    if carries == 2 and 1 <= len(sent) <= 4:
         rising = chain[-2].middle < y  # seen from here: the label goes where the line does not
         line += draw_text(chain[-1].x - 7, y + (16 if rising else -7), sent, family=MONO, anchor="end", weight=700)
     return line
+
+
+def _place_hooks(backward: Backward, name: str, card: _Box) -> Iterator[tuple[float, float, str]]:
+    """Give the left edge, the width and the mark of each hook, from left to right: the first one is met first."""
+    x = card.x + card.width + HEAD
+    for action in reversed(backward.hooks_of(name)):
+        yield x, _mark_width(action) - 6, ACTIONS[action].mark
+        x += _mark_width(action)
 
 
 def _draw_gradient(path: str, x: float, y: float, now: bool) -> str:
@@ -270,7 +294,7 @@ def _draw_card(backward: Backward, name: str, card: _Box) -> str:
     edge = f'fill="currentColor" fill-opacity="0.05" {edge}'
     dashes = "" if tensor.requires_grad else ' stroke-dasharray="5 4"'
     left, right, y = card.x + PADDING, card.x + card.width - PADDING, card.y + HEADER
-    heading, kind = _head_card(backward.graph.nodes[name])
+    heading, kind = _head_card(backward, name)
     parts = [
         draw_box(card.x, card.y, card.width, card.height, 14 if tensor.is_leaf else 3, edge + dashes),
         f'<path d="M{px(card.x)} {px(y)} h{px(card.width)}" stroke="currentColor" stroke-opacity="0.25"/>',
@@ -284,21 +308,15 @@ def _draw_card(backward: Backward, name: str, card: _Box) -> str:
         for number, line in enumerate(lines, 1):
             parts.append(draw_text(left + LABELS, y + number * LINE - 2, line, family=MONO, **look))
         y += LINE * len(card.lines[label])
-    x = card.x + card.width - sum(map(_mark_width, backward.actions(name)))
-    for action in backward.actions(name):  # the hooks sit on the upper edge, in the order in which they run
-        mark = _mark_width(action)
-        look = f'fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"'
-        parts += [
-            draw_box(x, card.y - MARKS, mark - 6, MARKS - 2, 9, look),
-            draw_fish_hook(x + 12, card.y - MARKS + 3),
-            draw_text(x + 18, card.y - MARKS + 14, ACTIONS[action].mark, family=MONO, weight=600),
-        ]
-        x += mark
+    top, look = card.middle - MARK / 2, f'fill="{BLUE}" fill-opacity="0.14" stroke="{BLUE}" stroke-width="1.4"'
+    for x, width, mark in _place_hooks(backward, name, card):
+        words = draw_text(x + 17, top + 15, mark, family=MONO, weight=600)
+        parts += [draw_box(x, top, width, MARK, 9, look), draw_fish_hook(x + 11, top + 4), words]
     return "".join(parts)
 
 
 def _mark_width(action: str) -> float:
-    return len(ACTIONS[action].mark) * CHARACTER + 30
+    return len(ACTIONS[action].mark) * CHARACTER + 28
 
 
 def _draw_legend(width: float, y: float) -> tuple[str, float]:

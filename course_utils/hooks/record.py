@@ -406,7 +406,7 @@ def _compiled_parts(model: nn.Module) -> list[str]:
     if not (dynamo := sys.modules.get("torch._dynamo")):
         return []
     # A module does not know its wrapper, so look for wrappers among all objects.
-    wrappers = [each for each in gc.get_objects() if issubclass(type(each), dynamo.OptimizedModule)]
+    wrappers = [each for each in gc.get_objects() if type(each) is dynamo.OptimizedModule]
     compiled = {id(each) for wrapper in wrappers for each in (wrapper, wrapper._orig_mod)}
     named = model.named_modules()
     return [name for name, module in named if id(module) in compiled or module._compiled_call_impl]

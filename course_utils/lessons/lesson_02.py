@@ -524,7 +524,7 @@ def arrived_and_passed_on(tensor, hooks):
 
     Return a list that will receive a copy of each gradient as it arrives, before
     the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
-    the last of them, and adds up over backwards as usual.
+    the last of them.
     """
     arrived = []
     tensor.register_hook(lambda grad: arrived.append(grad.clone()))

@@ -411,7 +411,7 @@ takes_fast_path.equivalent(
 )
 def hooks_in_order(module, kind):
     """Return the hooks of one kind that a call of `module` runs, in a new dict, in
-    the order in which they run: the global ones, then the module's own.
+    the order in which they run.
 
     `kind` is "forward_pre_hooks", "forward_hooks", "backward_pre_hooks" or
     "backward_hooks"; keys and hooks are those of the two tables. A hook may remove

@@ -101,7 +101,7 @@ prediction(
     answer="fish",
     why="""
         Channel 53 follows fish. Among the pictures 30 to 39 it responds strongly only to 32 and 36, the two with a
-        fish, and the fish is what is lit. In the hundred other pictures, too, its mean response is by far the largest
+        fish, and the fish is what is lit. In the sixty other pictures, too, its mean response is by far the largest
         where there is a fish. It also responds a little to other things.
     """,
 )
@@ -119,18 +119,18 @@ prediction(
     why="""
         The fourth. Compare each number with that of the untrained network:
 
-        - **The first layer** has 22 % on the thing and tells the kinds apart in 55 % of the pairs. That is more than
+        - **The first layer** has 19 % on the thing and tells the kinds apart in 55 % of the pairs. That is more than
           the 10 % and 50 % of one channel, but the best channels of an *untrained* network reach about as much. It is
           no finding.
-        - **The fourth layer** has 65 % and 98 %, and the untrained network 19 % and 51 %. That is a finding: training
+        - **The fourth layer** has 64 % and 98 %, and the untrained network 15 % and 51 %. That is a finding: training
           has made channels that follow things. This is what "more abstract" can mean, measured.
-        - **The fifth layer** tells the kinds apart as well as the fourth, but only 44 % lie on the thing. The place
+        - **The fifth layer** tells the kinds apart as well as the fourth, but only 43 % lie on the thing. The place
           is not lost, it is spread: with the region grown by one place of the map, about three quarters are inside.
           (Behind this layer comes the mean over all places. That may be the reason, but we have not tested it.)
     """,
 )
 prediction(
-    "maps_kept_by_one",
+    "memory_of_one_map",
     lesson=5,
     question="a hook keeps the output of the last ReLU as it is, without `detach()`. Everything else is dropped. What "
     "stays in memory?",
@@ -141,7 +141,7 @@ prediction(
     },
     answer="the maps of nearly all layers",
     why="""
-        The maps of nearly all layers stay. The map itself has 4.6 MiB, but its graph holds on to everything that a
+        The maps of nearly all layers stay. The map itself has 2.3 MiB, but its graph holds on to everything that a
         backward pass would need. Detached, it costs what it weighs, and the means alone cost next to nothing. With
         `torch.no_grad()` around the call there is no graph to begin with.
     """,

@@ -124,8 +124,8 @@ prediction(
     answer="1.0",
     why="""
         The cosine is 1.0 for all three photographs. The guided map of the cat is the same whether you ask for
-        *Egyptian cat* or for *espresso*, and so is the deconvnet's. **On this network the claim holds: Guided
-        Backprop is blind to the class.** The plain gradient and Grad-CAM change a lot with the class; where the
+        *Egyptian cat* or for *espresso*, and so is the deconvnet's. Texts say that Guided Backprop is blind to the
+        class, and **on this network it is.** The plain gradient and Grad-CAM change a lot with the class; where the
         cosine is negative, a place that speaks for one class speaks against the other.
 
         The last table shows where the class is lost. At `blocks.6.0` there is one ReLU on the way, and the two maps
@@ -147,11 +147,11 @@ prediction(
     },
     answer=0.9,
     why="""
-        Read by absolute value, the guided map still correlates at 0.88 with the original one when the classifier
+        Read by absolute value, the guided map still correlates at 0.89 with the original one when the classifier
         knows nothing, and at 0.63 when four layers of six are random. Most of the drawing comes from the lower
         layers, which find edges. You may trust it for "which edges are active below", not for "why this class".
 
-        Compare the other methods **in the same way**. By absolute value the gradient keeps 0.52 and Grad-CAM 0.54. By
+        Compare the other methods **in the same way**. By absolute value the gradient keeps 0.54 and Grad-CAM 0.58. By
         sign, as in the last row, both keep 0.2. If you read the gradient by absolute value and Grad-CAM by sign, as
         is often done, you find a difference between the two that is not there. The guided map stays most similar in
         both ways.
@@ -985,7 +985,7 @@ def to_picture(gradient):
 
     Mean and standard deviation are those of all its numbers together, as
     `gradient.mean()` and `gradient.std()` give them. A constant gradient gives 0.5
-    everywhere; any other gives the same picture when it is a thousand times smaller.
+    everywhere; for any other, nothing is added to the standard deviation.
     """
     if gradient.min() == gradient.max():
         return torch.full_like(gradient, 0.5)

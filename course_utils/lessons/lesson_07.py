@@ -169,7 +169,7 @@ prediction(
     options={
         "face": "The answer falls from 28% to 17%. But a grey square anywhere costs about as much.",
         "collar": "The map is warm there, and the answer falls to 17%; a grey square anywhere costs about as much.",
-        "helmet": "The answer falls from 28% to 8%. Grey squares all over the picture leave 16% in the median.",
+        "helmet": "The answer falls from 28% to 8%. Grey squares all over the picture leave 18% in the median.",
         "shuttle": "The answer even rises to 31%: the shuttle speaks for something else.",
         "flag": "The answer falls to 20%, less than a grey square costs at random.",
     },
@@ -858,8 +858,8 @@ def to_heatmap(raw, size):
 
     First the ReLU; then enlarge to `size`, a pair (H, W), with bilinear
     interpolation and `align_corners=False`; then stretch each map by itself, so
-    that its least value is 0 and its greatest 1, however small its values were. A
-    map without a value above 0 becomes all 0.
+    that its least value is 0 and its greatest is exactly 1. A map without a value
+    above 0 becomes all 0.
     """
     heat = F.interpolate(raw.relu()[:, None], size, mode="bilinear", align_corners=False)[:, 0]
     low, high = heat.amin((1, 2), keepdim=True), heat.amax((1, 2), keepdim=True)

@@ -38,7 +38,7 @@ prediction(
     """,
 )
 prediction(
-    "weights_with_nan",
+    "gradient_of_a_finite_loss",
     lesson=8,
     question="the loss is 2.5. How many of the four entries of `embed.weight.grad` are nan?",
     options={
@@ -70,7 +70,7 @@ prediction(
     """,
 )
 prediction(
-    "clipped_too_late",
+    "last_of_a_hundred_layers",
     lesson=8,
     question="100 layers. The gradients of the first ones have overflowed; that of the last one has the norm 1.41. "
     "`clip_grad_norm_` scales all of them to the total norm 1. What becomes of the last one?",

@@ -210,8 +210,7 @@ def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, s
         hint = f"did you mean {' or '.join(near)}?" if near else "networks.list_classifiers() lists all of them"
         raise CourseError(f"there is no network {name!r}; {hint}")
     if name == REAL:
-        with seeded(seed):
-            model, transform, classes = load_parts()
+        model, transform, classes = load_parts()
         note = f"{name} has weights trained on ImageNet."
         return Classifier(name, model, transform, classes, True, several=False, note=note)
     return _describe_picture_net(name) if name in PICTURE_NETS else _load_torchvision(name, pretrained, seed)

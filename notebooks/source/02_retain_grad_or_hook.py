@@ -298,7 +298,7 @@ why("around_retain_grad")
 
 # %%
 x, y, w, z, o = vector_graph()
-z.retain_grad()  # here or later: it makes no difference
+z.retain_grad()
 z.register_hook(lambda grad: print("arrived:  ", grad.tolist()))
 z.register_hook(lambda grad: grad * 2)
 z.register_hook(lambda grad: grad * 10)
@@ -316,7 +316,7 @@ def arrived_and_passed_on(tensor, hooks):
 
     Return a list that will receive a copy of each gradient as it arrives, before
     the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
-    the last of them, and adds up over backwards as usual.
+    the last of them.
     """
     ...
 

@@ -559,8 +559,8 @@ with net[0].register_full_backward_hook(print_gradients("Linear")), torch.no_gra
     print("full hook, under no_grad:      gives", net(torch.ones(1, 2)).tolist())
 
 # %% [markdown]
-# A full backward *pre-hook* makes views as well, so it raises too. A module may change in place what it has made itself,
-# because that is no view. And under `no_grad` there is no graph, so PyTorch makes no views at all.
+# A full backward *pre-hook* makes views as well. A module may change in place what it has made itself, because that is no
+# view. And under `no_grad` there is no graph, so PyTorch makes no views at all.
 #
 # If you do need a full backward hook next to an in-place ReLU, there are two cures. **First:** let the ReLU write its result
 # elsewhere. This costs some memory and does not change any number.

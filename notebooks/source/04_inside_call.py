@@ -311,7 +311,7 @@ why("which_pre_hook_first")
 # %% tags=["answer"]
 def hooks_in_order(module, kind):
     """Return the hooks of one kind that a call of `module` runs, in a new dict, in
-    the order in which they run: the global ones, then the module's own.
+    the order in which they run.
 
     `kind` is "forward_pre_hooks", "forward_hooks", "backward_pre_hooks" or
     "backward_hooks"; keys and hooks are those of the two tables. A hook may remove
@@ -334,7 +334,7 @@ check(hooks_in_order)
 print_source("forward pre-hooks", "forward", "forward hooks", "return")
 
 # %% [markdown]
-# - The loop goes over the global table and then over the module's own.
+# - The loop goes over both tables, in the order that you have seen.
 # - Before the first hook runs, the stars make a tuple of them all, so a hook may remove itself.
 # - `args_result is not None`: what a hook returns replaces the arguments, and the next hook gets the new ones.
 # - `(args_result,)`: PyTorch puts a single value into a tuple.
@@ -409,8 +409,8 @@ with global_hooks(**dict.fromkeys(KINDS, look)):
 
 # %% [markdown]
 # In forward the pre-hooks run, then `forward`, then the forward hooks. In backward the pre-hooks run first. They see the
-# gradient of the output. The full hooks follow, which also see the gradient of the input. In each pair the global hook comes
-# first.
+# gradient of the output. The full hooks follow, which also see the gradient of the input. In each pair, global and local
+# come in the same order as before.
 #
 # "backward" in line 9 is the moment at which the gradient reaches what `forward` returned. The backward pre-hooks have run
 # before it, on a node between this tensor and the rest of the network. The layer gets what they return.

@@ -256,8 +256,8 @@ print("keys:", len(stored))
 why("drawers_by_shape")
 
 # %% [markdown]
-# A key has to be different for each layer, and the layer's **name** is. `course_utils.hooks.record.record` uses it,
-# and removes its hooks when the block ends:
+# Another key is the layer's **name**. `course_utils.hooks.record.record` uses it, and removes its hooks when the block
+# ends:
 
 # %%
 with torch.no_grad(), record(real.model, nn.Conv2d) as seen:
@@ -495,15 +495,15 @@ FeatureMaps("picture_net", layer="features.13", channel=53, picture=30)
 predict("what_channel_53_follows")
 
 # %% [markdown]
-# Ten pictures are few. How much does the channel respond to each kind of thing in a hundred other pictures, on
+# Ten pictures are few. How much does the channel respond to each kind of thing in sixty other pictures, on
 # average?
 
 # %%
-first_hundred = scenes(100, seed=905)
+first_sixty = scenes(60, seed=905)
 with torch.no_grad(), record(net, "features.13") as seen:
-    net(first_hundred.images.float() / 255)
+    net(first_sixty.images.float() / 255)
 response = seen["features.13"].output[:, 53].mean((1, 2))
-by_kind = [response[first_hundred.labels[:, k] > 0].mean().item() for k in range(len(KINDS))]
+by_kind = [response[first_sixty.labels[:, k] > 0].mean().item() for k in range(len(KINDS))]
 percent = [round(100 * each / max(by_kind)) for each in by_kind]
 bars(percent, KINDS, title="Channel 53: mean response to pictures with each thing, in % of the largest", unit="%")
 
@@ -544,14 +544,14 @@ check(strongest_channels)
 #
 # By chance, *one* channel has 10 % on the thing, because things cover 10 % of a picture, and it tells in 50 % of the
 # pairs. But the best of 96 channels is better than one channel, even if nothing was learned. So we choose the best
-# channels on the first hundred pictures and measure them on another hundred. And we do the same with an **untrained**
+# channels on the first sixty pictures and measure them on another sixty. And we do the same with an **untrained**
 # network, whose weights are random.
 
 # %% tags=["predict"]
 predict("layer_that_is_most_on_the_things")
 
 # %% tags=["setup"]
-second_hundred = scenes(100, seed=906)
+second_sixty = scenes(60, seed=906)
 
 
 def follow(model, batch):
@@ -563,7 +563,7 @@ def follow(model, batch):
 
 def measure(model):
     """For each ReLU layer: the best channels, one a kind; the means of their two numbers on new pictures; its maps."""
-    chosen, tested, kinds = follow(model, first_hundred), follow(model, second_hundred), range(len(KINDS))
+    chosen, tested, kinds = follow(model, first_sixty), follow(model, second_sixty), range(len(KINDS))
     rows = {}
     for name, (maps, found) in tested.items():
         best = [chosen[name][1].best_channel(kind) for kind in KINDS]
@@ -572,15 +572,16 @@ def measure(model):
 
 
 # %% tags=["setup"]
-def share_in_grown(maps, best, pixels):
-    """How much of the best channels' response lies on their things, grown by so many pixels; and the area of that."""
-    shares, areas = [], []
+def share_in_grown(pixels):
+    """By layer, how much of the best channels' response lies on their things, grown by so many pixels; and the area."""
+    shares, areas = {name: [] for name in tables["trained"]}, []
     for k, kind in enumerate(KINDS):
-        there = second_hundred.labels[:, k] > 0
-        region = grow(second_hundred.masks(kind)[there], pixels)
-        shares.append(share_on(maps[there, best[k]].flatten(0, 1)[None], region.flatten(0, 1)))
+        there = second_sixty.labels[:, k] > 0
+        region = grow(second_sixty.masks(kind)[there], pixels)
         areas.append(region.float().mean())
-    return torch.stack(shares).mean(), torch.stack(areas).mean()
+        for name, (best, _, _, maps) in tables["trained"].items():
+            shares[name].append(share_on(maps[there, best[k]].flatten(0, 1)[None], region.flatten(0, 1)))
+    return {name: torch.stack(each).mean() for name, each in shares.items()}, torch.stack(areas).mean()
 
 
 # %%
@@ -599,18 +600,17 @@ for name in tables["trained"]:
 # one place of a map of 14 x 14.
 
 # %%
-for name in ("features.13", "features.16"):
-    best, _, _, maps = tables["trained"][name]
-    for pixels in (0, 8):
-        share, area = share_in_grown(maps, best, pixels)
-        print(f"{name}, grown by {pixels} pixels: {share:.0%} on it; it covers {area:.0%} of the picture")
+shares, area = share_in_grown(8)
+print(f"the things, grown by 8 pixels, cover {area:.0%} of a picture; on them lie")
+for name, share in shares.items():
+    print(f"{share:.0%} of the response of {name}")
 
 # %% tags=["why"]
 why("layer_that_is_most_on_the_things")
 
 # %% [markdown]
-# Here is, for each kind, its best channel of the layer `features.13`, in that picture of the second hundred to which
-# it responds most. The picture is lit where the channel responds; full light is where this channel is strongest. The
+# Here is, for each kind, its best channel of the layer that is most on the things, in that picture of the second
+# sixty to which it responds most. The picture is lit where the channel responds; full light is where this channel is strongest. The
 # white line is the true outline.
 
 
@@ -620,8 +620,8 @@ def draw_channels(maps, best):
     tiles, words = [], []
     for kind, channel in zip(KINDS, best, strict=True):
         index = int(maps[:, channel].mean((1, 2)).argmax())
-        lit = light_up(second_hundred.images[index].float() / 255, maps[index, channel])
-        tiles.append(outline(lit, second_hundred.masks(kind)[index]))
+        lit = light_up(second_sixty.images[index].float() / 255, maps[index, channel])
+        tiles.append(outline(lit, second_sixty.masks(kind)[index]))
         words.append(f"{kind}: channel {channel}")
     alt = "Ten pictures, each dark but for one thing: " + ", ".join(words) + "."
     title = "Ten channels of one layer, each with the thing that it follows"
@@ -629,7 +629,7 @@ def draw_channels(maps, best):
 
 
 # %%
-best, _, _, maps = tables["trained"]["features.13"]
+best, _, _, maps = max(tables["trained"].values(), key=lambda row: row[1])
 draw_channels(maps, best)
 
 # %% [markdown]
@@ -662,10 +662,10 @@ check(share_on_thing)
 # **Misconception:** "Deeper is more abstract, and so better." **Ask:** "Why does the share on the thing fall in the
 # last layer?" **Answer:** behind it comes the mean over all places, so nothing in the loss rewards the exact place.
 #
-# **Misconception:** "22 % on the thing is more than twice as much as chance." **Ask:** "The chance of what?"
+# **Misconception:** "19 % on the thing is nearly twice as much as chance." **Ask:** "The chance of what?"
 # **Answer:** of one channel. The best channels of an untrained network reach as much.
 #
-# **For discussion:** why two hundred pictures in two halves? (The best of many is partly luck. Luck does not come back
+# **For discussion:** why two batches of pictures? (The best of many is partly luck. Luck does not come back
 # on new pictures.)
 
 # %% [markdown]
@@ -736,14 +736,14 @@ check(run_to)
 # %% [markdown]
 # ## What does keeping cost?
 #
-# A drawn picture makes 2 MiB of maps in the 17 layers of `features`, and a batch of 64 makes 126 MiB. How much of it
+# A drawn picture makes 2 MiB of maps in the 17 layers of `features`, and a batch of 32 makes 63 MiB. How much of it
 # stays in memory depends on one word in the hook.
 
 # %% tags=["predict"]
-predict("maps_kept_by_one")
+predict("memory_of_one_map")
 
 # %%
-many = first_hundred.images[:64].float() / 255
+many = first_sixty.images[:32].float() / 255
 keeping = {
     "nothing": lambda output: None,
     "output": lambda output: output,
@@ -759,7 +759,7 @@ for what, keep in keeping.items():
 kept = []
 
 # %% tags=["why"]
-why("maps_kept_by_one")
+why("memory_of_one_map")
 
 # %% [markdown]
 # ### Exercise 8 · A mean without the maps

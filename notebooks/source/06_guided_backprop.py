@@ -23,11 +23,11 @@
 # - **Compute** the gradient of a class at the pixels, and **draw** it.
 # - **Explain** the three rules, backprop, deconvnet and guided, with a pencil and with one line of code each.
 # - **Build** Guided Backprop with hooks, and **say** which networks need which kind of hook.
-# - **Say** what the usual normalisation hides.
+# - **Say** what the usual picture of a gradient shows, and what it does not.
 # - **Test** an explanation: does it change with the class, and does it change when the network forgets?
 #
-# **Time:** about 89 minutes: 44 to read, predict and run, 45 for the exercises. "What the picture hides" is a good
-# place for a pause.
+# **Time:** about 89 minutes: 44 to read, predict and run, 45 for the exercises. "From a gradient to a picture" is
+# a good place for a pause.
 
 # %% [markdown] tags=["instructor"]
 # **Plan**
@@ -38,7 +38,7 @@
 # | 18 | The rules as hooks | they write the deconvnet's line before you show it |
 # | 13 | Other kinds of ReLU | a vote; let the room name networks that call `F.relu` |
 # | 3 | On a photograph | look first |
-# | 8 | What the picture hides | a vote; a pause follows |
+# | 8 | From a gradient to a picture | a vote; a pause follows |
 # | 13 | Does it follow the class? | everybody tries the explorer; write the guesses on the board |
 # | 7 | And on photographs? | a vote before the table |
 # | 12 | Does it follow what was learned? | sketch the four curves before the chart |
@@ -395,8 +395,8 @@ for name, net in {"nn.ReLU": three_units(), "F.relu": FunctionalNet()}.items():
 why("functional_relu")
 
 # %% [markdown]
-# Other networks fail loudly. AlexNet, VGG and SqueezeNet have ReLUs that work **in place**, and these cannot have a
-# full backward hook. The hook wraps the module's input in a view, and an in-place operation on it would lose the hook:
+# AlexNet, VGG and SqueezeNet have ReLUs that work **in place**, and these cannot have a full backward hook. The hook
+# wraps the module's input in a view, and an in-place operation on it would lose the hook:
 
 # %%
 in_place = three_units()
@@ -504,7 +504,7 @@ draw_photo(photo, plain, guided)
 # %% [markdown]
 # `explain` runs the network once. `gradient` then goes backward for a class by one of the three rules.
 #
-# ## What the picture hides
+# ## From a gradient to a picture
 #
 # A gradient has no natural picture. The tutorials all use one recipe, with the mean and the standard deviation of all
 # its numbers: $0.5 + 0.1 \cdot (I - \text{mean}) / \text{std}$, clipped to [0, 1]. Here this is `standardise`.
@@ -551,7 +551,7 @@ def to_picture(gradient):
 
     Mean and standard deviation are those of all its numbers together, as
     `gradient.mean()` and `gradient.std()` give them. A constant gradient gives 0.5
-    everywhere; any other gives the same picture when it is a thousand times smaller.
+    everywhere; for any other, nothing is added to the standard deviation.
     """
     ...
 
@@ -647,10 +647,11 @@ check(share_on)
 # %% [markdown]
 # ## And on photographs?
 #
-# The texts say that Guided Backprop does not depend on the class. They mean large networks. So ask EfficientNet-Lite0
-# about three photographs, each with one class that is there and with one that is not: the cat with *Egyptian cat* and
-# *espresso*, a cup of coffee with *espresso* and *tripod*, and a man with a camera with *tripod* and *Egyptian cat*.
-# How similar are the two maps? Grad-CAM, which lesson 07 builds, is in the same table. It is a map of 7 x 7 places.
+# Does a large network behave in the same way? The texts on Guided Backprop speak of such networks. So ask
+# EfficientNet-Lite0 about three photographs, each with one class that is there and with one that is not: the cat with
+# *Egyptian cat* and *espresso*, a cup of coffee with *espresso* and *tripod*, and a man with a camera with *tripod*
+# and *Egyptian cat*. How similar are the two maps? Grad-CAM, which lesson 07 builds, is in the same table. It is a
+# map of 7 x 7 places.
 
 # %% tags=["predict"]
 predict("two_classes_of_a_photograph")
@@ -663,7 +664,8 @@ pairs = {}
 with explain(real.model, photos, watch_relus=True) as run:
     for rule, name in RULES.items():
         pairs[rule] = [run.gradient(classes, relu_rule=name) for classes in (there, there.roll(-1))]
-pairs["Grad-CAM"] = [grad_cam(real.model, photos, LAYERS[-1], classes) for classes in (there, there.roll(-1))]
+with explain(real.model, photos, LAYERS[-1]) as run:
+    pairs["Grad-CAM"] = [run.grad_cam(classes) for classes in (there, there.roll(-1))]
 print("cosine      " + "".join(f"{name:>9}" for name in names))
 for method, pair in pairs.items():
     print(f"{method:12}" + "".join(f"{cosine:9.1f}" for cosine in cosine_similarity(*pair).tolist()))
@@ -712,18 +714,18 @@ why("two_classes_of_a_photograph")
 predict("random_classifier")
 
 # %% tags=["setup"]
-some, wanted = images[:12], first[:12]
+some, wanted = images[:8], first[:8]
 
 
 def maps_of(net):
-    """For each method its maps of twelve pictures, (12, C, h, w), with their signs."""
+    """For each method its maps of eight pictures, (8, C, h, w), with their signs."""
     with explain(net, some, watch_relus=True) as run:
         found = {rule: run.gradient(wanted, relu_rule=name) for rule, name in RULES.items()}
     return found | {"Grad-CAM": grad_cam(net, some, "features.16", wanted)[:, None]}
 
 
 def compare(maps, original, read):
-    """For each method, how similar its maps are to the original ones, by rank; `read` makes (12, h, w) of them."""
+    """For each method, how similar its maps are to the original ones, by rank; `read` makes (8, h, w) of them."""
     return {each: rank_correlation(read(maps[each]), read(original[each])).mean().item() for each in original}
 
 

@@ -308,8 +308,8 @@ print("one row of ours:", ours[4].round().int().tolist(), " of theirs:", theirs[
 print(f"{', '.join(evidence.LIBRARIES)}: the same everywhere, up to rounding:", bool((ours - theirs).abs().max() < 0.6))
 
 # %% [markdown]
-# Where CAM exists, it and Grad-CAM should agree. But CAM takes the weights of the linear layer, and Grad-CAM takes
-# gradients of places, of which the network has averaged 14 x 14.
+# Where CAM exists, it and Grad-CAM should agree. But CAM takes the weights of the linear layer, and Grad-CAM takes the
+# gradients at the places of the maps.
 
 # %% tags=["predict"]
 predict("cam_over_grad_cam")
@@ -319,7 +319,7 @@ class_activation = class_maps(net, image)[0]  # (10, 14, 14): the CAM of every c
 factor = (class_activation.abs().sum() / by_gradient.abs().sum()).item()
 off = (class_activation - factor * by_gradient).abs().max() / class_activation.abs().max()
 print(f"CAM / Grad-CAM, before the ReLU = {factor:.2f}")
-print("in 10 maps of 196 places, off by more than a millionth:", bool(off > 1e-6))
+print("anywhere in the ten maps, off by more than a millionth:", bool(off > 1e-6))
 
 # %% tags=["why"]
 why("cam_over_grad_cam")
@@ -432,8 +432,8 @@ def to_heatmap(raw, size):
 
     First the ReLU; then enlarge to `size`, a pair (H, W), with bilinear
     interpolation and `align_corners=False`; then stretch each map by itself, so
-    that its least value is 0 and its greatest 1, however small its values were. A
-    map without a value above 0 becomes all 0.
+    that its least value is 0 and its greatest is exactly 1. A map without a value
+    above 0 becomes all 0.
     """
     ...
 
@@ -848,7 +848,7 @@ for question, found in inside.items():
 why("three_questions")
 
 # %% [markdown]
-# Is "rather than" always the better question? Two more trials. First the cat alone, and two classes that are both about cats: how
+# Which question should you ask, then? Two more trials. First the cat alone, and two classes that are both about cats: how
 # similar are the maps (cosine; 1 means the same)? Then the collage of cat and cup, and a tripod, which it does *not* show.
 
 # %%
@@ -917,7 +917,7 @@ print("               share of the heat   of the picture   probability when cove
 for (name, (top, bottom, left, right)), share in zip(boxes.items(), after, strict=True):
     part = heat_map[0, top:bottom, left:right].sum() / heat_map.sum()
     print(f"{name:14} {part:16.0%} {(bottom - top) * (right - left) / 224**2:16.0%} {share:26.0%}")
-anywhere = evidence.ask(real, [evidence.cover(astronaut, box) for box in evidence.squares(80, 48)], said[0][0])
+anywhere = evidence.ask(real, [evidence.cover(astronaut, box) for box in evidence.squares(80, 72)], said[0][0])
 print(
     f"nothing covered {uncovered:.0%}; squares of 13% of the picture, anywhere: {anywhere.median():.0%} in the median"
 )

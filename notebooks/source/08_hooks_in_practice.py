@@ -19,7 +19,7 @@
 #
 # ## What you will be able to do
 #
-# - **Name** the layer that makes a nan, on the way forward and on the way back.
+# - **Name** the layer that makes a nan.
 # - **Count** dead units, and **clip** gradients where they explode.
 # - **Find** what makes the memory grow, and **write** a hook that cannot do it.
 # - **Prove** by activation patching which place of which layer carries an answer.
@@ -34,7 +34,7 @@
 # | Minutes | Sections | How |
 # |---|---|---|
 # | 9 | A nan, and the layer that made it | let the room read the list of layers aloud before the prediction; then the same game backwards |
-# | 6 | Units that fall silent | pencil: one step by hand, then a vote on the hundred steps |
+# | 6 | One unit, one large step | pencil: one step by hand, then a vote on the hundred steps |
 # | 6 | Gradients that explode | the table of three clips on the board; ask which of them a paper means by "we clip" |
 # | 5 | A memory that grows | let them say the three numbers before you run the cell |
 # | 9 | Activation patching | three minutes with the explorer first; do not hurry the buoy |
@@ -85,13 +85,8 @@ _ = torch.manual_seed(0)  # for the one network with random weights
 from course_utils.hooks.inventory import count_hooks, list_hooks
 from course_utils.hooks.memory import measure_memory
 from course_utils.hooks.record import record
-from course_utils.lessons.broken_nets import (
-    have_an_accident,
-    make_chain,
-    make_distance_net,
-    make_one_unit,
-    make_overflow_net,
-)
+from course_utils.lessons.broken_nets import have_an_accident, make_chain, make_distance_net, make_one_unit
+from course_utils.lessons.broken_nets import make_overflow_net as make_first_patient
 from course_utils.lessons.figures import draw_attention
 from course_utils.lessons.two_heads import HEADS, encode, make_two_head_block
 
@@ -111,7 +106,7 @@ cat, dog, fish = (KINDS.index(kind) for kind in ("cat", "dog", "fish"))
 # The first patient: two rows of numbers go in, and one of the two answers is not a number.
 
 # %%
-net = make_overflow_net()
+net = make_first_patient()
 rows = torch.tensor([[1.0, 2.0], [100.0, 1.0]])
 print("layers: ", ", ".join(name for name, _ in net.named_modules() if name))
 print("answers:", [round(answer, 3) for answer in net(rows).flatten().tolist()])
@@ -179,7 +174,7 @@ check(first_bad_layer)
 # 2.5. In forward, everything is finite. Then comes `backward()`.
 
 # %% tags=["predict"]
-predict("weights_with_nan")
+predict("gradient_of_a_finite_loss")
 
 # %%
 net = make_distance_net()
@@ -208,7 +203,7 @@ with contextlib.ExitStack() as stack:
     net(points.clone().requires_grad_()).mean().backward()
 
 # %% tags=["why"]
-why("weights_with_nan")
+why("gradient_of_a_finite_loss")
 
 # %% [markdown]
 # PyTorch's own tool, anomaly mode, names an operation, not your layer, and it looks for nan only: it accuses the square.
@@ -262,7 +257,7 @@ check(first_bad_gradient)
 # that one batch again with the hooks on.)
 
 # %% [markdown]
-# ## Units that fall silent
+# ## One unit, one large step
 #
 # The second patient has no nan, and its loss is calm. Here is one unit, relu(1 · x + 1), with x = 2 and the target 1. It gives
 # 3. The loss is (3 - 1)², so the gradient of the output is 4, that of the weight 4 · 2 = 8, and that of the bias 4. A step
@@ -446,7 +441,7 @@ for clip in ("not at all", "all together", "each parameter", "as it passes"):
 # look alike here. Now make the chain longer: 3 to the power of 81 is more than float32 can hold.
 
 # %% tags=["predict"]
-predict("clipped_too_late")
+predict("last_of_a_hundred_layers")
 
 # %%
 for clip in ("all together", "each parameter", "as it passes"):
@@ -454,7 +449,7 @@ for clip in ("all together", "each parameter", "as it passes"):
     print(f"{clip:15} layer 0: {found[0]:5.2f}   layer 99: {found[-1]:5.2f}")
 
 # %% tags=["why"]
-why("clipped_too_late")
+why("last_of_a_hundred_layers")
 
 # %% [markdown]
 # ### Exercise 4 · Clip as it passes

@@ -927,14 +927,14 @@ handle.remove()
 layer(torch.ones(1))
 twin(torch.ones(1))
 print("hooks on the layer and on its copy:", count_hooks(layer).total(), count_hooks(twin).total())
-print("the hook was called by the copy only:", callers == [twin])
+print("the hook was called by the layer:", layer in callers, " and by its copy:", twin in callers)
 
 # %% tags=["why"]
 why("hooks_and_deepcopy")
 
 # %% [markdown]
-# Other hooks fare otherwise. An object with `__call__` is copied with everything that it holds, and a hook on a *tensor* is
-# not copied at all:
+# That was a lambda on a module. An object with `__call__` is copied with everything that it holds, and a hook on a *tensor*
+# is not copied:
 
 
 # %%
@@ -1119,8 +1119,7 @@ with output.grad_fn.register_hook(lambda grad_inputs, grad_outputs: print(*show(
     output.backward()
 
 # %% [markdown]
-# Operations differ, so layers do. For Linear the entries are bias, input and weight, and the weight's is transposed; for a
-# convolution they are input, weight and bias. `grad_input[0]` means another thing for each layer, and a module with several
+# Operations differ, so layers do. For a convolution, the entries are input, weight and bias. `grad_input[0]` means another thing for each layer, and a module with several
 # operations reports a part of its own work:
 
 
