@@ -20,7 +20,6 @@ seconds       how long the answer ran, with its sandbox; 0 if it was not run
 A student's page holds no reference answer, no seed, and nothing about anybody else.
 """
 
-import base64
 import csv
 import hashlib
 import io
@@ -35,8 +34,8 @@ from typing import Any
 
 from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.outcome import Stage
-from course_utils.root import ASSETS, write_whole
-from course_utils.show import code_spans
+from course_utils.root import write_whole
+from course_utils.show import page_templates
 
 NO_SCORE = UNREADABLE, NOT_GRADED, NOT_HANDED_IN = "unreadable", "not graded", "not handed in"
 BEST_FIRST = (*map(str, reversed(Stage)), *NO_SCORE)
@@ -168,14 +167,7 @@ def _points(rows: Sequence[Score]) -> str:
 
 def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = ()) -> None:
     """Write `index.html` and, in `students`, a page for each student into the folder `report`."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    # Names, code and messages are hostile: all of them are escaped, `code_spans` escapes what it is given.
-    blocks = {"trim_blocks": True, "lstrip_blocks": True}
-    templates = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined, **blocks)
-    templates.filters["code"] = lambda text: Markup(code_spans(text))
-    templates.filters["digest"] = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    templates = page_templates()
     templates.globals.update(signs=SIGNS, no_score=NO_SCORE, best_first=BEST_FIRST, most_looks=MOST_LOOKS)
     exercises = {exercise.name: exercise for exercise in read_declarations()}
     students, lessons = _by(scores, "student"), _exercises(scores)

@@ -1,0 +1,287 @@
+"""`make class`: the class's server, for the page that is projected and for the learners' kernels.
+
+It listens on the chosen address only. A learner has a token, minted at `join`; the instructor another, in a cookie that
+no script can read. Hosts and origins are checked, and sizes and rates are limited.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import shutil
+import signal
+import socket
+import sys
+import time
+import webbrowser
+from collections.abc import Callable
+from hmac import compare_digest
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from jinja2 import Environment
+from markupsafe import Markup
+from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
+from tornado.web import Application, HTTPError, RequestHandler
+
+from course_utils.authoring.page import draw_formulas
+from course_utils.live.room import Room
+from course_utils.live.store import Store
+from course_utils.root import ROOT, CourseError
+from course_utils.show import page_templates, render_markdown
+
+FOLDER = ROOT / "build" / "class"
+FILE = "class.sqlite"
+SCREENS = {"join": "Join", "votes": "Predict", "class": "Who is where", "help": "Help", "plan": "Plan"}
+OVER = 12 * 3600  # seconds after which a class is another day's
+MOST_BYTES = 8192  # of a request
+BEAT = 10  # seconds between two signs of life
+GATHER = 0.2  # seconds in which reports are gathered before the page changes
+RATES = {"guess": (20, 0.5), "report": (30, 2), "stream": (10, 0.02)}  # so many at once, and so many a second
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+HEADERS |= {"Content-Security-Policy": "frame-ancestors 'none'"}
+MOST_KNOWN = 5000  # whose rates are kept
+NO_LAN = "No network was found, so only this computer can reach the class. Choose its address with HOST=192.168.1.5."
+NO_QR = "There is no QR code, because segno is missing: .venv/bin/python -m pip install -e '.[instructor]'"
+
+
+def serve(
+    lesson: str = "", host: str = "", port: int = 8900, address: str = "", new: bool = False, forget: bool = False,
+    folder: Path = FOLDER, show: bool = True,
+) -> int:  # fmt: skip
+    """Serve a class on a lesson (`01`) until Ctrl-C, then write its file; with `forget`, delete all that was kept.
+
+    `address` is what learners type where it is not `http://host:port`, as behind a tunnel. A class of the last hours
+    goes on, unless it shall be `new`. Raises `CourseError` where a class is running, or the address is not to be had.
+    """
+    if forget:
+        if (folder / FILE).exists():
+            Store(folder / FILE).close()  # none is running
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"Forgotten: nothing of any class is left in {folder}.")
+        return 0
+    room = Room(folder / FILE)
+    if new or time.time() - room.store.get("began") > OVER:
+        room.write_summary(folder)
+        room.store.close()
+        (folder / FILE).replace(folder / f"class-{room.store.get('began'):.0f}.sqlite")
+        room = Room(folder / FILE)
+    if lesson:
+        room.choose(lesson)
+    host = host or _own_address()
+    address = (address or f"http://{host}:{port}").rstrip("/")
+    with contextlib.suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        asyncio.run(_listen(room, address, host, port, show))
+    except OSError as error:
+        reason = f"{host}:{port} is not to be had ({error.strerror or error})."
+        raise CourseError(f"{reason} Use another one:  make class PORT={port + 1}") from None
+    finally:
+        print(f"\nWhat the class did is in {room.write_summary(folder)}.")
+        room.store.close()
+    return 0
+
+
+def _own_address() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+            return probe.getsockname()[0]
+        except OSError:
+            print(NO_LAN, file=sys.stderr)
+            return "127.0.0.1"
+
+
+async def _listen(room: Room, address: str, host: str, port: int, show: bool) -> None:
+    here = f"http://{host}:{port}"
+    app = make_app(room, address, here)
+    server = HTTPServer(app, max_body_size=MOST_BYTES, max_header_size=MOST_BYTES, body_timeout=10)
+    server.listen(port, address=host)
+    page = f"{here}/class?key={room.store.get('key')}"
+    print(f"The class is at {address}, room code {room.store.get('code')}. Ctrl-C ends it.")
+    print(f"The page to project, for you alone: {page}", flush=True)
+    if show:
+        webbrowser.open(page)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        server.stop()
+        await server.close_all_connections()
+
+
+def make_app(room: Room, address: str, here: str) -> Application:
+    """The class's pages and routes; `address` is where learners find them, `here` where it listens."""
+    handlers = {"": Welcome, "join": Join, "report": Reports, "events": Opened}
+    handlers |= {"class": Page, "class/see": Seen, "class/do": Act}
+    return Application(
+        [(f"/{path}", handler) for path, handler in handlers.items()], room=room, rates={},
+        own={urlsplit(each).netloc for each in (address, here)}, cookie=f"class{urlsplit(here).port}",
+        templates=_templates(address), news=_Bell(), moves=_Bell(), log_function=lambda handler: None,
+    )  # fmt: skip
+
+
+def _templates(address: str) -> Environment:
+    def markdown(text: str) -> Markup:
+        made = render_markdown(text)
+        with contextlib.suppress(CourseError):  # latex2mathml is missing
+            made = draw_formulas(made)
+        return Markup(re.sub(r' style="[^"]*"', "", made))  # which the page's policy forbids
+
+    templates, qr = page_templates(), ""
+    try:
+        import segno
+
+        qr = segno.make(address).svg_inline(scale=8, border=4, light="#fff", omitsize=True)
+    except ImportError:
+        print(NO_QR, file=sys.stderr)
+    templates.filters |= {"markdown": markdown, "wrapped": lambda name: Markup("_<wbr>").join(name.split("_"))}
+    templates.globals |= {"screens": SCREENS, "address": address, "qr": Markup(qr)}
+    return templates
+
+
+class _Bell:
+    """Wakes all who wait for the next ring."""
+
+    def __init__(self) -> None:
+        self.rung = asyncio.Event()
+
+    def ring(self) -> None:
+        self.rung.set()
+        self.rung = asyncio.Event()
+
+
+class _Handler(RequestHandler):
+    def initialize(self) -> None:
+        self.room, self.news, self.moves = (self.settings[each] for each in ("room", "news", "moves"))
+
+    def set_default_headers(self) -> None:
+        for name, value in HEADERS.items():
+            self.set_header(name, value)
+
+    def prepare(self) -> None:
+        """Refuse what comes from, or thinks it goes to, another place."""
+        origin = self.request.headers.get("Origin", f"//{self.request.host}")
+        if self.request.host not in self.settings["own"] or urlsplit(origin).netloc != self.request.host:
+            raise HTTPError(403, reason="Another host or origin")
+
+    def write_error(self, status_code: int, **_: object) -> None:
+        self.finish({"error": self._reason})
+
+    def page(self, name: str, **values: object) -> str:
+        return self.settings["templates"].get_template(f"live_{name}.html.j2").render(**values)
+
+    def content(self) -> dict[str, object]:
+        """The JSON object that was sent."""
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(self.request.body)
+            if isinstance(found, dict) and self.request.headers.get("Content-Type") == "application/json":
+                return found
+        raise HTTPError(400, reason="Not a JSON object")
+
+    def limit(self, kind: str, whose: object, cost: int = 1) -> None:
+        """Refuse with 429 where requests of this kind come too fast; each costs one of those that are left."""
+        rates, (most, refill), now = self.settings["rates"], RATES[kind], time.monotonic()
+        left, then = rates.get((kind, whose), (most, now))
+        left = min(most, left + (now - then) * refill)
+        if left < 1:
+            raise HTTPError(429)
+        if len(rates) > MOST_KNOWN:
+            rates.clear()
+        rates[kind, whose] = left - cost, now
+
+    def learner(self) -> int:
+        """The number of the learner whose token came; 401 without one."""
+        found = self.room.store.find_learner(self.request.headers.get("Authorization", "").removeprefix("Bearer "))
+        if found is None:
+            self.limit("guess", self.request.remote_ip)
+            raise HTTPError(401)
+        return found
+
+    async def stream(self, make: Callable[[], object], bell: _Bell, gather: float) -> None:
+        """Send what `make` returns, and again when the `bell` rings and it is another; else signs of life."""
+        self.set_header("Content-Type", "text/event-stream")
+        self.streaming, sent = asyncio.current_task(), None
+        with contextlib.suppress(StreamClosedError, asyncio.CancelledError):
+            while True:
+                rung, content = bell.rung, make()
+                self.write(f"data: {json.dumps(content)}\n\n" if content != sent else ": \n\n")
+                sent = content
+                await self.flush()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(rung.wait(), BEAT)
+                    await asyncio.sleep(gather)
+
+    def on_connection_close(self) -> None:
+        """End the stream, if it was one."""
+        if streaming := getattr(self, "streaming", None):
+            streaming.cancel()
+
+
+class Welcome(_Handler):
+    def get(self) -> None:
+        """What to type in a notebook; without the room code, which stands on the projected page."""
+        self.finish(self.page("join"))
+
+
+class Join(_Handler):
+    def post(self) -> None:
+        content = self.content()
+        knows = self.room.admits(content)
+        self.limit("guess", self.request.remote_ip, cost=not knows)
+        if not knows:
+            raise HTTPError(403)
+        self.finish(self.room.join(content))
+        self.news.ring()
+
+
+class Reports(_Handler):
+    def post(self) -> None:
+        learner = self.learner()
+        self.limit("report", learner)
+        self.finish({"new": self.room.report(learner, self.content())})
+        self.news.ring()
+
+
+class Opened(_Handler):
+    async def get(self) -> None:
+        """Which explanations are open, now and each time that this changes."""
+        self.limit("stream", self.learner())
+        await self.stream(self.room.opened, self.moves, 0)
+
+
+class Page(_Handler):
+    def prepare(self) -> None:
+        """Refuse with 401 who is not the instructor, by the key in the address or by the cookie."""
+        super().prepare()
+        key = self.get_argument("key", "") or self.get_cookie(self.settings["cookie"], "")
+        if not compare_digest(key.encode(), self.room.store.get("key").encode()):
+            self.limit("guess", self.request.remote_ip)
+            raise HTTPError(401)
+
+    def get(self) -> None:
+        """The page to project. The instructor's key goes into a cookie, and leaves the address bar."""
+        if key := self.get_argument("key", ""):
+            self.set_cookie(self.settings["cookie"], key, httponly=True, samesite="Strict", expires_days=1)
+            self.redirect("/class")
+        else:
+            self.finish(self.page("class", room=self.room))
+
+
+class Seen(Page):
+    async def get(self) -> None:
+        """A screen of the page as HTML, now and each time that it changes."""
+        screen, names = self.get_argument("screen"), self.get_argument("names", "no") == "yes"
+        if screen not in SCREENS:
+            raise HTTPError(404)
+        await self.stream(lambda: self.page("view", **self.room.see(screen, names)), self.news, GATHER)
+
+
+class Act(Page):
+    def post(self) -> None:
+        content = self.content()
+        self.room.act(str(content.get("what")), str(content.get("value")))
+        self.news.ring()
+        self.moves.ring()
+        self.finish({})
