@@ -37,10 +37,10 @@ class LiveClass:
                 raise AssertionError(f"{path}: {error.code} {error.read()}") from None
 
     def join(self, name="", **more):
-        return self.ask("/join", {"code": self.room.store.get("code"), "name": name} | more)["token"]
+        return self.ask("/join", {"code": self.room.code, "name": name} | more)["token"]
 
     def report(self, token, name, said, cause="", key="", kind="exercise", status=200):
-        key = key or f"{token[:9]}{len(self.room.store.reports)}"
+        key = key or f"{token[:9]}{len(self.room.reports)}"
         content = {"id": key, "kind": kind, "name": name, "said": said, "cause": cause}
         return self.ask("/report", content, token, status)
 
@@ -49,7 +49,7 @@ class LiveClass:
 
     @property
     def cookie(self):
-        return {"Cookie": f"class{self.address.rpartition(':')[2]}={self.room.store.get('key')}"}
+        return {"Cookie": f"class{self.address.rpartition(':')[2]}={self.room.key}"}
 
     def press(self, what, value):
         self.ask("/class/do", {"what": what, "value": value}, **self.cookie)

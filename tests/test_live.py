@@ -52,31 +52,31 @@ def scale_gradient(tensor, factor):
 def test_what_is_done_after_join_is_reported_without_code_output_or_the_time_before(live):
     check(scale_gradient)
     predict("hook_on_w", 10)
-    said = str(join(live.address.removeprefix("http://"), live.room.store.get("code").lower(), "Ann"))
+    said = str(join(live.address.removeprefix("http://"), live.room.code.lower(), "Ann"))
     assert said.startswith("You are in the class as Ann.")
     assert "They never send your code" in said
     check(find("keep_positive").reference)
     outcome = check(scale_gradient)
     assert "Your class gets `30` as your vote." in str(predict("hook_on_a", 30))
-    wait_for(lambda: len(live.room.store.reports) == 3)
-    told = [(each.learner, each.name, each.said, each.phase) for each in live.room.store.reports]
+    wait_for(lambda: len(live.room.reports) == 3)
+    told = [(each.learner, each.name, each.said, each.phase) for each in live.room.reports]
     checked = [(1, "keep_positive", "passed", ""), (1, "scale_gradient", outcome.stage, "")]
     assert told == [*checked, (1, "hook_on_a", "30", "vote")]
-    assert "secret_word" not in str(live.room.store.reports)
+    assert "secret_word" not in str(live.room.reports)
 
 
 def test_the_first_prediction_counts_for_the_learner_and_the_class_gets_both_votes(live):
-    join(live.address, live.room.store.get("code"))
+    join(live.address, live.room.code)
     live.press("prediction", "hook_on_a")
     predict("hook_on_a", 30)
-    wait_for(lambda: live.room.store.reports)
+    wait_for(lambda: live.room.reports)
     live.press("phase", "again")
     _, choice, commit, reply = predict("hook_on_a")._widget().children
     choice.value = "15"
     commit.click()
     assert "Your first prediction counts" in reply.value
     assert (choice.value, choice.disabled, commit.description) == ("30", False, "Vote again")
-    wait_for(lambda: len(live.room.store.reports) == 2)
+    wait_for(lambda: len(live.room.reports) == 2)
     live.press("phase", "reveal")
     assert votes_in(live.see("votes")) == {"5": (0, 0), "12": (0, 0), "15": (0, 1), "30": (1, 0)}
 
@@ -90,7 +90,7 @@ def test_explanations_wait_for_the_reveal_where_the_instructor_asks_for_it(live)
     live.press("prediction", "hook_on_a")
     live.press("waits", "yes")
     shown, other = why("hook_on_a")._widget(), why("hook_on_w")._widget()
-    join(live.address, live.room.store.get("code"))
+    join(live.address, live.room.code)
     wait_for(lambda: classroom.WAITS in shown.value)
     assert classroom.WAITS in str(predict("hook_on_a", 30))
     assert classroom.WAITS in shown.value
@@ -106,7 +106,7 @@ def test_a_class_that_does_not_answer_costs_nothing_is_said_once_and_loses_nothi
     monkeypatch.setattr(member, "PAUSES", (0.05, 0.1))
     with running(tmp_path) as live:
         port = int(live.address.rpartition(":")[2])
-        join(live.address, live.room.store.get("code"))
+        join(live.address, live.room.code)
     with socket.create_server(("127.0.0.1", port)):  # it takes calls, and is silent
         start = time.perf_counter()
         told = [str(predict("hook_on_a", 30))]
@@ -115,8 +115,8 @@ def test_a_class_that_does_not_answer_costs_nothing_is_said_once_and_loses_nothi
         told += [str(predict("hook_on_a", 12)), str(check(find("largest").reference))]
     assert [member.LOST in each for each in told] == [False, True, False]
     with running(tmp_path, port) as live:
-        wait_for(lambda: len(live.room.store.reports) == 3)
-        assert [each.said for each in live.room.store.reports] == ["30", "12", "passed"]
+        wait_for(lambda: len(live.room.reports) == 3)
+        assert [each.said for each in live.room.reports] == ["30", "12", "passed"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "file:///etc/passwd", "", None, "http://[", "http://a b"])
@@ -129,10 +129,10 @@ def test_a_wrong_code_is_a_sentence_and_a_new_kernel_is_the_same_learner(live, t
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COURSE_PROGRESS")
     assert "The room code is another one" in str(join(live.address, "ABC"))
-    assert "You are in the class as Learner 1." in str(join(live.address, live.room.store.get("code")))
+    assert "You are in the class as Learner 1." in str(join(live.address, live.room.code))
     member._members.clear()
     assert "as Bo." in str(join(live.address, "", "Bo"))
-    assert live.room.store.names == {1: "Bo"}
+    assert live.room.names == {1: "Bo"}
 
 
 def test_votes_are_hidden_until_the_reveal_and_then_stand_side_by_side(live):
@@ -200,7 +200,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 def test_names_are_shown_as_they_are_typed_and_formulas_stay_text(live, tmp_path):
     for name in (HOSTILE, "=1+1\n\u202egnp.exe", "$x_1$", "x" * 999):
         live.join(name)
-    assert list(live.room.store.names.values()) == [HOSTILE, "=1+1 gnp.exe", "$x_1$", "x" * 40]
+    assert list(live.room.names.values()) == [HOSTILE, "=1+1 gnp.exe", "$x_1$", "x" * 40]
     page = live.see("class")
     assert "<img" not in page
     assert "&lt;img src=x onerror=alert(1)&gt;" in page
@@ -238,12 +238,12 @@ REVEAL = {"what": "phase", "value": "reveal"}
     ],
 )  # fmt: skip
 def test_what_is_refused_changes_nothing(live, path, content, headers, status):
-    known = {"LEARNER": live.join(), "INSTRUCTOR": live.room.store.get("key"), "CODE": live.room.store.get("code")}
+    known = {"LEARNER": live.join(), "INSTRUCTOR": live.room.key, "CODE": live.room.code}
     known["COOKIE"] = live.cookie["Cookie"].partition("=")[0]
     before = live.see("votes")
     put = json.loads(re.sub("LEARNER|INSTRUCTOR|CODE|COOKIE", lambda word: known[word[0]], json.dumps(headers)))
     live.ask(path, content, status=status, **put)
-    assert (live.see("votes"), live.room.store.reports, len(live.room.store.names)) == (before, [], 1)
+    assert (live.see("votes"), live.room.reports, len(live.room.names)) == (before, [], 1)
 
 
 @pytest.mark.parametrize("header", [b"Content-Length: 10000000", b"Transfer-Encoding: chunked"])
@@ -269,7 +269,7 @@ def test_whoever_guesses_codes_is_refused_even_with_the_right_one_and_members_ar
     ann = live.join()
     for _ in range(20):
         live.ask("/join", {"code": "GUESS"}, status=403)
-    live.ask("/join", {"code": live.room.store.get("code")}, status=429)
+    live.ask("/join", {"code": live.room.code}, status=429)
     live.report(ann, "largest", "passed")
     live.see("class")
 

@@ -67,10 +67,10 @@ def _known(address: str) -> str:
     return str(tokens.get(address, ""))
 
 
-def _open(url: str, content: object = None, token: str = "", patience: float = PATIENCE) -> http.client.HTTPResponse:
+def _open(url: str, content: object = None, token: str = "", patience: float = 0) -> http.client.HTTPResponse:
     data = None if content is None else json.dumps(content).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-    return urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=patience)
+    return urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=patience or PATIENCE)
 
 
 class _Member:
@@ -132,7 +132,7 @@ class _Member:
             except urllib.error.HTTPError as error:
                 if error.code == 401:
                     self.leave()
-            except (OSError, ValueError, http.client.HTTPException):
+            except (OSError, ValueError, TypeError, http.client.HTTPException):
                 pass
             if self._gone or time.monotonic() - heard > ALONE:
                 classroom.follow_class({})

@@ -3,6 +3,7 @@
 Everything here is what learners say of themselves, so nothing of it is ever scored.
 """
 
+import hashlib
 import json
 import re
 import secrets
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tornado.web import HTTPError
 
@@ -20,7 +21,7 @@ from course_utils.exercises import slips
 from course_utils.exercises.engine import Exercise, exercises_of, predictions_of
 from course_utils.exercises.outcome import Stage
 from course_utils.live.plan import CUT, plan_of, question_for
-from course_utils.live.store import Report, Store
+from course_utils.live.store import Store
 from course_utils.root import CourseError, write_whole
 
 PHASES = {"vote": "Vote", "discuss": "Discuss", "again": "Vote again", "reveal": "Reveal"}
@@ -32,18 +33,35 @@ CUT_AT = 90  # minutes
 VERSION = 1
 
 
+class Report(NamedTuple):
+    """What a learner did: `kind` is "exercise" (`said` is the stage) or "prediction" (the choice, made in `phase`)."""
+
+    learner: int
+    kind: str
+    name: str
+    said: str
+    cause: str
+    phase: str
+    at: float
+
+
 class Room:
     """One class on one lesson. `clock` gives the seconds since 1970."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self.store, self.clock = Store(path), clock
+        self.store, self.clock, kept = (store := Store(path)), clock, store.kept
         self.exercises = {each.name: each for each in exercises_of()}
         self.asked = {each.name: each for each in predictions_of()}
-        if self.store.get("code") is None:
-            self.store.put("key", secrets.token_urlsafe(24))
-            self.store.put("began", clock())
-            self.store.put("code", "".join(secrets.choice(LETTERS) for _ in range(6)))
-        self.choose(self.store.get("lesson", "01"))
+        if "code" not in kept:
+            store.put("key", secrets.token_urlsafe(24))
+            store.put("began", clock())
+            store.put("code", "".join(secrets.choice(LETTERS) for _ in range(6)))
+        self.key, self.code, self.began = (kept[each] for each in ("key", "code", "began"))
+        learners = [(key, value) for key, value in kept.items() if key.startswith("learner ")]
+        self.names = {number: name for number, (_, name) in enumerate(learners, start=1)}
+        self._numbers = {key: number for number, (key, _) in enumerate(learners, start=1)}
+        self.reports = [Report(*value) for key, value in kept.items() if key.startswith("report ")]
+        self.choose(kept.get("lesson", "01"))
 
     def choose(self, lesson: str) -> None:
         """Go to a lesson (`01`). Raises `CourseError` where there is none."""
@@ -52,77 +70,80 @@ class Room:
             raise CourseError(f"There is no lesson {lesson}; there is {', '.join(sorted(known))}.")
         self.lesson, self.plan = known[lesson], plan_of(known[lesson])
         self.predictions = {name: each for name, each in self.asked.items() if each.lesson == self.lesson}
-        if self.store.get("lesson") != lesson:
-            for name, value in (("lesson", lesson), ("timer", None), ("prediction", next(iter(self.predictions), ""))):
-                self.store.put(name, value)
+        if self.store.kept.get("lesson") != lesson:
+            for key, value in {"lesson": lesson, "timer": None, "prediction": next(iter(self.predictions), "")}.items():
+                self.store.put(key, value)
+
+    def find_learner(self, token: str) -> int | None:
+        """The number of the learner who has this token; None where nobody has."""
+        return self._numbers.get(_digest(token))
 
     def admits(self, content: Mapping[str, Any]) -> bool:
         """Whether who sends this knows the room code, or is here already."""
-        code = str(content.get("code", "")).strip().upper()
-        known = self.store.find_learner(str(content.get("token", "")))
-        return known is not None or compare_digest(code.encode(), self.store.get("code").encode())
+        code, known = str(content.get("code", "")).strip().upper(), self.find_learner(str(content.get("token", "")))
+        return known is not None or compare_digest(code.encode(), self.code.encode())
 
     def join(self, content: Mapping[str, Any]) -> dict[str, str]:
-        """Let in who is admitted: a token and the name. Raises `HTTPError` where the room is full."""
+        """Let in who is admitted: a token, of which a digest is kept, and the name."""
         name, token = _clean(str(content.get("name", ""))), str(content.get("token", ""))
-        if self.store.find_learner(token) is None:
-            if len(self.store.names) >= MOST_LEARNERS:
+        number = self.find_learner(token)
+        if number is None:
+            if len(self.names) >= MOST_LEARNERS:
                 raise HTTPError(400, reason="The room is full")
-            token = self.store.add_learner(name)
-        learner = self.store.find_learner(token)
-        if name:
-            self.store.rename(learner, name)
-        return {"token": token, "name": self.store.names[learner]}
+            token, number = secrets.token_urlsafe(24), len(self.names) + 1
+        name = name or self.names.get(number, f"Learner {number}")
+        self.store.put(_digest(token), name)
+        self._numbers[_digest(token)], self.names[number] = number, name
+        return {"token": token, "name": name}
 
     def report(self, learner: int, content: Mapping[str, Any]) -> bool:
         """Keep what a learner did; whether it is new. Raises `HTTPError` for what no lesson could have reported."""
         key, kind, name, said, cause = (content.get(each) for each in ("id", "kind", "name", "said", "cause"))
         if not all(isinstance(each, str) for each in (key, kind, name, said, cause)) or not 0 < len(key) <= 64:
-            raise HTTPError(400, reason="This is no report.")
-        if sum(each.learner == learner for each in self.store.reports) >= MOST_REPORTS:
-            raise HTTPError(400, reason="These were too many reports.")
+            raise HTTPError(400, reason="This is no report")
+        if sum(each.learner == learner for each in self.reports) >= MOST_REPORTS:
+            raise HTTPError(400, reason="These were too many reports")
         if kind == "exercise" and name in self.exercises and said in {*map(str, Stage)}:
             cause, phase = cause if _says(self.exercises[name], cause) else "", ""
         elif kind == "prediction" and name in self.asked and said in self.asked[name].options:
             cause, phase = "", self.phase(name)
         else:
-            raise HTTPError(400, reason="No lesson reports this.")
-        return self.store.add(key, Report(learner, kind, name, said, cause, phase, self.clock()))
+            raise HTTPError(400, reason="No lesson reports this")
+        if new := (key := f"report {learner} {key}") not in self.store.kept:
+            report = Report(learner, kind, name, said, cause, phase, self.clock())
+            self.store.put(key, report)
+            self.reports.append(report)
+        return new
 
     def phase(self, prediction: str) -> str:
         """How far the room is with a prediction: one of `PHASES`."""
-        return self.store.get("phases", {}).get(prediction, "vote")
+        return self.store.kept.get(f"phase {prediction}", "vote")
 
     def act(self, what: str, value: str) -> None:
         """Do what the instructor pressed. Raises `HTTPError` for what is on no button."""
-        if what == "phase" and value in PHASES:
-            self.store.put("phases", self.store.get("phases", {}) | {self.store.get("prediction"): value})
-        elif what == "prediction" and value in self.predictions:
-            self.store.put("prediction", value)
-        elif what == "waits" and value in ("yes", "no"):
-            self.store.put("waits", value == "yes")
-        elif what == "timer" and value in ("start", "stop"):
-            self.store.put("timer", {"began": self.clock(), "at": 0} if value == "start" else None)
-        elif what == "at" and value in {str(each) for each in range(len(self.plan))} and self.store.get("timer"):
-            self.store.put("timer", self.store.get("timer") | {"at": int(value)})
-        else:
-            raise HTTPError(400, reason="There is no such button.")
+        buttons = {"phase": PHASES, "prediction": self.predictions, "waits": ("yes", "no"), "timer": ("start", "stop")}
+        buttons["at"] = [str(each) for each in range(len(self.plan))]
+        if value not in buttons.get(what, ()):
+            raise HTTPError(400, reason="There is no such button")
+        if what == "timer":
+            self.store.put("at", "0")
+            value = self.clock() if value == "start" else None
+        self.store.put(f"phase {self.store.kept['prediction']}" if what == "phase" else what, value)
 
     def opened(self) -> dict[str, bool]:
         """By prediction, whether its explanation is open to learners; empty where it opens as each one commits."""
-        waits = self.store.get("waits", False)
+        waits = self.store.kept.get("waits") == "yes"
         return {name: self.phase(name) == "reveal" for name in self.predictions} if waits else {}
 
     def see(self, screen: str, names: bool = False) -> dict[str, Any]:
         """What a screen of the page shows. Without `names`, nobody's name is in it."""
         shown = {"join": dict, "votes": self._see_votes, "class": self._see_class, "help": self._see_help}
         shown["plan"] = self._see_plan
-        calls = {number: name if names else f"Learner {number}" for number, name in self.store.names.items()}
-        every = {"screen": screen, "calls": calls, "code": self.store.get("code"), "names": names, "room": self}
-        return every | shown[screen]()
+        calls = {number: name if names else f"Learner {number}" for number, name in self.names.items()}
+        return {"screen": screen, "calls": calls, "names": names, "room": self} | shown[screen]()
 
     def _see_votes(self) -> dict[str, Any]:
-        asked = self.predictions.get(self.store.get("prediction"))
+        asked = self.predictions.get(self.store.kept["prediction"])
         if asked is None:
             return {"asked": None}  # a lesson without predictions
         votes, phase = self._votes(asked.name), self.phase(asked.name)
@@ -136,7 +157,7 @@ class Room:
     def _votes(self, prediction: str) -> dict[int, list[str]]:
         """For each learner the first vote, and the last one of the second round; "" where there is none."""
         found: dict[int, list[str]] = {}
-        for each in self.store.reports:
+        for each in self.reports:
             if (each.kind, each.name) == ("prediction", prediction):
                 mine = found.setdefault(each.learner, ["", ""])
                 if each.phase == "again":
@@ -148,7 +169,7 @@ class Room:
     def _tries(self) -> dict[tuple[int, str], list[Report]]:
         """What each learner tried in each exercise of the lesson, up to the first pass."""
         found: dict[tuple[int, str], list[Report]] = {}
-        for each in self.store.reports:
+        for each in self.reports:
             if each.kind == "exercise" and self.exercises[each.name].lesson == self.lesson:
                 mine = found.setdefault((each.learner, each.name), [])
                 if not mine or mine[-1].said != Stage.PASSED:
@@ -157,12 +178,12 @@ class Room:
 
     def _see_class(self) -> dict[str, Any]:
         tries, columns = self._tries(), [each.name for each in self.exercises.values() if each.lesson == self.lesson]
-        rows = {learner: [tries.get((learner, name), []) for name in columns] for learner in self.store.names}
+        rows = {learner: [tries.get((learner, name), []) for name in columns] for learner in self.names}
         passed = Counter(name for (_, name), mine in tries.items() if mine[-1].said == Stage.PASSED)
         return {"columns": {name: passed[name] for name in columns}, "rows": rows}
 
     def _see_help(self) -> dict[str, Any]:
-        now, last = self.clock(), {each.learner: each for each in self.store.reports}
+        now, last = self.clock(), {each.learner: each for each in self.reports}
         open_now = {key: mine for key, mine in self._tries().items() if mine[-1].said != Stage.PASSED}
         causes = Counter((name, mine[-1].cause) for (_, name), mine in open_now.items() if mine[-1].cause)
         stuck = [
@@ -174,19 +195,19 @@ class Room:
         return {"causes": frequent, "stuck": sorted(stuck, key=lambda each: -each[2])}
 
     def _see_plan(self) -> dict[str, Any]:
-        timer = self.store.get("timer") or {"began": None, "at": None}
-        minute = None if timer["at"] is None else int(self.clock() - timer["began"]) // 60
-        return {"plan": self.plan, "minute": minute, "at": timer["at"], "cut": CUT, "cut_at": CUT_AT}
+        began = self.store.kept["timer"]
+        minute, at = (None, None) if began is None else (int(self.clock() - began) // 60, int(self.store.kept["at"]))
+        return {"plan": self.plan, "minute": minute, "at": at, "cut": CUT, "cut_at": CUT_AT}
 
     def write_summary(self, folder: Path) -> Path:
         """Write what the class did to a JSON file that `make grade` can show beside its own page."""
         tries, votes, learners = self._tries(), {each: self._votes(each) for each in self.predictions}, []
-        for number, name in self.store.names.items():
+        for number, name in self.names.items():
             mine = {each: found for (learner, each), found in tries.items() if learner == number}
             exercises = {each: {"stage": found[-1].said, "tries": len(found)} for each, found in mine.items()}
             voted = {each: found[number] for each, found in votes.items() if number in found}
             learners.append({"name": name, "exercises": exercises, "votes": voted})
-        day = time.strftime("%Y-%m-%d", time.localtime(self.store.get("began")))
+        day = time.strftime("%Y-%m-%d", time.localtime(self.began))
         path = folder / f"lesson-{self.lesson:02d}-{day}.json"
         answers = {name: each.answer for name, each in self.predictions.items()}
         content = {"version": VERSION, "lesson": self.lesson, "answers": answers, "learners": learners}
@@ -204,3 +225,7 @@ def _says(exercise: Exercise, cause: str) -> bool:
     """Whether the course itself could have said this of an answer; a learner's own words are not projected."""
     known = {mistake.message for mistake in exercise.mistakes} | set(slips.sentences())
     return all(each in known for each in cause.split(" Besides: "))
+
+
+def _digest(token: str) -> str:
+    return f"learner {hashlib.sha256(token.encode()).hexdigest()}"

@@ -62,13 +62,12 @@ def serve(
         print(f"Forgotten: nothing of any class is left in {folder}.")
         return 0
     room = Room(folder / FILE)
-    if new or time.time() - room.store.get("began") > OVER:
+    if new or time.time() - room.began > OVER:
         room.write_summary(folder)
         room.store.close()
-        (folder / FILE).replace(folder / f"class-{room.store.get('began'):.0f}.sqlite")
+        (folder / FILE).replace(folder / f"class-{room.began:.0f}.sqlite")
         room = Room(folder / FILE)
-    if lesson:
-        room.choose(lesson)
+    room.choose(lesson or f"{room.lesson:02d}")
     host = host or _own_address()
     address = (address or f"http://{host}:{port}").rstrip("/")
     with contextlib.suppress(ValueError):  # not in the main thread
@@ -96,30 +95,23 @@ def _own_address() -> str:
 
 async def _listen(room: Room, address: str, host: str, port: int, show: bool) -> None:
     here = f"http://{host}:{port}"
-    app = make_app(room, address, here)
+    own = {urlsplit(each).netloc for each in (address, here)}
+    app = Application(
+        [("/(|join|report|events)", ForLearners), ("/(class|class/see|class/do)", ForInstructor)], room=room, own=own,
+        templates=_templates(address), rates={}, news=_Bell(), moves=_Bell(), cookie=f"class{port}",
+        log_function=lambda handler: None,
+    )  # fmt: skip
     server = HTTPServer(app, max_body_size=MOST_BYTES, max_header_size=MOST_BYTES, body_timeout=10)
     server.listen(port, address=host)
-    page = f"{here}/class?key={room.store.get('key')}"
-    print(f"The class is at {address}, room code {room.store.get('code')}. Ctrl-C ends it.")
-    print(f"The page to project, for you alone: {page}", flush=True)
+    print(f"The class is at {address}, room code {room.code}. Ctrl-C ends it.")
+    print(f"The page to project, for you alone: {here}/class?key={room.key}", flush=True)
     if show:
-        webbrowser.open(page)
+        webbrowser.open(f"{here}/class?key={room.key}")
     try:
         await asyncio.Event().wait()
     finally:
         server.stop()
         await server.close_all_connections()
-
-
-def make_app(room: Room, address: str, here: str) -> Application:
-    """The class's pages and routes; `address` is where learners find them, `here` where it listens."""
-    handlers = {"": Welcome, "join": Join, "report": Reports, "events": Opened}
-    handlers |= {"class": Page, "class/see": Seen, "class/do": Act}
-    return Application(
-        [(f"/{path}", handler) for path, handler in handlers.items()], room=room, rates={},
-        own={urlsplit(each).netloc for each in (address, here)}, cookie=f"class{urlsplit(here).port}",
-        templates=_templates(address), news=_Bell(), moves=_Bell(), log_function=lambda handler: None,
-    )  # fmt: skip
 
 
 def _templates(address: str) -> Environment:
@@ -153,18 +145,16 @@ class _Bell:
 
 
 class _Handler(RequestHandler):
-    def initialize(self) -> None:
+    def prepare(self) -> None:
+        """Refuse what comes from, or thinks it goes to, another place."""
         self.room, self.news, self.moves = (self.settings[each] for each in ("room", "news", "moves"))
+        origin = self.request.headers.get("Origin", f"//{self.request.host}")
+        if self.request.host not in self.settings["own"] or urlsplit(origin).netloc != self.request.host:
+            raise HTTPError(403, reason="Another host or origin")
 
     def set_default_headers(self) -> None:
         for name, value in HEADERS.items():
             self.set_header(name, value)
-
-    def prepare(self) -> None:
-        """Refuse what comes from, or thinks it goes to, another place."""
-        origin = self.request.headers.get("Origin", f"//{self.request.host}")
-        if self.request.host not in self.settings["own"] or urlsplit(origin).netloc != self.request.host:
-            raise HTTPError(403, reason="Another host or origin")
 
     def write_error(self, status_code: int, **_: object) -> None:
         self.finish({"error": self._reason})
@@ -191,14 +181,6 @@ class _Handler(RequestHandler):
             rates.clear()
         rates[kind, whose] = left - cost, now
 
-    def learner(self) -> int:
-        """The number of the learner whose token came; 401 without one."""
-        found = self.room.store.find_learner(self.request.headers.get("Authorization", "").removeprefix("Bearer "))
-        if found is None:
-            self.limit("guess", self.request.remote_ip)
-            raise HTTPError(401)
-        return found
-
     async def stream(self, make: Callable[[], object], bell: _Bell, gather: float) -> None:
         """Send what `make` returns, and again when the `bell` rings and it is another; else signs of life."""
         self.set_header("Content-Type", "text/event-stream")
@@ -219,67 +201,62 @@ class _Handler(RequestHandler):
             streaming.cancel()
 
 
-class Welcome(_Handler):
-    def get(self) -> None:
-        """What to type in a notebook; without the room code, which stands on the projected page."""
+class ForLearners(_Handler):
+    def learner(self) -> int:
+        """The number of the learner whose token came; 401 without one."""
+        found = self.room.find_learner(self.request.headers.get("Authorization", "").removeprefix("Bearer "))
+        if found is None:
+            self.limit("guess", self.request.remote_ip)
+            raise HTTPError(401)
+        return found
+
+    async def get(self, what: str) -> None:
+        """What to type in a notebook; or which explanations are open, now and each time that this changes."""
+        if what == "events":
+            self.limit("stream", self.learner())
+            return await self.stream(self.room.opened, self.moves, 0)
         self.finish(self.page("join"))
 
-
-class Join(_Handler):
-    def post(self) -> None:
+    def post(self, what: str) -> None:
+        """Let a learner in, who knows the room code or was here before; or keep what a learner did."""
         content = self.content()
-        knows = self.room.admits(content)
-        self.limit("guess", self.request.remote_ip, cost=not knows)
-        if not knows:
-            raise HTTPError(403)
-        self.finish(self.room.join(content))
+        if what == "join":
+            admitted = self.room.admits(content)
+            self.limit("guess", self.request.remote_ip, cost=not admitted)
+            if not admitted:
+                raise HTTPError(403)
+            self.finish(self.room.join(content))
+        else:
+            learner = self.learner()
+            self.limit("report", learner)
+            self.finish({"new": self.room.report(learner, content)})
         self.news.ring()
 
 
-class Reports(_Handler):
-    def post(self) -> None:
-        learner = self.learner()
-        self.limit("report", learner)
-        self.finish({"new": self.room.report(learner, self.content())})
-        self.news.ring()
-
-
-class Opened(_Handler):
-    async def get(self) -> None:
-        """Which explanations are open, now and each time that this changes."""
-        self.limit("stream", self.learner())
-        await self.stream(self.room.opened, self.moves, 0)
-
-
-class Page(_Handler):
+class ForInstructor(_Handler):
     def prepare(self) -> None:
         """Refuse with 401 who is not the instructor, by the key in the address or by the cookie."""
         super().prepare()
         key = self.get_argument("key", "") or self.get_cookie(self.settings["cookie"], "")
-        if not compare_digest(key.encode(), self.room.store.get("key").encode()):
+        if not compare_digest(key.encode(), self.room.key.encode()):
             self.limit("guess", self.request.remote_ip)
             raise HTTPError(401)
 
-    def get(self) -> None:
-        """The page to project. The instructor's key goes into a cookie, and leaves the address bar."""
-        if key := self.get_argument("key", ""):
+    async def get(self, what: str) -> None:
+        """The page to project; or one of its screens, now and each time that it changes."""
+        if key := self.get_argument("key", ""):  # it goes into a cookie, and leaves the address bar
             self.set_cookie(self.settings["cookie"], key, httponly=True, samesite="Strict", expires_days=1)
             self.redirect("/class")
-        else:
+        elif what == "class":
             self.finish(self.page("class", room=self.room))
+        else:
+            screen, names = self.get_argument("screen", ""), self.get_argument("names", "no") == "yes"
+            if screen not in SCREENS:
+                raise HTTPError(404)
+            await self.stream(lambda: self.page("view", **self.room.see(screen, names)), self.news, GATHER)
 
-
-class Seen(Page):
-    async def get(self) -> None:
-        """A screen of the page as HTML, now and each time that it changes."""
-        screen, names = self.get_argument("screen"), self.get_argument("names", "no") == "yes"
-        if screen not in SCREENS:
-            raise HTTPError(404)
-        await self.stream(lambda: self.page("view", **self.room.see(screen, names)), self.news, GATHER)
-
-
-class Act(Page):
-    def post(self) -> None:
+    def post(self, _: str) -> None:
+        """Do what was pressed on the page."""
         content = self.content()
         self.room.act(str(content.get("what")), str(content.get("value")))
         self.news.ring()
