@@ -45,19 +45,18 @@ def join(address: str, code: str, name: str = "") -> classroom.Note:
     try:
         with _open(f"{address}/join", content) as answer:
             found = json.loads(answer.read(10_000))
-        member = _Member(address, found["token"])
+        token, name = str(found["token"]), str(found["name"])
     except urllib.error.HTTPError as error:
         return classroom.Note("join: not in the class", (REFUSED.get(error.code, f"The class says: {error}."),))
     except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
         return classroom.Note(f"join: no class at {address}", (UNREACHED,))
     if path := saved_progress.location():
         with contextlib.suppress(OSError):
-            write_whole(path.with_name(FILE), json.dumps({address: member.token}))
+            write_whole(path.with_name(FILE), json.dumps({address: token}))
     for other in _members:
         other.leave()
-    _members[:] = [member]
-    member.start()
-    return classroom.Note(f"You are in the class as {found['name']}.", (JOINED, LEAVING), symbol="✓")
+    _members[:] = [_Member(address, token)]
+    return classroom.Note(f"You are in the class as {name}.", (JOINED, LEAVING), symbol="✓")
 
 
 def _known(address: str) -> str:
@@ -78,8 +77,6 @@ class _Member:
         self.address, self.token = address, token
         self._waiting: queue.Queue[dict[str, str]] = queue.Queue(MOST_WAITING)
         self._lost = self._told = self._gone = False
-
-    def start(self) -> None:
         classroom.listeners.append(self.tell)
         for work in (self._send, self._follow):
             threading.Thread(target=work, daemon=True).start()

@@ -4,9 +4,6 @@ import functools
 import itertools
 import re
 from collections import Counter
-from typing import NamedTuple
-
-from nbformat import NotebookNode
 
 from course_utils.authoring.source import called_with, choose, read_source, tags_of
 from course_utils.exercises.engine import Prediction, predictions_of
@@ -17,20 +14,11 @@ ENOUGH = 0.09  # of the words of a note, rare ones weighing more
 NOBODY_KNOWS = "Who chose this: what did you expect to happen, step by step? Who did not: where do you part?"
 
 
-class Part(NamedTuple):
-    """A row of a lesson's plan: `sections` that go from minute `start` to minute `end`."""
-
-    start: int
-    end: int
-    sections: str
-    how: str
-
-
-def plan_of(lesson: int) -> list[Part]:
-    """The rows of the lesson's plan, in order."""
+def plan_of(lesson: int) -> list[tuple[int, int, str, str]]:
+    """The rows of the lesson's plan: the minutes at which each begins and ends, its sections, and how to teach them."""
     rows = ROW.findall("\n".join(text for _, text in _notes(lesson)))
     ends = [0, *itertools.accumulate(int(minutes) for minutes, *_ in rows)]
-    return [Part(*each, *row[1:]) for each, row in zip(itertools.pairwise(ends), rows, strict=True)]
+    return [(*each, *row[1:]) for each, row in zip(itertools.pairwise(ends), rows, strict=True)]
 
 
 def question_for(asked: Prediction, option: str) -> str:
@@ -42,7 +30,8 @@ def question_for(asked: Prediction, option: str) -> str:
     notes = [each for _, text in _notes(asked.lesson) for each in text.split("\n\n")]
     replies = [reply for other in predictions_of(asked.lesson) for reply in other.options.values()]
     common = Counter(word for each in notes + replies for word in _words(each))
-    after = next((text for later, text in _notes(asked.lesson, asked.name) if later), "")
+    places = iter(_notes(asked.lesson))
+    after = next((text for _, text in places if text), "") if any(name == asked.name for name, _ in places) else ""
     wanted, best = _words(f"{option} {asked.options[option]} {asked.question}"), (ENOUGH, NOBODY_KNOWS)
     for each in after.split("\n\n"):
         if found := re.match(r"(.*?\*\*Ask:\*\* \".*?\")", each, re.DOTALL):
@@ -57,17 +46,8 @@ def _words(text: str) -> set[str]:
 
 
 @functools.cache
-def _notes(lesson: int, prediction: str = "") -> list[tuple[bool, str]]:
-    # The teacher's notes, and of each whether it comes after the prediction.
-    found, after = [], False
-    for cell in _cells(lesson):
-        if "instructor" in tags_of(cell):
-            found.append((after, cell.source))
-        elif "predict" in tags_of(cell):
-            after |= called_with(cell.source, "predict") == prediction
-    return found
-
-
-@functools.cache
-def _cells(lesson: int) -> list[NotebookNode]:
-    return read_source(*choose([f"{lesson:02d}"])).cells
+def _notes(lesson: int) -> list[tuple[str, str]]:
+    # The lesson's predictions and the teacher's notes, in order: a name without a text, or a text without a name.
+    cells = [(cell.source, tags_of(cell)) for cell in read_source(*choose([f"{lesson:02d}"])).cells]
+    named = [(called_with(text, "predict") if "predict" in tags else "", text, tags) for text, tags in cells]
+    return [(name, "" if name else text) for name, text, tags in named if name or "instructor" in tags]

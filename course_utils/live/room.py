@@ -9,11 +9,11 @@ import re
 import secrets
 import time
 import unicodedata
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tornado.web import HTTPError
 
@@ -33,16 +33,8 @@ CUT_AT = 90  # minutes
 VERSION = 1
 
 
-class Report(NamedTuple):
-    """What a learner did: `kind` is "exercise" (`said` is the stage) or "prediction" (the choice, made in `phase`)."""
-
-    learner: int
-    kind: str
-    name: str
-    said: str
-    cause: str
-    phase: str
-    at: float
+# What a learner did. Of an exercise, `said` is the stage; of a prediction, the choice, made in `phase`.
+Report = namedtuple("Report", "learner kind name said cause phase at")
 
 
 class Room:
@@ -78,16 +70,13 @@ class Room:
         """The number of the learner who has this token; None where nobody has."""
         return self._numbers.get(_digest(token))
 
-    def admits(self, content: Mapping[str, Any]) -> bool:
-        """Whether who sends this knows the room code, or is here already."""
-        code, known = str(content.get("code", "")).strip().upper(), self.find_learner(str(content.get("token", "")))
-        return known is not None or compare_digest(code.encode(), self.code.encode())
-
-    def join(self, content: Mapping[str, Any]) -> dict[str, str]:
-        """Let in who is admitted: a token, of which a digest is kept, and the name."""
-        name, token = _clean(str(content.get("name", ""))), str(content.get("token", ""))
-        number = self.find_learner(token)
+    def join(self, content: Mapping[str, Any]) -> dict[str, str] | None:
+        """Let in who knows the room code, or is here already: a token, of which a digest is kept, and the name."""
+        code, name, token = (str(content.get(each, "")) for each in ("code", "name", "token"))
+        number, name = self.find_learner(token), _clean(name)
         if number is None:
+            if not compare_digest(code.strip().upper().encode(), self.code.encode()):
+                return None
             if len(self.names) >= MOST_LEARNERS:
                 raise HTTPError(400, reason="The room is full")
             token, number = secrets.token_urlsafe(24), len(self.names) + 1

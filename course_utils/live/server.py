@@ -9,12 +9,12 @@ import contextlib
 import json
 import re
 import shutil
-import signal
 import socket
 import sys
 import time
 import webbrowser
 from collections.abc import Callable
+from datetime import timedelta
 from hmac import compare_digest
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
+from tornado.locks import Condition
 from tornado.web import Application, HTTPError, RequestHandler
 
 from course_utils.authoring.page import draw_formulas
@@ -41,8 +42,6 @@ GATHER = 0.2  # seconds in which reports are gathered before the page changes
 RATES = {"guess": (20, 0.5), "report": (30, 2), "stream": (10, 0.02)}  # so many at once, and so many a second
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 HEADERS |= {"Content-Security-Policy": "frame-ancestors 'none'"}
-MOST_KNOWN = 5000  # whose rates are kept
-NO_LAN = "No network was found, so only this computer can reach the class. Choose its address with HOST=192.168.1.5."
 NO_QR = "There is no QR code, because segno is missing: .venv/bin/python -m pip install -e '.[instructor]'"
 
 
@@ -70,8 +69,6 @@ def serve(
     room.choose(lesson or f"{room.lesson:02d}")
     host = host or _own_address()
     address = (address or f"http://{host}:{port}").rstrip("/")
-    with contextlib.suppress(ValueError):  # not in the main thread
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         asyncio.run(_listen(room, address, host, port, show))
     except OSError as error:
@@ -89,7 +86,6 @@ def _own_address() -> str:
             probe.connect(("192.0.2.1", 9))  # nothing is sent
             return probe.getsockname()[0]
         except OSError:
-            print(NO_LAN, file=sys.stderr)
             return "127.0.0.1"
 
 
@@ -98,7 +94,7 @@ async def _listen(room: Room, address: str, host: str, port: int, show: bool) ->
     own = {urlsplit(each).netloc for each in (address, here)}
     app = Application(
         [("/(|join|report|events)", ForLearners), ("/(class|class/see|class/do)", ForInstructor)], room=room, own=own,
-        templates=_templates(address), rates={}, news=_Bell(), moves=_Bell(), cookie=f"class{port}",
+        templates=_templates(address), rates={}, news=Condition(), moves=Condition(), cookie=f"class{port}",
         log_function=lambda handler: None,
     )  # fmt: skip
     server = HTTPServer(app, max_body_size=MOST_BYTES, max_header_size=MOST_BYTES, body_timeout=10)
@@ -133,17 +129,6 @@ def _templates(address: str) -> Environment:
     return templates
 
 
-class _Bell:
-    """Wakes all who wait for the next ring."""
-
-    def __init__(self) -> None:
-        self.rung = asyncio.Event()
-
-    def ring(self) -> None:
-        self.rung.set()
-        self.rung = asyncio.Event()
-
-
 class _Handler(RequestHandler):
     def prepare(self) -> None:
         """Refuse what comes from, or thinks it goes to, another place."""
@@ -155,9 +140,6 @@ class _Handler(RequestHandler):
     def set_default_headers(self) -> None:
         for name, value in HEADERS.items():
             self.set_header(name, value)
-
-    def write_error(self, status_code: int, **_: object) -> None:
-        self.finish({"error": self._reason})
 
     def page(self, name: str, **values: object) -> str:
         return self.settings["templates"].get_template(f"live_{name}.html.j2").render(**values)
@@ -177,28 +159,22 @@ class _Handler(RequestHandler):
         left = min(most, left + (now - then) * refill)
         if left < 1:
             raise HTTPError(429)
-        if len(rates) > MOST_KNOWN:
+        if len(rates) > 5000:
             rates.clear()
         rates[kind, whose] = left - cost, now
 
-    async def stream(self, make: Callable[[], object], bell: _Bell, gather: float) -> None:
-        """Send what `make` returns, and again when the `bell` rings and it is another; else signs of life."""
+    async def stream(self, make: Callable[[], object], news: Condition) -> None:
+        """Send what `make` returns, and again when there is `news` and it is another; else signs of life."""
         self.set_header("Content-Type", "text/event-stream")
-        self.streaming, sent = asyncio.current_task(), None
-        with contextlib.suppress(StreamClosedError, asyncio.CancelledError):
+        sent = None
+        with contextlib.suppress(StreamClosedError):
             while True:
-                rung, content = bell.rung, make()
+                told, content = news.wait(timedelta(seconds=BEAT)), make()
                 self.write(f"data: {json.dumps(content)}\n\n" if content != sent else ": \n\n")
                 sent = content
                 await self.flush()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(rung.wait(), BEAT)
-                    await asyncio.sleep(gather)
-
-    def on_connection_close(self) -> None:
-        """End the stream, if it was one."""
-        if streaming := getattr(self, "streaming", None):
-            streaming.cancel()
+                await told
+                await asyncio.sleep(GATHER)
 
 
 class ForLearners(_Handler):
@@ -214,23 +190,23 @@ class ForLearners(_Handler):
         """What to type in a notebook; or which explanations are open, now and each time that this changes."""
         if what == "events":
             self.limit("stream", self.learner())
-            return await self.stream(self.room.opened, self.moves, 0)
+            return await self.stream(self.room.opened, self.moves)
         self.finish(self.page("join"))
 
     def post(self, what: str) -> None:
         """Let a learner in, who knows the room code or was here before; or keep what a learner did."""
         content = self.content()
         if what == "join":
-            admitted = self.room.admits(content)
-            self.limit("guess", self.request.remote_ip, cost=not admitted)
-            if not admitted:
+            self.limit("guess", self.request.remote_ip, cost=0)
+            if not (joined := self.room.join(content)):
+                self.limit("guess", self.request.remote_ip)
                 raise HTTPError(403)
-            self.finish(self.room.join(content))
+            self.finish(joined)
         else:
             learner = self.learner()
             self.limit("report", learner)
             self.finish({"new": self.room.report(learner, content)})
-        self.news.ring()
+        self.news.notify_all()
 
 
 class ForInstructor(_Handler):
@@ -253,12 +229,12 @@ class ForInstructor(_Handler):
             screen, names = self.get_argument("screen", ""), self.get_argument("names", "no") == "yes"
             if screen not in SCREENS:
                 raise HTTPError(404)
-            await self.stream(lambda: self.page("view", **self.room.see(screen, names)), self.news, GATHER)
+            await self.stream(lambda: self.page("view", **self.room.see(screen, names)), self.news)
 
     def post(self, _: str) -> None:
         """Do what was pressed on the page."""
         content = self.content()
         self.room.act(str(content.get("what")), str(content.get("value")))
-        self.news.ring()
-        self.moves.ring()
+        self.news.notify_all()
+        self.moves.notify_all()
         self.finish({})
