@@ -6,13 +6,13 @@ import socket
 import time
 
 import pytest
-from tests.browser.live_class import running
 
 from course_utils.exercises import check, classroom, engine, predict, saved_progress, why
 from course_utils.exercises.engine import find
 from course_utils.live import join, member, server
 from course_utils.live.plan import NOBODY_KNOWS, plan_of, question_for
 from course_utils.root import CourseError
+from tests.browser.live_class import running
 
 CAUSE = find("scale_gradient").mistakes[0].message
 ASKED = engine.find_prediction("hook_on_a")  # 5, 12, 15 (right), 30

@@ -190,16 +190,20 @@ class Room:
 
     def write_summary(self, folder: Path) -> Path:
         """Write what the class did to a JSON file that `make grade` can show beside its own page."""
-        tries, votes, learners = self._tries(), {each: self._votes(each) for each in self.predictions}, []
+        seen, tries, learners = self._see_class(), self._tries(), []
+        votes = {name: self._votes(name) for name in self.predictions}
         for number, name in self.names.items():
-            mine = {each: found for (learner, each), found in tries.items() if learner == number}
-            exercises = {each: {"stage": found[-1].said, "tries": len(found)} for each, found in mine.items()}
+            tried = {each: [found[-1].said, len(found)] for (who, each), found in tries.items() if who == number}
             voted = {each: found[number] for each, found in votes.items() if number in found}
-            learners.append({"name": name, "exercises": exercises, "votes": voted})
-        day = time.strftime("%Y-%m-%d", time.localtime(self.began))
-        path = folder / f"lesson-{self.lesson:02d}-{day}.json"
-        answers = {name: each.answer for name, each in self.predictions.items()}
-        content = {"version": VERSION, "lesson": self.lesson, "answers": answers, "learners": learners}
+            learners.append({"name": name, "exercises": tried, "votes": voted})
+        tried = Counter(name for _, name in tries)
+        exercises = {name: [tried[name], passed] for name, passed in seen["columns"].items()}
+        predictions = {}
+        for name, found in votes.items():
+            rounds, answer = list(zip(*found.values(), strict=True)) or [(), ()], self.predictions[name].answer
+            predictions[name] = [count for each in rounds for count in (sum(map(bool, each)), each.count(answer))]
+        content = {"version": VERSION, "exercises": exercises, "predictions": predictions, "learners": learners}
+        path = folder / f"lesson-{self.lesson:02d}-{time.strftime('%Y-%m-%d', time.localtime(self.began))}.json"
         write_whole(path, json.dumps(content, indent=1) + "\n")
         return path
 
