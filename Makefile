@@ -21,7 +21,7 @@ TORCHES = $(shell grep -oE '"torch(vision)?>=[^"]*"' pyproject.toml)
 option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
 lesson = $(call option,LESSON,--lesson)
 
-.PHONY: help setup lab check doctor test test-all test-pythons notebooks copies grade instructor slides handout cheatsheet release submit mutants train bench
+.PHONY: help setup lab check doctor test test-all test-pythons notebooks copies grade class instructor slides handout cheatsheet release submit mutants train bench
 help:
 	@$(PYTHON) -m course_utils help
 setup: $(DONE)
@@ -48,6 +48,8 @@ copies: $(DONE)
 	git update-ref refs/heads/copies $$(git commit-tree -m "The learner's copies" $${last:+-p $$last} $$tree)
 grade: $(DONE)
 	@$(IN) course_utils grade --exit-zero $(call option,SUBMISSIONS) $(call option,ROSTER,--roster) $(call option,REPORT,--report) $(ARGS)
+class: $(DONE)
+	@$(IN) course_utils class $(lesson) $(call option,HOST,--host) $(call option,PORT,--port) $(call option,ADDRESS,--address) $(if $(FORGET),--forget) $(ARGS)
 handout: $(DONE)
 	@$(IN) course_utils handout $(lesson) $(call option,NETWORK,--network) $(call option,IMAGE,--image) $(call option,CLASS,--class) $(ARGS)
 bench: $(DONE)

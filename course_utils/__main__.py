@@ -29,6 +29,10 @@ TARGETS = {
     "notebooks": ("build and run the lessons from notebooks/source", "ARGS=", "authoring.build:build_notebooks"),
     "copies": ("write the lessons for Colab and JupyterHub to a branch of their own", "", "lab.copies:write_copies"),
     "grade": ("grade a folder of submissions", "SUBMISSIONS= ROSTER= REPORT= ARGS=", "grading.grade:run"),
+    "class": (
+        "teach it live: a page to project, votes, who is where", "LESSON=01 HOST= PORT= ADDRESS= FORGET=1 ARGS=",
+        "live.server:serve"
+    ),
     "instructor": (
         "write the answered lessons with the teacher's notes", "LESSON=01", "authoring.editions:write_instructor"
     ),
@@ -76,6 +80,12 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option["notebooks"]("--check", action="store_true", help="say which are out of date; build nothing")
     if "grade" in arguments:  # only this command waits for the grader's modules
         resolve_name("course_utils.grading.grade:add_options")(commands.choices["grade"])
+    option["class"]("--lesson", default="", help="the lesson, like 01 (default: that of last time)")
+    option["class"]("--host", default="", help="this computer's address to listen on (default: that of its network)")
+    option["class"]("--port", type=int, default=8900, help="where it listens there (default: 8900)")
+    option["class"]("--address", default="", help="what learners type, where it is another, as behind a tunnel")
+    option["class"]("--new", action="store_true", help="begin another class, also where one of today could go on")
+    option["class"]("--forget", action="store_true", help="delete everything that was kept of all classes")
     for name in ("instructor", "slides"):
         option[name]("--lesson", help="this one only, like 01")
     option["handout"]("--lesson", default="", help="the lesson's number, like 07")

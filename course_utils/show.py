@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from course_utils.root import ASSETS
 
 if TYPE_CHECKING:
     from ipywidgets import Widget
+    from jinja2 import Environment
 
 # Of the edge of a card, whose words say the same. Middle tones, with a contrast above 3 on JupyterLab's light page and
 # on its dark one; JupyterLab's own colours for warnings and borders have less.
@@ -77,3 +80,15 @@ def render_markdown(text: str) -> str:
     reader = MarkdownIt("js-default").use(dollarmath_plugin, allow_digits=False, double_inline=True, renderer=keep)
     look = "line-height:1.6;max-width:80ch;overflow-x:auto;position:relative"  # wide formulas scroll
     return f'<div class="jp-RenderedHTMLCommon" style="{look}">{reader.render(text)}</div>'
+
+
+def page_templates() -> Environment:
+    """The templates of pages, in which all that comes in is escaped: names, code and messages are hostile."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    blocks = {"trim_blocks": True, "lstrip_blocks": True}
+    templates = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined, **blocks)
+    templates.filters["code"] = lambda text: Markup(code_spans(text))
+    templates.filters["digest"] = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return templates

@@ -54,8 +54,13 @@ def _flatten(output: NotebookNode) -> dict[str, str]:
         caption = "<br>".join(html.escape(line) for line in words.strip().splitlines())
         return {"text/html": f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"}
     if "text/html" in data:
-        return {"text/html": _FORMULA.sub(lambda found: _mathml(found[3], found[2]), data["text/html"])}
+        return {"text/html": draw_formulas(data["text/html"])}
     return {"text/html": f"<figure>{picture}</figure>"} if picture else {"text/plain": words}
+
+
+def draw_formulas(rendered: str) -> str:
+    """HTML of `show.render_markdown` with MathML for its formulas."""
+    return _FORMULA.sub(lambda found: _mathml(found[3], found[2]), rendered)
 
 
 def show_prediction(prediction: Prediction) -> str:

@@ -4,6 +4,7 @@ import functools
 import gc
 import html
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from course_utils.exercises import saved_progress as saved
@@ -20,10 +21,15 @@ NOT_FRESH = "On the first inputs it was right; on these others it is not yet."
 NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
 SEALED = "This explanation opens as soon as you have committed to the prediction above."
 LOST = "Your progress will be lost when this kernel ends."
+WAITS = "This explanation opens when your instructor reveals the answer."
 NOT_KEPT = "Open the lessons with `make lab` and your progress is kept between sessions."
 
 _failed_code: dict[str, object] = {}
 _told: set[str] = set()  # what is said once
+# Of the class that the learner joined: who is told the kind of thing, its name, stage or choice, and cause, and may
+# have a sentence for the learner; and which explanations the class opens or keeps closed, whatever was committed.
+listeners: list[Callable[[str, str, str, str], str]] = []
+_opened: dict[str, bool] = {}
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,10 +69,11 @@ def check(*answers: object) -> Outcome:
         return Outcome(found.name, Stage.RAISED, "You interrupted the check.", possible=found.points)
     except NotRecorded as error:
         return Outcome("check", Stage.NOT_AN_EXERCISE, str(error))
+    notes = [outcome.note, *(tell("exercise", found.name, str(outcome.stage), outcome.cause) for tell in listeners)]
     if not has_answers() and (said := other_torch(found.lesson)) not in _told:
         _told.add(said)
-        outcome = replace(outcome, note=f"{outcome.note} {said}".strip())
-    outcome = replace(outcome, note=f"{outcome.note} {_say_if_lost()}".strip())
+        notes.append(said)
+    outcome = replace(outcome, note=" ".join(filter(None, [*notes, _say_if_lost()])))
     record = saved.of_exercise(found.name)
     counted = {"attempts": record["attempts"] + 1, "passed": record["passed"] or outcome.passed}
     saved.save("exercises", found.name, record | counted)
@@ -182,7 +189,7 @@ class PredictionView(_View):
 
         asked, said = self.prediction, _commitment(self.prediction)
         options, layout = list(asked.options), widgets.Layout(width="max-content")
-        choice = widgets.RadioButtons(options=options, value=said, layout=layout, disabled=said is not None)
+        choice = widgets.RadioButtons(options=options, value=said, layout=layout, disabled=bool(said and not listeners))
         commit = widgets.Button(description="Commit", tooltip="Fix your prediction")
         reply = widgets.HTML()
 
@@ -191,8 +198,8 @@ class PredictionView(_View):
                 reply.value = Note("Choose an answer first, and then commit to it.")._repr_html_()
                 return
             told = predict(asked.name, choice.value)
-            choice.value, choice.disabled = _commitment(asked), True
-            commit.description = "Committed"  # it stays enabled, for it has the focus
+            choice.value, choice.disabled = _commitment(asked), not listeners
+            commit.description = "Vote again" if listeners else "Committed"  # it stays enabled, for it has the focus
             reply.value = told._repr_html_()
 
         commit.on_click(on_commit)
@@ -218,18 +225,32 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     if choice is None:
         options = ", ".join(asked.options)
         return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {options}.",))
+    told = [each for tell in listeners if (each := tell("prediction", asked.name, choice, ""))]
     if (said := _commitment(asked)) not in (None, choice):
-        return Note(f"You said {said}.", ("Your first prediction counts, so it stays as it is.",))
+        return Note(f"You said {said}.", ("Your first prediction counts, so it stays as it is.", *told))
     saved.save("predictions", asked.name, choice)
     if asked.name in _explanations:
         why(asked.name)._widget()
-    said = "Run the next cells and compare. The explanation below them is open now."
-    return Note(f"You said {choice}.", tuple(filter(None, (said, _say_if_lost()))))
+    below = "The explanation below them is open now." if _is_open(asked) else WAITS
+    said = (f"Run the next cells and compare. {below}", *told, _say_if_lost())
+    return Note(f"You said {choice}.", tuple(filter(None, said)))
 
 
 def _commitment(asked: Prediction) -> str | None:
     said = saved.load()["predictions"].get(asked.name)
     return said if said in list(asked.options) else None  # what was saved may be anything
+
+
+def _is_open(asked: Prediction) -> bool:
+    return _opened.get(asked.name, _commitment(asked) is not None)
+
+
+def follow_class(opened: Mapping[str, bool]) -> None:
+    """Open the explanations of these predictions or keep them closed, as the class says; all others open as ever."""
+    _opened.clear()
+    _opened.update(opened)
+    for name in list(_explanations):
+        why(name)._widget()
 
 
 def _number(text: str) -> float | None:
@@ -254,10 +275,14 @@ class WhyView(_View):
         return Note(f"You said {said}{it_is}", replies, symbol="✓" if right else "✗")
 
     def __repr__(self) -> str:
-        return f"{self.reply}\n\n{self.prediction.why}".rstrip() if _commitment(self.prediction) else SEALED
+        return f"{self.reply}\n\n{self.prediction.why}".rstrip() if _is_open(self.prediction) else self._sealed
 
     def _repr_html_(self) -> str:
         return f"<details><summary>The answer, and why</summary>{self._unfold()}</details>"
+
+    @property
+    def _sealed(self) -> str:
+        return WAITS if self.prediction.name in _opened else SEALED
 
     def _unfold(self) -> str:
         return self.reply._repr_html_() + render_markdown(self.prediction.why)
@@ -267,7 +292,7 @@ class WhyView(_View):
         import ipywidgets as widgets
 
         shown = _explanations.setdefault(self.prediction.name, widgets.HTMLMath())
-        shown.value = self._unfold() if _commitment(self.prediction) else Note(SEALED)._repr_html_()
+        shown.value = self._unfold() if _is_open(self.prediction) else Note(self._sealed)._repr_html_()
         return shown
 
 

@@ -41,7 +41,12 @@ def _round(value: Any) -> Any:
 def slip_of(exercise: str, got: Sequence[Evidence]) -> str:
     """What a right answer that behaves so has wrong, as a sentence; empty where none does."""
     number = _read()["exercises"].get(exercise, {}).get(fingerprint(got))
-    return "" if number is None else f"Your answer does what a right one would do if {_read()['slips'][number]}."
+    return "" if number is None else sentences()[number]
+
+
+def sentences() -> list[str]:
+    """What is said of each slip, in the order of the file."""
+    return [f"Your answer does what a right one would do if {slip}." for slip in _read()["slips"]]
 
 
 @functools.cache

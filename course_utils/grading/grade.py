@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option("--engine", choices=("auto", "fork", "process"), help=about)
     option("--jobs", type=int, metavar="N", help="answers that run at a time (default: one for each core)")
     option("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
+    option("--live", type=Path, metavar="FILE", help="what `make class` wrote, to show beside the grades")
     option("--exit-zero", action="store_true", help="exit with 0 also when some need a look by hand")
 
 
@@ -38,6 +39,7 @@ def run(
     jobs: int | None = None,
     scheduler: str | None = None,
     system: str = "moodle",
+    live: Path | None = None,
     exit_zero: bool = False,
 ) -> int:
     """Grade `submissions` (a folder, a zip or a notebook), write the `report` folder, and print a table.
@@ -49,6 +51,9 @@ def run(
         raise CourseError(f"{submissions} does not exist: give the folder that holds a folder for each student.")
     if submissions.is_file() and submissions.suffix.lower() not in (".zip", ".ipynb"):
         raise CourseError(f"{submissions} is not a folder, a .zip or an .ipynb file.")
+    from course_utils.grading.report import read_class
+
+    in_class = read_class(live) if live else [{}, {}]
     _end_as_ctrl_c()
     from course_utils.grading.verdict import NOTEBOOK, Comparer, import_lean
 
@@ -65,7 +70,7 @@ def run(
         with GradingMemory(report) as memory:
             record = report / NOTEBOOK
             graded = grade(found, crew=crew, memory=memory, record=record, comparer=comparer, progress=bar)
-            status = _write_report(graded, len(found), report, people, system)
+            status = _write_report(graded, len(found), report, people, system, in_class)
     return 0 if exit_zero and not graded.stopped else status
 
 
@@ -147,13 +152,13 @@ def _make_crew(engine="auto", jobs=None, scheduler=None, hidden=()):
         raise CourseError(f"{error}.") from None
 
 
-def _write_report(graded, submissions, report, people, system):
+def _write_report(graded, submissions, report, people, system, in_class):
     from course_utils.grading.report import CLASS_PAGE, looks, table, write_gradebook, write_pages, write_scores
 
     try:
         write_scores(graded.scores, report, graded.isolation)
         write_gradebook(graded.scores, report, people, system)
-        write_pages(graded.scores, report, graded.isolation)
+        write_pages(graded.scores, report, graded.isolation, in_class)
     except OSError as error:
         raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
     print(table(graded.scores), "", *graded.isolation, *filter(None, [graded.problem]), sep="\n")

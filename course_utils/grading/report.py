@@ -20,7 +20,6 @@ seconds       how long the answer ran, with its sandbox; 0 if it was not run
 A student's page holds no reference answer, no seed, and nothing about anybody else.
 """
 
-import base64
 import csv
 import hashlib
 import io
@@ -35,8 +34,8 @@ from typing import Any
 
 from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.outcome import Stage
-from course_utils.root import ASSETS, write_whole
-from course_utils.show import code_spans
+from course_utils.root import CourseError, write_whole
+from course_utils.show import page_templates
 
 NO_SCORE = UNREADABLE, NOT_GRADED, NOT_HANDED_IN = "unreadable", "not graded", "not handed in"
 BEST_FIRST = (*map(str, reversed(Stage)), *NO_SCORE)
@@ -166,16 +165,20 @@ def _points(rows: Sequence[Score]) -> str:
     return f"{sum(row.points for row in rows)} of {sum(row.possible for row in rows)}" if scored else "-"
 
 
-def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = ()) -> None:
-    """Write `index.html` and, in `students`, a page for each student into the folder `report`."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
+def read_class(path: Path) -> list[dict[str, list[int]]]:
+    """What a class said of itself: by exercise who tried and who passed, by prediction the votes and the right ones."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            {name: list(map(int, said[part][name])) for name in said[part]} for part in ("exercises", "predictions")
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CourseError(f"{path} is not a file that `make class` wrote.") from None
 
-    # Names, code and messages are hostile: all of them are escaped, `code_spans` escapes what it is given.
-    blocks = {"trim_blocks": True, "lstrip_blocks": True}
-    templates = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined, **blocks)
-    templates.filters["code"] = lambda text: Markup(code_spans(text))
-    templates.filters["digest"] = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = (), in_class=({}, {})) -> None:
+    """Write `index.html`, with what `read_class` found, and, in `students`, a page for each student into `report`."""
+    templates = page_templates()
     templates.globals.update(signs=SIGNS, no_score=NO_SCORE, best_first=BEST_FIRST, most_looks=MOST_LOOKS)
     exercises = {exercise.name: exercise for exercise in read_declarations()}
     students, lessons = _by(scores, "student"), _exercises(scores)
@@ -195,6 +198,7 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
         rates=[_rate(name, mine) for name, mine in _by(graded, "exercise").items()],
         causes=Counter((row.exercise, row.cause) for row in graded if row.cause).most_common(MOST_CAUSES),
         looks=looks(scores),
+        in_class=in_class,
     )
     write_whole(report / CLASS_PAGE, text)
 

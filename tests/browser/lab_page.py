@@ -76,7 +76,7 @@ def start_lab(folder: Path, notebooks: Path = jupyter.NOTEBOOKS) -> Iterator[Lab
     jupyter.prepare(home, lessons, notebooks)
     environment = jupyter.isolate_jupyter(dict(os.environ), home)
     environment.pop("COURSE_PROGRESS", None)  # this progress is to be kept: the folder is a learner's
-    port = _find_port()
+    port = find_port()
     # The second argument lets this module ask JupyterLab for its state; it changes nothing that a learner sees.
     command = jupyter.lab_command(port, ["--no-browser", "--LabApp.expose_app_in_browser=True"], lessons)
     with log.open("w", encoding="utf-8") as output:
@@ -88,7 +88,7 @@ def start_lab(folder: Path, notebooks: Path = jupyter.NOTEBOOKS) -> Iterator[Lab
         server.wait()
 
 
-def _find_port() -> int:
+def find_port() -> int:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return server.getsockname()[1]

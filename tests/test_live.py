@@ -1,0 +1,290 @@
+"""A class: what is reported and what is not, votes, who is where, what stays, and who is kept out."""
+
+import json
+import re
+import socket
+import time
+
+import pytest
+
+from course_utils.exercises import check, classroom, engine, predict, saved_progress, why
+from course_utils.exercises.engine import find
+from course_utils.live import join, member, server
+from course_utils.live.plan import NOBODY_KNOWS, plan_of, question_for
+from course_utils.root import CourseError
+from tests.browser.live_class import running
+
+CAUSE = find("scale_gradient").mistakes[0].message
+ASKED = engine.find_prediction("hook_on_a")  # 5, 12, 15 (right), 30
+
+
+@pytest.fixture
+def live(tmp_path):
+    with running(tmp_path) as live:
+        yield live
+
+
+@pytest.fixture(autouse=True)
+def _out_of_class(monkeypatch):
+    monkeypatch.setattr(saved_progress, "_in_memory", {})
+    monkeypatch.setattr(classroom, "_explanations", {})
+    monkeypatch.setattr(classroom, "listeners", [])
+    yield
+    for each in member._members:
+        each.leave()
+    member._members.clear()
+    classroom.follow_class({})
+
+
+def wait_for(condition):
+    for _ in range(500):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen in 5 s")
+
+
+def scale_gradient(tensor, factor):
+    secret_word = 5
+    return tensor * secret_word
+
+
+def test_what_is_done_after_join_is_reported_without_code_output_or_the_time_before(live):
+    check(scale_gradient)
+    predict("hook_on_w", 10)
+    said = str(join(live.address.removeprefix("http://"), live.room.code.lower(), "Ann"))
+    assert said.startswith("You are in the class as Ann.")
+    assert "They never send your code" in said
+    check(find("keep_positive").reference)
+    outcome = check(scale_gradient)
+    assert "Your class gets `30` as your vote." in str(predict("hook_on_a", 30))
+    wait_for(lambda: len(live.room.reports) == 3)
+    told = [(each.learner, each.name, each.said, each.phase) for each in live.room.reports]
+    checked = [(1, "keep_positive", "passed", ""), (1, "scale_gradient", outcome.stage, "")]
+    assert told == [*checked, (1, "hook_on_a", "30", "vote")]
+    assert "secret_word" not in str(live.room.reports)
+
+
+def test_the_first_prediction_counts_for_the_learner_and_the_class_gets_both_votes(live):
+    join(live.address, live.room.code)
+    live.press("prediction", "hook_on_a")
+    predict("hook_on_a", 30)
+    wait_for(lambda: live.room.reports)
+    live.press("phase", "again")
+    _, choice, commit, reply = predict("hook_on_a")._widget().children
+    choice.value = "15"
+    commit.click()
+    assert "Your first prediction counts" in reply.value
+    assert (choice.value, choice.disabled, commit.description) == ("30", False, "Vote again")
+    wait_for(lambda: len(live.room.reports) == 2)
+    live.press("phase", "reveal")
+    assert votes_in(live.see("votes")) == {"5": (0, 0), "12": (0, 0), "15": (0, 1), "30": (1, 0)}
+
+
+def votes_in(page):
+    rows = re.findall(r'<th scope="row">(?:✓ )?(.*?)</th>\s*<td>(\d+) .*?<td>(\d+) ', page, re.DOTALL)
+    return {option: (int(first), int(second)) for option, first, second in rows}
+
+
+def test_explanations_wait_for_the_reveal_where_the_instructor_asks_for_it(live):
+    live.press("prediction", "hook_on_a")
+    live.press("waits", "yes")
+    shown, other = why("hook_on_a")._widget(), why("hook_on_w")._widget()
+    join(live.address, live.room.code)
+    wait_for(lambda: classroom.WAITS in shown.value)
+    assert classroom.WAITS in str(predict("hook_on_a", 30))
+    assert classroom.WAITS in shown.value
+    live.press("phase", "reveal")
+    wait_for(lambda: "You said 30; it is 15." in shown.value)
+    assert classroom.WAITS in other.value
+    live.press("waits", "no")
+    wait_for(lambda: classroom.SEALED in other.value)
+
+
+def test_a_class_that_does_not_answer_costs_nothing_is_said_once_and_loses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(member, "PATIENCE", 0.2)
+    monkeypatch.setattr(member, "PAUSES", (0.05, 0.1))
+    with running(tmp_path) as live:
+        port = int(live.address.rpartition(":")[2])
+        join(live.address, live.room.code)
+    with socket.create_server(("127.0.0.1", port)):  # it takes calls, and is silent
+        start = time.perf_counter()
+        told = [str(predict("hook_on_a", 30))]
+        assert time.perf_counter() - start < 0.15
+        wait_for(lambda: member._members[0]._lost)
+        told += [str(predict("hook_on_a", 12)), str(check(find("largest").reference))]
+    assert [member.LOST in each for each in told] == [False, True, False]
+    with running(tmp_path, port) as live:
+        wait_for(lambda: len(live.room.reports) == 3)
+        assert [each.said for each in live.room.reports] == ["30", "12", "passed"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "file:///etc/passwd", "", None, "http://[", "http://a b"])
+def test_a_class_that_is_not_there_is_a_sentence(address):
+    assert str(join(address, "ABCDEF")).startswith("join: no class at ")
+
+
+def test_a_wrong_code_is_a_sentence_and_a_new_kernel_is_the_same_learner(live, tmp_path, monkeypatch):
+    (tmp_path / saved_progress.MARKER).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COURSE_PROGRESS")
+    assert "The room code is another one" in str(join(live.address, "ABC"))
+    assert "You are in the class as Learner 1." in str(join(live.address, live.room.code))
+    member._members.clear()
+    assert "as Bo." in str(join(live.address, "", "Bo"))
+    assert live.room.names == {1: "Bo"}
+
+
+def test_votes_are_hidden_until_the_reveal_and_then_stand_side_by_side(live):
+    live.press("prediction", "hook_on_a")
+    tokens = [live.join() for _ in range(4)]
+    for token, said in zip(tokens, ("30", "30", "12", "15"), strict=True):
+        live.vote(token, "hook_on_a", said)
+    for phase in ("vote", "discuss", "again"):
+        live.press("phase", phase)
+        page = live.see("votes")
+        assert all(f"<li>{option}</li>" in page for option in ASKED.options)
+        assert not any(told in page for told in (*ASKED.options.values(), "untouched", "%", "right"))
+    live.vote(tokens[0], "hook_on_a", "12")
+    live.vote(tokens[0], "hook_on_a", "15")
+    assert "1 of 4 voted again" in live.see("votes")
+    live.vote(tokens[1], "hook_on_a", "12")
+    live.press("phase", "reveal")
+    page = live.see("votes")
+    assert votes_in(page) == {"5": (0, 0), "12": (1, 1), "15": (1, 1), "30": (2, 0)}
+    assert all(told in page for told in (*ASKED.options.values(), "The hook sees only what flows through"))
+    assert "For those who said 12" in page
+    assert "How many arrows lead to w in backward?" in page
+
+
+def test_who_is_where_which_causes_and_who_is_stuck(live):
+    ann, bo = live.join("Ann"), live.join("Bo")
+    live.report(ann, "keep_positive", "passed")
+    live.report(ann, "scale_gradient", "wrong value", CAUSE)
+    live.report(bo, "scale_gradient", "raised")
+    live.seconds = 601
+    live.report(bo, "scale_gradient", "wrong value", CAUSE)
+    live.report(ann, "scale_gradient", "passed")
+    live.report(ann, "scale_gradient", "wrong value", "<b>Words of my own</b>")
+    page = live.see("class")
+    found = re.findall(r'<th scope="row">(\w+)</th>.*?([✗✓] \w+(?: \(\d\))?)', page)
+    assert found == [("Ann", "✓ passed"), ("Bo", "✗ tried (2)")]
+    assert page.count("○ not tried") == 2 * 8 - 3
+    assert "Ann" not in live.see("class", names="no")
+    page = live.see("help")
+    assert page.count("scale_") == 1 + 1
+    assert classroom.code_spans(CAUSE) in page
+    assert classroom.code_spans(find("scale_gradient").hints[0]) in page
+    assert "Bo: <code>scale_gradient</code> for 10 minutes, 2 tries" in page
+
+
+def test_the_plan_is_a_timer(live):
+    parts = plan_of(1)
+    assert [parts[0][:3], parts[-1][:2]] == [(0, 3, "A network that does not learn"), (86, 88)]
+    live.press("timer", "start")
+    live.press("at", "1")
+    live.seconds = 60 * 15 + 5
+    page = live.see("plan")
+    assert "Minute 15 of 90, 4 behind the plan" in page
+    assert re.search(r'aria-current="step"><td class="number">3 to 11</td>', page)
+
+
+def test_questions_are_those_of_the_notes_where_one_fits():
+    assert "How many arrows lead to w" in question_for(ASKED, "12")
+    assert question_for(engine.find_prediction("gradient_of_square"), "9") == NOBODY_KNOWS
+
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def test_names_are_shown_as_they_are_typed_and_formulas_stay_text(live, tmp_path):
+    for name in (HOSTILE, "=1+1\n\u202egnp.exe", "$x_1$", "x" * 999):
+        live.join(name)
+    assert list(live.room.names.values()) == [HOSTILE, "=1+1 gnp.exe", "$x_1$", "x" * 40]
+    page = live.see("class")
+    assert "<img" not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    stored = json.loads(live.room.write_summary(tmp_path).read_text())
+    assert [each["name"] for each in stored["learners"]][:2] == [HOSTILE, "=1+1 gnp.exe"]
+
+
+REPORT = {"id": "1", "kind": "exercise", "name": "largest", "said": "passed", "cause": ""}
+REVEAL = {"what": "phase", "value": "reveal"}
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "headers", "status"),
+    [
+        ("/report", REPORT, {}, 401),
+        ("/report", REPORT, {"Authorization": "Bearer INSTRUCTOR"}, 401),
+        ("/events", None, {"Authorization": "Bearer x"}, 401),
+        ("/class", None, {}, 401),
+        ("/class?key=guess", None, {}, 401),
+        ("/class/see?screen=class", None, {"Authorization": "Bearer LEARNER"}, 401),
+        ("/class/do", REVEAL, {"Cookie": "COOKIE=LEARNER"}, 401),
+        ("/class/do", REVEAL, {"Cookie": "COOKIE=INSTRUCTOR", "Origin": "http://evil.example"}, 403),
+        ("/class/do", REVEAL, {"Cookie": "COOKIE=INSTRUCTOR", "Content-Type": "text/plain"}, 400),
+        ("/class/do", REVEAL | {"value": "drop"}, {"Cookie": "COOKIE=INSTRUCTOR"}, 400),
+        ("/class/see?screen=../x", None, {"Cookie": "COOKIE=INSTRUCTOR"}, 404),
+        ("/join", {"code": "AAAAAA"}, {}, 403),
+        ("/join", {"code": "CODE"}, {"Origin": "null"}, 403),
+        ("/join", {"code": "CODE"}, {"Host": "rebound.example"}, 403),
+        ("/join", b"[" * 5000, {}, 400),
+        ("/join", b"\xff", {}, 400),
+        ("/report", REPORT | {"name": "nothing"}, {"Authorization": "Bearer LEARNER"}, 400),
+        ("/report", REPORT | {"said": "won"}, {"Authorization": "Bearer LEARNER"}, 400),
+        ("/report", REPORT | {"id": ["1"]}, {"Authorization": "Bearer LEARNER"}, 400),
+        ("/report", REPORT | {"cause": "x" * 9000}, {"Authorization": "Bearer LEARNER"}, 400),
+    ],
+)  # fmt: skip
+def test_what_is_refused_changes_nothing(live, path, content, headers, status):
+    known = {"LEARNER": live.join(), "INSTRUCTOR": live.room.key, "CODE": live.room.code}
+    known["COOKIE"] = live.cookie["Cookie"].partition("=")[0]
+    before = live.see("votes")
+    put = json.loads(re.sub("LEARNER|INSTRUCTOR|CODE|COOKIE", lambda word: known[word[0]], json.dumps(headers)))
+    live.ask(path, content, status=status, **put)
+    assert (live.see("votes"), live.room.reports, len(live.room.names)) == (before, [], 1)
+
+
+@pytest.mark.parametrize("header", [b"Content-Length: 10000000", b"Transfer-Encoding: chunked"])
+def test_a_body_of_ten_megabytes_is_not_read(live, header):
+    with socket.create_connection(("127.0.0.1", int(live.address.rpartition(":")[2])), timeout=10) as client:
+        client.sendall(b"POST /join HTTP/1.1\r\nHost: " + live.address[7:].encode() + b"\r\n" + header + b"\r\n\r\n")
+        chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
+        with pytest.raises(OSError, match=r"reset|Broken"):
+            client.sendall(chunk * 10)
+    live.join()
+
+
+def test_a_replay_counts_once_and_a_flood_is_slowed_for_one_learner_only(live):
+    ann, bo = live.join(), live.join()
+    assert [live.report(ann, "largest", "passed", key="k")["new"] for _ in range(2)] == [True, False]
+    assert live.report(bo, "largest", "passed", key="k")["new"]
+    refused = sum(live.ask("/report", REPORT, ann, status=each) is None for each in [200] * 28 + [429] * 5)
+    assert refused == 5
+    assert live.report(bo, "largest", "raised", key="k2")["new"]
+
+
+def test_whoever_guesses_codes_is_refused_even_with_the_right_one_and_members_are_not(live):
+    ann = live.join()
+    for _ in range(20):
+        live.ask("/join", {"code": "GUESS"}, status=403)
+    live.ask("/join", {"code": live.room.code}, status=429)
+    live.report(ann, "largest", "passed")
+    live.see("class")
+
+
+def test_it_listens_on_the_chosen_address_only(live):
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", int(live.address.rpartition(":")[2])), timeout=5)
+
+
+def test_one_class_at_a_time_and_all_is_forgotten_on_request(tmp_path):
+    folder = tmp_path / "class"
+    with running(folder) as live:
+        live.join("Ann")
+        with pytest.raises(CourseError, match="A class is running here already"):
+            server.serve(forget=True, folder=folder)
+    assert (folder / server.FILE).stat().st_mode & 0o077 == 0
+    assert server.serve(forget=True, folder=folder) == 0
+    assert not folder.exists()
