@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
 SLOW = "import time\ndef largest(tensor):\n    time.sleep(0.3)\n    return tensor.max().item()\n"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster():
-    """Two workers with a process each, and no nanny's promises: who is killed is gone for good."""
+    """Two workers with a process each, and no nanny's promises: who is killed, in the last test, is gone for good."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
     with distributed.LocalCluster(processes=True, **options) as made:
         yield made
@@ -32,6 +32,25 @@ def cluster():
 def write_class(folder, students):
     give(folder, **{f"s{number:02}": SLOW for number in range(students)})
     return find_submissions(folder, {START.name: START})
+
+
+def test_the_command_grades_on_a_cluster_and_a_lost_task_costs_nobody_else(cluster, tmp_path, monkeypatch, capsys):
+    submit, asked = distributed.Client.submit, []
+
+    def break_second(self, function, tasks, *arguments, **options):
+        asked.append(tasks)
+        return submit(self, (lambda *_: 1 / 0) if len(asked) == 2 else function, tasks, *arguments, **options)
+
+    monkeypatch.setattr(distributed.Client, "submit", break_second)
+    write_class(tmp_path / "class", 2)
+    assert run(tmp_path / "class", tmp_path / "report", scheduler=cluster.scheduler_address) == 1
+    assert "s00      1 of 1" in capsys.readouterr().out
+    first, second = read_scores(tmp_path / "report")
+    assert (first["points"], first["look_by_hand"]) == (1, False)
+    found = [second[name] for name in ("stage", "look_by_hand", "reason")]
+    assert found == ["not graded", True, "no worker could run it: division by zero"]
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}), pytest.raises(CourseError):
+        run(tmp_path / "class", tmp_path / "report", scheduler="tcp://127.0.0.1:9")
 
 
 def test_a_lost_workers_submissions_run_again(cluster, tmp_path):
@@ -53,22 +72,3 @@ def test_a_lost_workers_submissions_run_again(cluster, tmp_path):
     assert any("isolation: a process for each exercise" in line for line in graded.isolation)
     assert hosts
     assert psutil.wait_procs(hosts, timeout=30)[1] == [], "a host goes with its worker"
-
-
-def test_the_command_grades_on_a_cluster_and_a_lost_task_costs_nobody_else(cluster, tmp_path, monkeypatch, capsys):
-    submit, asked = distributed.Client.submit, []
-
-    def break_second(self, function, tasks, *arguments, **options):
-        asked.append(tasks)
-        return submit(self, (lambda *_: 1 / 0) if len(asked) == 2 else function, tasks, *arguments, **options)
-
-    monkeypatch.setattr(distributed.Client, "submit", break_second)
-    write_class(tmp_path / "class", 2)
-    assert run(tmp_path / "class", tmp_path / "report", scheduler=cluster.scheduler_address) == 1
-    assert "s00      1 of 1" in capsys.readouterr().out
-    first, second = read_scores(tmp_path / "report")
-    assert (first["points"], first["look_by_hand"]) == (1, False)
-    found = [second[name] for name in ("stage", "look_by_hand", "reason")]
-    assert found == ["not graded", True, "no worker could run it: division by zero"]
-    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}), pytest.raises(CourseError):
-        run(tmp_path / "class", tmp_path / "report", scheduler="tcp://127.0.0.1:9")

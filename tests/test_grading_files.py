@@ -134,9 +134,8 @@ def zipped(files):
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_of_a_name_that_is_twice_in_a_zip_the_first_is_read_and_the_second_noted(tmp_path):
     name = f"ann/{START.name}.ipynb"
-    (tmp_path / "class.zip").write_bytes(
-        zipped([(name, "first"), (name, "second"), (f"bo\\{START.name}.ipynb", BLANK)])
-    )
+    files = (name, "first"), (name, "second"), (f"bo\\{START.name}.ipynb", BLANK)
+    (tmp_path / "class.zip").write_bytes(zipped(files))
     first, second, other = find_submissions(tmp_path / "class.zip", LESSONS)
     assert (first.student, first.reason, read_submission(first)) == ("ann", "", b"first")
     assert (second.student, second.reason) == ("ann", "it is a second notebook for this lesson; the first counts")
@@ -147,13 +146,7 @@ def test_the_zip_of_a_student_counts_as_a_folder_and_nothing_hidden_is_lost(tmp_
     name, folder = f"{START.name}.ipynb", tmp_path / "class"
     inner = zipped([(name, BLANK)])
     put(
-        folder,
-        f"ann/{name}",
-        f"..up/{name}",
-        f".cy/{name}",
-        f"ann/.{name}",
-        f"ann/.ipynb_checkpoints/{name}",
-        text=BLANK,
+        folder, *(f"{each}{name}" for each in ("ann/", "..up/", ".cy/", "ann/.", "ann/.ipynb_checkpoints/")), text=BLANK
     )
     put(folder, ".idea/x", ".DS_Store", f"ann/._{name}", "Ed.rar", "ann/data.gz", "cut.zip", text="x")
     for place, files in {

@@ -108,7 +108,7 @@ def run_inside(engine, body, **names):
 EARLIER = "the answer that was handed in before this one"
 
 
-def secret_pieces(outside):
+def secret_pieces():
     """What no memory may hold: by its first letters, its length and its digest, so that who looks does not hold it.
 
     Of each answer of the course the longest line that neither the bare lessons nor other modules have, and some of the
@@ -142,7 +142,7 @@ def known(outside):
         yield {
             "answers": [str(path) for path in (*answers, *(walls.PACKAGE.parent / "notebooks").rglob("*.py"))],
             "grader": os.getpid(),
-            "pieces": list(secret_pieces(outside)),
+            "pieces": list(secret_pieces()),
             "mistakes": [mistake.message for exercise in exercises_of(1) for mistake in exercise.mistakes][1:],
             "names": [exercise.name for exercise in exercises_of()],
             "paths": [str(path) for path in [outside, *outside.rglob("*")]],
@@ -223,7 +223,10 @@ def test_lessons_that_cannot_be_read_are_said(monkeypatch):
             engine()
 
 
-def test_a_host_that_dies_at_its_start_is_started_again_and_none_hangs_on_the_thread_that_started_it(monkeypatch):
+def test_a_host_that_dies_at_its_start_is_started_again_and_goes_with_the_grader_and_its_huge_pages(monkeypatch):
+    """None hangs on the thread that started it. What children cost hangs on pages; some kernels cannot join them."""
+    probe = "from course_utils.grading.sandbox import linux\nkept = bytearray(64 << 20)\nprint(linux.join_pages())"
+    joined = int(subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout)
     monkeypatch.setattr(HostProcess, "command", COMMANDS[WHOLE])
     with ThreadPoolExecutor(1) as pool:
         engine = pool.submit(ForkEngine, lanes=2).result()
@@ -231,8 +234,13 @@ def test_a_host_that_dies_at_its_start_is_started_again_and_none_hangs_on_the_th
         os.kill(first := engine.host.pid, signal.SIGKILL)
         with ThreadPoolExecutor(2) as pool:
             found = [ran for each in [pool.submit(engine.run, [RIGHT]) for _ in range(2)] for ran in each.result()]
+        processes = psutil.Process(engine.host.pid).children(recursive=True)
+        texts = [Path("/proc", str(one.pid), "smaps_rollup").read_text() for one in processes]
     assert engine.host.pid != first
     assert [(ran.ended, json.loads(ran.record)["raised"]) for ran in found] == [("", None)] * 2
+    assert psutil.wait_procs(processes, timeout=10)[1] == []
+    huge = [int(text.partition("AnonHugePages:")[2].split()[0]) * 1024 for text in texts]
+    assert joined == 0 or min(huge) > 20 * linux.HUGE_PAGE
 
 
 def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engine):
@@ -247,11 +255,9 @@ def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engin
 
 
 def test_an_answer_may_use_what_its_lesson_imports_from_the_lessons_room(engine):
-    lines = (ROOT / "notebooks" / "source").glob("*.py")
-    found = re.findall(
-        r"^from (course_utils\.lessons\.(?!lesson_)\w+) import", "".join(map(Path.read_text, lines)), re.M
-    )
-    support = "".join(f"import {name}\n" for name in {*found} - {"course_utils.lessons.side_by_side"})
+    text = "".join(path.read_text() for path in (ROOT / "notebooks" / "source").glob("*.py"))
+    found = {*re.findall(r"^from (course_utils\.lessons\.(?!lesson_)\w+) import", text, re.M)}
+    support = "".join(f"import {name}\n" for name in found - {"course_utils.lessons.side_by_side"})
     old = "from course_utils.vision.toys import make_chain, HEADS\n"
     answer = "def scale_gradient(tensor, factor):\n    return tensor.register_hook(lambda grad: grad * factor)\n"
     (ran,) = engine.run([Task("scale_gradient", support + old, answer, 5)], LIMITS)
@@ -265,7 +271,7 @@ def test_what_is_missing_is_said():
     less = replace(whole, root=False, lacking=["namespaces (Operation not permitted)"])
     assert less.words.endswith("MISSING: namespaces (Operation not permitted); a closed network (UDP is open)")
     assert replace(less, seccomp=True).words.endswith("MISSING: namespaces (Operation not permitted)")
-    assert "MISSING" in ProcessEngine().isolation
+    assert "MISSING" in walls.process_isolation().words
 
 
 INSIDE = """
@@ -290,9 +296,7 @@ def test_files_that_vanish_meanwhile_cost_no_wall(tmp_path, monkeypatch):
     walls.build_root(str(tmp_path / "root"), [hidden])
     assert mount.call_count == 4, "it went on after the second"
     code = "from course_utils.grading.sandbox import linux\nlinux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)\n"
-    code += (
-        "linux.restrict(dict.fromkeys(['/', '/gone'], linux.READ), linux.landlock_version())\nopen('/dev/null', 'w')"
-    )
+    code += "linux.restrict({'/': linux.READ, '/gone': linux.READ}, linux.landlock_version())\nopen('/dev/null', 'w')"
     ran = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=False)
     assert not linux.landlock_version() or "PermissionError" in ran.stderr
 
@@ -307,22 +311,6 @@ def test_a_course_in_the_folder_for_temporary_files_is_seen_from_inside():
             if said == "False\n":
                 pytest.skip("there are no namespaces here")
             assert said == f"{wanted}\n"
-
-
-def test_the_process_that_forks_has_huge_pages_and_goes_with_the_grader(outside, monkeypatch):
-    """What its children cost hangs on them; only a kernel that cannot join pages is an excuse."""
-    probe = "from course_utils.grading.sandbox import linux\nkept = bytearray(64 << 20)\nprint(linux.join_pages())"
-    joined = int(subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout)
-    monkeypatch.setattr(HostProcess, "command", COMMANDS[WHOLE])
-    with ForkEngine([outside]) as engine:
-        engine.run([RIGHT])
-        processes = psutil.Process(engine.host.pid).children(recursive=True)
-        texts = [Path("/proc", str(one.pid), "smaps_rollup").read_text() for one in processes]
-    assert psutil.wait_procs(processes, timeout=10)[1] == []
-    if joined == 0:
-        pytest.skip("this kernel joins no pages")
-    huge = [int(text.partition("AnonHugePages:")[2].split()[0]) * 1024 for text in texts]
-    assert min(huge) > 20 * linux.HUGE_PAGE
 
 
 def test_of_a_course_below_the_systems_folders_only_its_library_is_seen(monkeypatch, tmp_path):

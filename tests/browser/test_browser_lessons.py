@@ -97,7 +97,7 @@ def test_axe_would_find_a_picture_without_words(lesson):
     page = lesson.window.page
     output = lesson.window.panel.locator(".jp-OutputArea-output").first
     output.evaluate("each => { const img = document.createElement('img'); img.id = 'mute'; each.append(img); }")
-    found = find_faults(page)
+    found = find_faults(page, ".jp-OutputArea-output:has(#mute)")
     page.evaluate("() => document.getElementById('mute').remove()")
     assert found == ['image-alt: <img id="mute">']
 
