@@ -75,7 +75,7 @@ def test_the_sentence_says_who_fires_and_what_changes(model, hooks, sentence):
             ("relu", "ReLU, in place", "(1, 2)", 1, [], ["[5, 0]", "", "[12, 0]"], ["[0, 0]", "was [2, 1]", "[1, 1]"]),
         ]),
         ("residual block", [("fc1", BACKWARD), ("relu", "forward hook")], [
-            ("x", "input", "(1, 2)", 0, [], ["[1, 2]"], ["none: the call raised"]),
+            ("x", "input", "(1, 2)", 0, [], ["[1, 2]"], ["none: it raised"]),
             ("fc1", "Linear", "(1, 2)", 1, ["never: full backward hook, look"], ["[5, -2]"], ["none"]),
             ("relu", "ReLU, in place", "(1, 2)", 1, ["never: forward hook, look"], NONE * 2, ["none"] * 2),
         ]),
@@ -93,13 +93,14 @@ def test_the_picture_says_the_same_and_nothing_runs_into_its_neighbour(model, na
     story = tell_hooks(model, [(name, "forward hook", effect), (name, "full backward pre-hook")])
     root = ET.fromstring(story.picture)
     texts = [each.text for each in root.findall(".//{*}text")]
-    columns = [*model_hooks.COLUMNS.values(), 864]
+    places = {each.text: float(each.get("x")) for each in root.findall(".//{*}text")}
+    columns = [*(places[words] for words in model_hooks.COLUMNS), model_hooks.WIDTH]
     for each in story.facts:
         assert {each.name, *filter(None, (*each.output, *each.gradient, *each.hooks))} <= set(texts)
         heading = 20 * each.depth + 8 * len(each.name) + 10 + 6.7 * len(f"{each.type} {each.shape}")
         output, gradient = (max(map(len, lines)) * 7.83 for lines in (each.output, each.gradient))
-        widths = (heading, output, gradient, 18 + max(map(len, each.hooks), default=0) * 7.6)
-        assert all(columns[i] + width <= columns[i + 1] for i, width in enumerate(widths))
+        assert all(columns[i] + width <= columns[i + 1] for i, width in enumerate((heading, output, gradient)))
+        assert columns[0] + 20 * each.depth + 18 + max(map(len, each.hooks), default=0) * 7.6 <= model_hooks.WIDTH
     assert root.find("{*}desc").text == story.sentence
     title, *said = root.get("aria-label").removesuffix(".").split(". ")
     assert title == texts[0]

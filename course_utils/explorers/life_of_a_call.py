@@ -3,6 +3,7 @@
 The pictures and sentences are the same for every torch release; the source beside them is that of the installed one.
 """
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
@@ -19,7 +20,8 @@ from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
 MAX_MODULES = 8
 MODEL, GLOBAL, NO_OTHER = "the model", "global", "no hook any more"
-WIDTH, GLOBAL_WIDTH, LEAF_WIDTH = 800, 190, 186
+WIDTH, LEAF_WIDTH = 504, 150  # at 0.72 of it, which can still be read, it fits a narrow page beside the list of files
+ACROSS = 62  # the most characters of a value on a line of the picture
 LINE, PAD, TOP = 18, 10, 40
 RIGHT = 420  # where the list of hooks begins
 MOST_LINES = 16
@@ -140,19 +142,21 @@ class CallPicture:
 
     def draw(self, sentence: str, lists: bool = True) -> str:
         """Return the picture as SVG, described by `sentence`; without `lists` only the modules and their hooks."""
-        width = max(WIDTH, GLOBAL_WIDTH + self._leaves("") * LEAF_WIDTH + 60)
-        around = ["global: all modules", *(self._hook_lines(GLOBAL) or ["no hook"])]
-        height = max(self._height(""), 12 + LINE * len(around))
-        below = TOP + height + 26
+        width, hooks = max(2 * RIGHT if lists else WIDTH, self._leaves("") * LEAF_WIDTH + 60), self._hook_lines(GLOBAL)
+        around = ["global: all modules" + ("" if hooks else ", no hook"), *hooks]
+        top, height = TOP + 20 + LINE * len(around), self._height("")
+        values = textwrap.wrap(_show_value(self.moment), ACROSS) or [""]
+        below = top + height + 26 + LINE * (len(values) - 1)
         left, right = self.list_parts(), self.list_fired()
         end = below + 26 + max(len(left), len(right)) * LINE + 32 if lists else below + 10
         line = 'fill="none" stroke="currentColor" stroke-opacity="0.55"'
         body = [
-            markup.draw_box(4, TOP, GLOBAL_WIDTH, height, 6, f'{line} stroke-dasharray="5 4"'),
+            markup.draw_box(4, TOP, width - 8, top - TOP - 8, 6, f'{line} stroke-dasharray="5 4"'),
             _draw_list(around, 4 + PAD, TOP + 19, 12, 1),
-            self._draw_module("", GLOBAL_WIDTH + 12, TOP, width - GLOBAL_WIDTH - 16, height),
-            markup.draw_text(8, below, _show_value(self.moment), family=markup.MONO, size=12),
+            self._draw_module("", 4, top, width - 8, height),
         ]
+        for number, value in enumerate(reversed(values)):
+            body.append(markup.draw_text(8, below - LINE * number, value, family=markup.MONO, size=12))
         if lists:
             body += [_draw_list(left, 8, below + 28), _draw_list(right, RIGHT, below + 28)]
             body.append(markup.draw_text(8, end - 8, LEGEND, size=12, opacity=0.85))
@@ -176,7 +180,9 @@ class CallPicture:
             label = f"{place or MODEL}: {kind}"
             count = self.moment.fired.count(label)
             sign = "►" if self.moment.hook == label else "●" if count else "○"
-            lines.append(f"{sign} {SHORT.get(kind, kind)}" + (f" {count}\u00d7" if count > 1 else ""))
+            words = f"{sign} {SHORT.get(kind, kind)}" + (f" {count}\u00d7" if count > 1 else "")
+            most = 60 if place == GLOBAL else 20
+            lines += textwrap.wrap(words, most, subsequent_indent="    ", break_on_hyphens=False)
         return lines
 
     def _draw_module(self, name: str, x: float, y: float, width: float, height: float) -> str:

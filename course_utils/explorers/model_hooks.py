@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.explorers.graph import format_tensor, require
-from course_utils.explorers.markup import MONO, PAGE, draw_fish_hook, draw_picture, draw_text, make_label
+from course_utils.explorers.markup import MONO, draw_fish_hook, draw_picture, draw_text, make_label
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice
 from course_utils.hooks.record import Call, map_tensors, record
 from course_utils.vision.toys import MODELS
@@ -23,7 +23,8 @@ from course_utils.vision.toys import MODELS
 LOOK, ZERO = "look", "replace by zero"
 EFFECTS = {LOOK: "looks", ZERO: "returns zeros"}
 KINDS = ("forward pre-hook", "forward hook", "full backward pre-hook", "full backward hook")  # as a call runs them
-COLUMNS = {"module, shape": 14, "output": 226, "gradient of it": 400, "hooks (1 fires first)": 568}
+COLUMNS = ("module, shape", "output", "gradient of it")
+WIDTH = 504  # at 0.72 of it, which can still be read, it fits a narrow page beside the list of files
 LINE, PAD, HEAD, TOP = 19, 8, 26, 40
 
 
@@ -136,7 +137,7 @@ def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> View:
 
 
 def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> list[ModuleRow]:
-    gradient = _compare(run.gradient, plain.gradient, "none: the call raised")
+    gradient = _compare(run.gradient, plain.gradient, "none: it raised")
     rows = [ModuleRow("x", "input", str(tuple(run.x.shape)), 0, [], [format_tensor(run.x[0])], gradient)]
     for name, kind in run.types.items():
         lines = []
@@ -190,16 +191,19 @@ def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> 
 
 
 def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
-    body, y = [draw_text(x, TOP + 17, words, opacity=0.8) for words, x in COLUMNS.items()], TOP + HEAD
-    rule = f'<path d="M8 {{}} H{PAGE - 8}" stroke="currentColor" opacity="0.25"/>'
+    output = max(20 * row.depth + 8 * len(row.name) + 6.7 * len(f"{row.type} {row.shape}") for row in rows) + 34
+    gradient = output + 7.83 * max(4 + len(line.removeprefix("was ")) for row in rows for line in row.output) + 8
+    places, y = (14, output, gradient), TOP + HEAD  # with room for "was " from the start, so that nothing moves
+    body = [draw_text(x, TOP + 17, words, opacity=0.8) for words, x in zip(COLUMNS, places, strict=True)]
+    rule = f'<path d="M8 {{}} H{WIDTH - 8}" stroke="currentColor" opacity="0.25"/>'
     for row in rows:
-        body += [rule.format(y), _draw_row(row, y)]
-        y += 2 * PAD + LINE * max(1, len(row.hooks), len(row.output), len(row.gradient))
-    return draw_picture(PAGE, y + 8, title, sentence, "".join([*body, rule.format(y)]), map(str, rows))
+        body += [rule.format(y), _draw_row(row, y, *places)]
+        y += 2 * PAD + LINE * (len(row.hooks) + max(len(row.output), len(row.gradient)))
+    body += [rule.format(y), draw_fish_hook(20, y + 8), draw_text(29, y + 19, "hooks: 1 fires first", opacity=0.8)]
+    return draw_picture(WIDTH, y + 28, title, sentence, "".join(body), map(str, rows))
 
 
-def _draw_row(row: ModuleRow, y: int) -> str:
-    names, output, gradient, hooks = COLUMNS.values()
+def _draw_row(row: ModuleRow, y: int, names: float, output: float, gradient: float) -> str:
     base, left = y + PAD + 14, names + 20 * row.depth
     branch = f'<path d="M{left - 12} {y} V{base - 5} H{left - 3}" fill="none" stroke="currentColor" opacity="0.5"/>'
     parts = [
@@ -211,9 +215,9 @@ def _draw_row(row: ModuleRow, y: int) -> str:
         for number, (line, following) in enumerate(zip(lines, [*lines[1:], ""], strict=True)):
             weight, opacity = 700 if following.startswith("was ") else 400, 0.75 if line.startswith("was ") else 1
             parts.append(draw_text(x, base + LINE * number, line, family=MONO, weight=weight, opacity=opacity))
-    for number, words in enumerate(row.hooks):
-        sign = draw_fish_hook(hooks + 9, base + LINE * number - 11)
-        parts.append(sign + draw_text(hooks + 18, base + LINE * number, words, weight=600))
+    for number, words in enumerate(row.hooks, max(len(row.output), len(row.gradient))):
+        sign = draw_fish_hook(left + 9, base + LINE * number - 11)
+        parts.append(sign + draw_text(left + 18, base + LINE * number, words, weight=600))
     return "".join(parts)
 
 

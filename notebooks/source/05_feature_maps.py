@@ -617,14 +617,14 @@ why("layer_that_is_most_on_the_things")
 # %% tags=["setup"]
 def draw_channels(maps, best):
     """For each kind, the picture to which its best channel responds most, lit by it."""
-    tiles, words = [], []
+    tiles = []
     for kind, channel in zip(KINDS, best, strict=True):
         index = int(maps[:, channel].mean((1, 2)).argmax())
         lit = light_up(second_sixty.images[index].float() / 255, maps[index, channel])
         tiles.append(outline(lit, second_sixty.masks(kind)[index]))
-        words.append(f"{kind}: channel {channel}")
-    alt = "Ten pictures, each dark but for one thing: " + ", ".join(words) + "."
-    title = "Ten channels of one layer, each with the thing that it follows"
+    words = [f"{kind}: {channel}" for kind, channel in zip(KINDS, best, strict=True)]
+    alt = f"Ten pictures, each dark but for one thing. Things and channels: {', '.join(words)}."
+    title = "Ten channels of one layer (their numbers below), each with the thing that it follows"
     return show(grid(tiles, columns=5, labels=words), title=title, alt=alt)
 
 
