@@ -71,7 +71,7 @@ def test_the_first_prediction_counts_for_the_learner_and_the_class_gets_both_vot
     predict("hook_on_a", 30)
     wait_for(lambda: live.room.reports)
     live.press("phase", "again")
-    _, choice, commit, reply = predict("hook_on_a")._widget().children
+    _, choice, commit, reply, *_ = predict("hook_on_a")._widget().children
     choice.value = "15"
     commit.click()
     assert "Your first prediction counts" in reply.value
