@@ -41,6 +41,7 @@ TARGETS = {
         "write a lesson, with your network and picture, as a page", "LESSON=07 NETWORK= IMAGE= CLASS= ARGS=",
         "authoring.editions:write_handout"
     ),
+    "site": ("write the lessons as a web site, to read offline", "ARGS=", "authoring.site:write_site"),
     "cheatsheet": ("write all hooks on one page, from lesson 09", "", "authoring.cheatsheet:write_cheatsheet"),
     "release": ("write the zip for students, without the answers", "ARGS=", "authoring.release:write_release"),
     "mutants": (
@@ -88,6 +89,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option["class"]("--forget", action="store_true", help="delete everything that was kept of all classes")
     for name in ("instructor", "slides"):
         option[name]("--lesson", help="this one only, like 01")
+    option["site"]("--answers", action="store_true", help="with an answer to each exercise, below a fold")
     option["handout"]("--lesson", default="", help="the lesson's number, like 07")
     option["handout"]("--network", default="", help="a network by name, like resnet34")
     option["handout"]("--image", default="", help="a picture's file")

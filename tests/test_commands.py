@@ -33,6 +33,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
         ("doctor", "lab.doctor:main", {}),
         ("notebooks 01 --check", "authoring.build:build_notebooks", {"lessons": ["01"], "check": True}),
         ("slides --lesson=02", "authoring.slides:write_slides", {"lesson": "02"}),
+        ("site --answers", "authoring.site:write_site", {"answers": True}),
         ("handout --lesson=07 --network=resnet34", "authoring.editions:write_handout", HANDOUT),
         ("release --output x.zip", "authoring.release:write_release", RELEASE),
         ("train --measure", "authoring.train:main", {"measure": True}),

@@ -42,10 +42,10 @@ def write_cheatsheet(folder: Path = BUILD / "cheatsheet") -> int:
     return 0
 
 
-def make_page(lesson: NotebookNode) -> str:
-    """The sheet as one HTML text, from the notebook of lesson 09 as it was built."""
+def make_page(lesson: NotebookNode, template: str = "cheatsheet.html.j2") -> str:
+    """The sheet as one HTML text, from the notebook of lesson 09 as it was built, by a template of the assets."""
     (order,) = [cell.outputs[0].text for cell in lesson.cells if cell.id == "the-order-of-a-call"]
-    return Template((ASSETS / "cheatsheet.html.j2").read_text(encoding="utf-8"), autoescape=True).render(
+    return Template((ASSETS / template).read_text(encoding="utf-8"), autoescape=True).render(
         columns=COLUMNS,
         table=[(topic, [[_html(cell) for cell in row] for row in rows]) for topic, rows in read_table(lesson)],
         order=[line.strip().partition(" ")[2] for line in order.splitlines()],

@@ -40,19 +40,19 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
             cell.metadata["transient"] = {"remove_source": True}
         for output in cell.get("outputs", []):
             if "data" in output:
-                output.data = NotebookNode(_flatten(output))
+                output.data = NotebookNode(flatten(output))
     return notebook
 
 
-def _flatten(output: NotebookNode) -> dict[str, str]:
+def flatten(output: NotebookNode) -> dict[str, str]:
+    """The data of an output as text or static HTML."""
     data, metadata, words = output.data, output.metadata, output.data.get("text/plain", "")
     picture = data.get("image/svg+xml", "")  # which carries its words itself
     for mime in {"image/png", "image/jpeg"} & set(data):
         alt = html.escape(metadata.get(mime, {}).get("alt") or metadata.get("alt") or words)
         picture = f'<img alt="{alt}" src="data:{mime};base64,{data[mime]}">'.replace("\n", "")
     if picture and metadata.get(WIDGET):
-        caption = "<br>".join(html.escape(line) for line in words.strip().splitlines())
-        return {"text/html": f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"}
+        return {"text/html": f"<figure>{picture}<figcaption>{code_spans(words.strip())}</figcaption></figure>"}
     if "text/html" in data:
         return {"text/html": draw_formulas(data["text/html"])}
     return {"text/html": f"<figure>{picture}</figure>"} if picture else {"text/plain": words}
@@ -60,7 +60,7 @@ def _flatten(output: NotebookNode) -> dict[str, str]:
 
 def draw_formulas(rendered: str) -> str:
     """HTML of `show.render_markdown` with MathML for its formulas."""
-    return _FORMULA.sub(lambda found: _mathml(found[3], found[2]), rendered)
+    return _FORMULA.sub(lambda found: mathml(found[3], found[2]), rendered)
 
 
 def show_prediction(prediction: Prediction) -> str:
@@ -92,15 +92,16 @@ def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] =
 
 
 class _Renderer(IPythonRenderer):
-    block_math = staticmethod(lambda body: f"<p>{_mathml(body, 'block')}</p>")
-    inline_math = staticmethod(lambda body: _mathml(body, "inline"))
+    block_math = staticmethod(lambda body: f"<p>{mathml(body, 'block')}</p>")
+    inline_math = staticmethod(lambda body: mathml(body, "inline"))
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         # Another lesson's notebook does not lie beside the page.
         return text if url.endswith(".ipynb") else super().link(text, url, title)
 
 
-def _mathml(formula: str, display: str) -> str:
+def mathml(formula: str, display: str) -> str:
+    """A formula in TeX as MathML; display: "inline" or "block"."""
     try:
         from latex2mathml.converter import convert
     except ImportError:
@@ -109,6 +110,6 @@ def _mathml(formula: str, display: str) -> str:
     return re.sub("(?<=<mo)(?=>&#x0?23DF;)", ' stretchy="true"', formula)  # a brace as wide as its sum
 
 
-def explain_missing(package: str) -> str:
-    """The sentence for someone without the extra `instructor`."""
-    return f"{package} is missing. Install it once with:  {sys.executable} -m pip install -e '.[instructor]'"
+def explain_missing(package: str | None, extra: str = "instructor") -> str:
+    """The sentence for someone without an extra of pyproject.toml."""
+    return f"{package} is missing. Install it once with:  {sys.executable} -m pip install -e '.[{extra}]'"

@@ -27,7 +27,9 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def browser(lab):
+def browser():
+    if missing := lab_page.say_what_is_missing():
+        pytest.skip(missing)
     with lab_page.start_browser() as browser:
         yield browser
 

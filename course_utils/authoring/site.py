@@ -1,0 +1,122 @@
+"""The lessons as a web site to read: Sphinx and myst-nb make its pages from the built notebooks, and load nothing.
+
+An explorer is a few pictures, and what answers a prediction is folded. `assets/site.json` has all settings.
+"""
+
+import io
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import nbformat
+from jinja2 import Template
+from nbformat import NotebookNode
+
+from course_utils import explorers
+from course_utils.authoring import cheatsheet, page, readme
+from course_utils.authoring.build import WIDGET
+from course_utils.authoring.editions import BUILD, read_built
+from course_utils.authoring.source import called_with, sources, tags_of
+from course_utils.exercises.engine import find
+from course_utils.root import ASSETS, ROOT, CourseError, write_whole
+
+GLOSSARY = re.compile(r"(?<=## Glossary\n\n).+?(?=\n\n## )", re.DOTALL)
+ENTRY = re.compile(r"^\*\*(.+?)\*\*(.*?): ((?:.+\n?)+)", re.MULTILINE)
+
+
+def write_site(answers: bool = False, folder: Path = BUILD / "site") -> int:
+    """Write the site in the place of `folder`, with `answers` to the exercises below folds; returns 0.
+
+    Raises `CourseError`, and changes nothing, where Sphinx is missing or complains, or a lesson is out of date.
+    """
+    try:
+        from sphinx.application import Sphinx
+    except ModuleNotFoundError as error:
+        raise CourseError(page.explain_missing(error.name, "site")) from None
+    settings = json.loads((ASSETS / "site.json").read_text(encoding="utf-8"))
+    with TemporaryDirectory() as name:
+        source, made, said = Path(name, "source"), Path(name, "site"), io.StringIO()
+        for file, content in make_files(settings["frames"], answers).items():
+            write_whole(source / file, content)
+        Sphinx(source, None, made, Path(name, "trees"), "html", settings["sphinx"], status=None, warning=said).build()
+        if said.getvalue():
+            raise CourseError(said.getvalue())
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(made, folder)
+    print(f"{folder / 'index.html'}: the lessons as a web site. It needs no server and no network.")
+    return 0
+
+
+def make_files(frames: dict[str, Sequence[str]], answers: bool = False) -> dict[str, str | bytes]:
+    """What Sphinx makes the site of, by the files' names: the lessons, three more pages, and what these show."""
+    front, titles = readme.README.read_text(encoding="utf-8"), {}
+    about, table = front.partition("\n## ")[0], readme.TABLE.search(front)[0].replace("](notebooks/", "](")
+    files = {name: (ROOT / name).read_bytes() for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", about)}
+    own = {"_static/site.css": "site.css", "_templates/page.html": "site_page.html.j2"}
+    files |= {name: (ASSETS / asset).read_bytes() for name, asset in own.items()}
+    lessons = {path.stem: read_built(path) for path in sources()}
+    for name, lesson in lessons.items():
+        titles[name] = lesson.cells[0].source.splitlines()[0].lstrip("# ")
+        for cell in lesson.cells:
+            if words := GLOSSARY.search(cell.source):
+                terms = [f"{word}{more}\n  {' '.join(text.split())}\n" for word, more, text in ENTRY.findall(words[0])]
+                files["glossary.md"] = "\n".join(["# Glossary\n", "```{glossary}", *terms, "```\n"])
+                cell.source = GLOSSARY.sub("The words of all lessons are in [the glossary](glossary.md).", cell.source)
+        lesson = fold(page.flatten_outputs(lesson), frames.get(name[:2], ()), answers)
+        files[f"{name}.ipynb"] = nbformat.writes(lesson)
+    for file, template in {"hooks.md": "site_hooks.md.j2", "_static/print.html": "cheatsheet.html.j2"}.items():
+        files[file] = cheatsheet.make_page(lessons["09_every_hook"], template)
+    index = Template((ASSETS / "site_index.md.j2").read_text(encoding="utf-8"))
+    return files | {"index.md": index.render(about=about, table=table, titles=titles)}
+
+
+def fold(notebook: NotebookNode, frames: Sequence[str] = (), answers: bool = False) -> NotebookNode:
+    """A lesson with flat outputs, tagged for myst-nb: outputs between a prediction and its explanation are folded.
+
+    frames: other settings of its explorer, as calls. answers: in the place of its check, an exercise has an answer.
+    """
+    asked: set[str | None] = set()  # the predictions that nothing has explained yet
+    for cell in notebook.cells:
+        tags, outputs = {*tags_of(cell)}, cell.get("outputs", [])
+        look = NotebookNode(tags=["hide-input"] if "setup" in tags else [])
+        if {"predict", "why"} & tags:
+            asked ^= {called_with(cell.source, "predict") or called_with(cell.source, "why")}
+            look.tags = ["remove-input"]
+        elif "check" in tags:
+            cell.update(source=find(called_with(cell.source, "check")).source.strip(), outputs=[])
+            look.tags, look.mystnb = ["hide-input" if answers else "remove-cell"], {"code_prompt_show": "One answer"}
+        elif asked and outputs:
+            look.tags.append("hide-output")
+        if "explore" in tags and frames:
+            stills = "".join(map(show_frame, frames))
+            outputs[0].data["text/html"] += f"<details><summary>With other settings</summary>{stills}</details>"
+        cell.metadata = look
+    return notebook
+
+
+def show_frame(call: str) -> str:
+    """What an explorer shows for the settings in a call, as a figure without controls below the call."""
+    data, metadata = eval(call, vars(explorers))._repr_mimebundle_()
+    output = nbformat.v4.new_output("display_data", data=data, metadata={**metadata, WIDGET: True})
+    return f"<p><code>{escape(call)}</code></p>{page.flatten(output)['text/html']}"
+
+
+def anchor(heading: str) -> str:
+    """What stands after # in a link to a heading, by Jupyter's rule."""
+    return heading.replace(" ", "-")
+
+
+def setup(app: Any) -> None:
+    """Let Sphinx, which calls this, write formulas as MathML."""
+    from docutils.nodes import SkipNode
+
+    def write(writer: Any, formula: Any) -> None:
+        writer.body.append(page.mathml(formula.astext(), "inline" if formula.tagname == "math" else "block"))
+        raise SkipNode
+
+    app.add_html_math_renderer("mathml", (write, None), (write, None))
