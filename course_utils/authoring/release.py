@@ -32,7 +32,8 @@ FOLDER = "pytorch-hooks-course"
 SEEDS = (0, 11, 22, 33, 44)  # the first are the inputs that `check` tries first; of the others it draws one
 PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
 FILES = ("LICENSE", "Makefile", "environment.yml", "pyproject.toml", ".gitignore")
-AUTHORING = ("__init__", "source", "build", "readme")  # of its modules, what `make check` needs; others hold answers
+# Of these rooms, what `make check` and `join` need; the other modules hold answers, or need those that do.
+MODULES = {"authoring": ("__init__", "source", "build", "readme"), "live": ("__init__", "member")}
 EDITION = """\
 This is the students' edition. The exercises check themselves as ever, by results recorded from the
 answers; the answers themselves are with your instructor, to whom you send the file that `make submit` writes."""
@@ -81,7 +82,7 @@ def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[st
     readme = student_readme((root / "README.md").read_text(encoding="utf-8"))
     paths = [path for name in (*FILES, *linked_files(readme)) if (path := root / name).is_file()]
     package = [*root.glob("course_utils/**/*.py"), *root.glob("course_utils/assets/*")]
-    paths += [path for path in package if path.parent.name != "authoring" or path.stem in AUTHORING]
+    paths += [path for path in package if path.stem in MODULES.get(path.parent.name, (path.stem,))]
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
     files["README.md"] = readme.encode()
     for source in sources(root / "notebooks"):

@@ -167,7 +167,7 @@ class _Handler(RequestHandler):
         """Send what `make` returns, and again when there is `news` and it is another; else signs of life."""
         self.set_header("Content-Type", "text/event-stream")
         sent = None
-        with contextlib.suppress(StreamClosedError):
+        with contextlib.suppress(StreamClosedError, asyncio.CancelledError):  # who listened has gone
             while True:
                 told, content = news.wait(timedelta(seconds=BEAT)), make()
                 self.write(f"data: {json.dumps(content)}\n\n" if content != sent else ": \n\n")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import threading
 import time
 import urllib.error
@@ -59,13 +60,14 @@ class LiveClass:
 
 
 @contextlib.contextmanager
-def running(folder, port=None):
-    """A class whose file is in `folder`; what it keeps can go on in another one, at the same `port`."""
+def running(folder, port=None, lesson="01"):
+    """A class on a lesson, whose file is in `folder`; what it keeps can go on in another one, at the same `port`."""
     ready, found, port = threading.Event(), {}, port or find_port()
 
     def work():
         found["class"] = LiveClass(f"http://127.0.0.1:{port}", None)
         room = Room(folder / server.FILE, lambda: time.time() + found["class"].seconds)
+        room.choose(lesson)
         found["class"].room = room
 
         async def serve():
@@ -85,3 +87,17 @@ def running(folder, port=None):
     finally:
         found["loop"].call_soon_threadsafe(found["task"].cancel)
         thread.join()
+
+
+def wait_for(condition):
+    for _ in range(500):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen in 5 s")
+
+
+def votes_in(page):
+    """How many chose each option, at first and then, as the revealed page says."""
+    rows = re.findall(r'<th scope="row">(?:✓ )?(.*?)</th>\s*<td>(\d+) .*?<td>(\d+) ', page, re.DOTALL)
+    return {option: (int(first), int(second)) for option, first, second in rows}
