@@ -67,7 +67,7 @@ class _UpTo(nn.Module):
         self.model, self.layer, self.unit = model, layer, unit
 
     def forward(self, images: Tensor) -> Tensor:
-        with record(self.model, self.layer, detach=False) as recording:
+        with record(self.model, self.layer, detach=False, stop=True) as recording:
             self.model(images)
         return recording[self.layer].output[(slice(None), *self.unit)][:, None]
 

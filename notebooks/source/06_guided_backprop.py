@@ -813,9 +813,9 @@ check(randomise_last)
 # %% [markdown]
 # ## Your network, your picture
 #
-# Here are the two gradients for the likeliest class. For a network, a picture and a class of your own, change the
-# names that begin with `own_` at the top of the lesson and run it again, or run `make handout LESSON=06
-# NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which writes a page.
+# Here are the two gradients for the class that you chose, or else for the likeliest one. For a network, a picture and a
+# class of your own, change the names that begin with `own_` at the top of the lesson and run it again, or run
+# `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which writes a page.
 
 # %%
 own = look_at(own_network, own_image or photograph("camera"), own_layer, own_class)

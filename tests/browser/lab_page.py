@@ -346,12 +346,14 @@ def _open_window() -> Iterator[LabPage]:
 
 
 def _write_explorers(path: Path) -> Sequence[str]:
-    """Write a notebook with one cell for each explorer, and return their names."""
+    """Write a notebook with a cell for each explorer, and for some on the real network; return what each makes."""
     import nbformat
 
-    from course_utils.explorers import __all__ as names
+    from course_utils.explorers import __all__ as every
 
-    cells = [nbformat.v4.new_code_cell(f"from course_utils.explorers import {name}\n\n{name}()") for name in names]
+    names = [f"{name}()" for name in every]
+    names += [f'{name}(picture="chelsea")' for name in ("FeatureMaps", "GuidedBackprop", "GradCam")]
+    cells = [nbformat.v4.new_code_cell(f"from course_utils.explorers import *\n\n{name}") for name in names]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, path)
