@@ -14,11 +14,12 @@ from course_utils.explorers import FeatureMaps, feature_maps
 from course_utils.explorers.feature_maps import PICTURES, draw_channel, find_maps, load_network, numbered_scene
 from course_utils.explorers.own_picture import Photo
 from course_utils.hooks.inventory import count_hooks
+from course_utils.lessons.channels import follow_things
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.networks import WeightsError, load_picture_net
 from course_utils.vision.pictures import draw_strokes, find_strongest, light_up, png, put_on_white
 from course_utils.vision.real import REAL
-from course_utils.vision.scores import follow_things, share_on
+from course_utils.vision.scores import share_on
 from course_utils.vision.toys import EDGES, make_edge_net
 
 CAT_AND_BOAT = scene("cat", "boat", seed=3)

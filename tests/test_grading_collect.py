@@ -192,6 +192,7 @@ explorers FeatureMaps | feature_maps follow_things make_edge_net put_on_white | 
 hooks HooksLeftError count_hooks list_hooks record trace | localisation localise point | memory measure_memory
 networks measure | own_picture look_at | patching SWAPS patch scan | pictures grid outline show
 saliency SaliencyError cam explain relu | sanity find_strength | scenes KINDS SIZE scene scenes
+vision.own look_at show_grad_cams | vision.scores follow_things rank_correlation point
 """
 
 

@@ -145,9 +145,8 @@ def test_of_a_name_that_is_twice_in_a_zip_the_first_is_read_and_the_second_noted
 def test_the_zip_of_a_student_counts_as_a_folder_and_nothing_hidden_is_lost(tmp_path):
     name, folder = f"{START.name}.ipynb", tmp_path / "class"
     inner = zipped([(name, BLANK)])
-    put(
-        folder, *(f"{each}{name}" for each in ("ann/", "..up/", ".cy/", "ann/.", "ann/.ipynb_checkpoints/")), text=BLANK
-    )
+    before = ("ann/", "..up/", ".cy/", "ann/.", "ann/.ipynb_checkpoints/")
+    put(folder, *(f"{each}{name}" for each in before), text=BLANK)
     put(folder, ".idea/x", ".DS_Store", f"ann/._{name}", "Ed.rar", "ann/data.gz", "cut.zip", text="x")
     for place, files in {
         "Bo.zip": [(f"work/{name}", BLANK), (f"work/backups/{name}", BLANK)],

@@ -135,11 +135,11 @@ def check_page(path):
 def test_pages_are_accessible_and_a_students_has_the_hint_and_nothing_of_others(tmp_path):
     """Of a class in which everyone makes another mistake in every exercise of the course."""
     sentence = f"for `x` <b> got {'[1., 2.], ' * 500}"
+    every = [(lesson.name, one) for lesson in LESSONS.values() for one in lesson.exercises]
     rows = [
-        Score(student, lesson.name, one.name, 0, one.points, "wrong value", sentence, one.mistakes[0].message, False)
+        Score(student, lesson, one.name, 0, one.points, "wrong value", sentence, one.mistakes[0].message, False)
         for student in ("ann", "bo & co", "<b>", "")
-        for lesson in LESSONS.values()
-        for one in lesson.exercises
+        for lesson, one in every
     ]
     rows += [replace(row, student=f"of {row.lesson}") for row in rows if row.student == "ann"]
     (tmp_path / "students").mkdir()

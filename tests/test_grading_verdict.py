@@ -23,8 +23,6 @@ RAISED = {"type": "E", "message": "", "during": "call", "line": None, "text": ""
 NAMED = RAISED | {"type": "NameError", "message": "x\x1b", "line": 3, "text": "@x"}
 STOPPED = "Your answer did not come to an end in time and was stopped."
 NESTED = json.loads('{"type": "list", "items": [' * 9 + '{"type": "None"}' + "]}" * 9)
-CASE = {"given": "x = 1", "raised": None, "seen": {}, "printed": "", "inputs": {}, "changed": {}, "world": []}
-CASE |= {"alive": False, "returned": TENSOR}
 
 
 def observe(support, source):
@@ -164,30 +162,3 @@ def test_text_and_words_agree_on_any_two_answers():
             for mine in found:
                 words = first_difference(mine, key, exercise.name) is None
                 assert (canonical(mine, key) == canonical(key, key)) == words, exercise.name
-
-
-@pytest.mark.parametrize(
-    ("mine", "key", "same"),
-    [
-        (TENSOR | {"values": [1.000001]}, TENSOR, True),
-        (TENSOR | {"values": [1.0001]}, TENSOR, False),
-        (TENSOR | {"dtype": "float64"}, TENSOR, False),
-        ({"type": "tuple", "items": [TENSOR]}, {"type": "list", "items": [TENSOR]}, True),
-        ({"type": "int", "value": 1}, {"type": "float", "value": 1.0}, True),
-        ({"type": "bool", "value": True}, {"type": "int", "value": 1}, False),
-        ({"type": "float", "value": "nan"}, {"type": "float", "value": "nan"}, True),
-        ({"type": "None"}, {"type": "handle"}, False),
-        (TENSOR | {"shape": [5000], "values": [0.1] * 5000}, TENSOR | {"shape": [5000], "values": [0.1] * 5000}, True),
-        (TENSOR | {"shape": [9], "values": [*[0.1] * 8, 3]}, TENSOR | {"shape": [9], "values": [0.1] * 9}, False),
-        (CASE | {"world": ["the default dtype"]}, CASE, False),
-        (CASE | {"raised": RAISED}, CASE | {"raised": RAISED | {"type": "KeyError"}}, False),
-        (CASE | {"alive": True}, CASE, False),
-        (CASE | {"printed": "look!"}, CASE, True),
-        (CASE, CASE | {"seen": {"the handle": {"type": "handle"}}}, False),
-    ],
-)
-def test_text_is_equal_where_values_count_as_equal(mine, key, same):
-    got, expected = ([one if "given" in one else CASE | {"returned": one}] for one in (mine, key))
-    assert (canonical(got, expected) == canonical(expected, expected)) == same
-    assert (first_difference(got, expected, "any") is None) == same
-    assert max(map(len, canonical(got, expected).splitlines())) < 400

@@ -73,10 +73,8 @@ def test_a_photograph_is_for_the_real_network(start):
     gradient, words = guided_backprop.find_gradient(explorer.values["own"], "Egyptian cat", start, "guided")
     assert f"plastic bag 0%. Guided {words}. The values go from " in explorer.sentence
     if start == CLASS:
-        target = network.number_of("Egyptian cat")
-        assert torch.allclose(
-            gradient, saliency.guided_backprop(network.model, network.transform(chelsea)[None], target)[0]
-        )
+        image, target = network.transform(chelsea)[None], network.number_of("Egyptian cat")
+        assert torch.allclose(gradient, saliency.guided_backprop(network.model, image, target)[0])
     assert gradient.any(), "the unit is one that a gradient passes"
     control(explorer, "or").value = "espresso"
     assert "for the espresso" in explorer.sentence or "from the class espresso" in explorer.sentence

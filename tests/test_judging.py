@@ -8,6 +8,7 @@ from torch import nn
 
 from course_utils.exercises.judging import first_difference, judge
 from course_utils.exercises.plain import plain
+from course_utils.grading.evidence import canonical
 
 
 def case_of(returned, **more):
@@ -42,6 +43,13 @@ RAISED = case_of(1, raised=ERROR)
         (nn.ReLU(), nn.Linear(1, 1), "a module (ReLU)"),
         (1 / 3, 0.333333, None),
         (1 / 3, 0.3333, "0.33333; expected 0.3333"),
+        (torch.tensor([1.000001]), torch.tensor([1.0]), None),
+        (torch.tensor([1.0001]), torch.tensor([1.0]), "[1.0001]; expected [1.]"),
+        (torch.ones(1).double(), torch.ones(1), "a tensor of dtype float64; expected float32"),
+        (torch.full((5000,), 0.1), torch.full((5000,), 0.1), None),
+        (case_of(1, world=["the default dtype"]), case_of(1), "changed the default dtype and did not put it back"),
+        (case_of(1, alive=True), case_of(1), "something you stored keeps an input"),
+        (case_of(1, printed="look!"), case_of(1, printed=""), None),
         (RAISED, case_of(1), "what came after your answer raised KeyError: 1"),
         (case_of(None, raised=ERROR), case_of(None), "raised KeyError: 1"),
         (case_of([1], raised=ERROR), case_of((1,)), "what your function returned could not be used"),
@@ -54,10 +62,14 @@ RAISED = case_of(1, raised=ERROR)
     ],
 )
 def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, words):
+    """In words, and in the text that nbval compares."""
     cases = (each if isinstance(each, dict) and "raised" in each else case_of(each) for each in (got, expected))
-    found = first_difference(*([case] for case in cases), "f")
+    mine, key = ([case] for case in cases)
+    found = first_difference(mine, key, "f")
     assert (found is None) is (words is None), found
     assert found is None or words in found.sentence
+    assert (canonical(mine, key) == canonical(key, key)) is (words is None)
+    assert max(map(len, canonical(mine, key).splitlines())) < 400
 
 
 def test_an_answer_that_stopped_early_is_told():

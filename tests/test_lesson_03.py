@@ -39,10 +39,8 @@ def values_and_gradients() -> list[tuple[list, list]]:
 def test_values_and_gradients_of_the_small_network():
     (x, of_x), (fc1, of_fc1), (relu, of_relu), (fc2, of_fc2) = values_and_gradients()
     assert (fc2, of_x, of_relu) == ([[89]], [[22, 26, 30]], [[1, 2, 3, 4]])
-    assert (
-        printed_by("print_output(name)) for name, child")
-        == f"fc1: {x} -> {fc1}\nrelu: {fc1} -> {relu}\nfc2: {relu} -> {fc2}\n"
-    )
+    outputs = f"fc1: {x} -> {fc1}\nrelu: {fc1} -> {relu}\nfc2: {relu} -> {fc2}\n"
+    assert printed_by("print_output(name)) for name, child") == outputs
     assert printed_by("child.register_full_backward_hook(print_gradients(name))") == (
         f"fc2: grad_output ({of_fc2},) -> grad_input ({of_relu},)\n"
         f"relu: grad_output ({of_relu},) -> grad_input ({of_fc1},)\n"

@@ -8,11 +8,11 @@ from torch import nn
 from torchvision.utils import save_image
 
 from course_utils.hooks.inventory import count_hooks
+from course_utils.lessons import own as own_module
+from course_utils.lessons.own import look_at, show_grad_cams, show_gradients, show_strongest_maps
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, scene
-from course_utils.vision import own as own_module
 from course_utils.vision.networks import Classifier, load_classifier
-from course_utils.vision.own import look_at, show_grad_cams, show_gradients, show_strongest_maps
 from course_utils.vision.pictures import read_picture
 from course_utils.vision.real import REAL, photograph
 

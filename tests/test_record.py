@@ -249,10 +249,8 @@ def test_a_model_compiled_before_the_block_says_so_and_one_compiled_inside_is_re
     pytest.importorskip("torch._dynamo").reset()
     model = nn.Sequential(torch.compile(SmallNet(), backend="eager"), nn.Linear(1, 1))
     model(ONES)
-    warns = pytest.warns(
-        UserWarning, match=r"nothing was recorded for 0._orig_mod.fc1: it never ran, or it ran in code comp"
-    )
-    with warns as warned, record(model, "0._orig_mod.fc1", "1") as seen:
+    words = r"nothing was recorded for 0._orig_mod.fc1: it never ran, or it ran in code comp"
+    with pytest.warns(UserWarning, match=words) as warned, record(model, "0._orig_mod.fc1", "1") as seen:
         model(ONES)
     assert warned[0].filename == __file__, "the warning points at the block"
     assert len(seen["1"].calls) == 1
@@ -278,8 +276,8 @@ def test_recording_the_model_inside_a_compiled_one_warns_if_hooks_were_skipped(w
     compiled = torch.compile(net, backend="eager") if way == "a wrapper" else net
     net.compile(backend="eager") if way == "in place" else None
     compiled(ONES)
-    warns = pytest.warns(UserWarning, match=r"nothing was recorded for fc1, fc2: it never ran, or it ran in")
-    with warns, record(net, nn.Linear) as seen:
+    words = r"nothing was recorded for fc1, fc2: it never ran, or it ran in"
+    with pytest.warns(UserWarning, match=words), record(net, nn.Linear) as seen:
         compiled(ONES)
     assert seen.calls == []
     other = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.Linear(1, 1)))

@@ -152,9 +152,8 @@ def unpacked(tmp_path_factory):
         assert release.write_release(folder / "new" / "course.zip") == 0
     with zipfile.ZipFile(folder / "new" / "course.zip") as archive:
         assert archive.namelist() == sorted(archive.namelist()), "the same files give the same zip"
-        assert {(each.date_time, each.external_attr >> 16) for each in archive.infolist()} == {
-            ((1980, 1, 1, 0, 0, 0), 0o644)
-        }
+        kinds = {(each.date_time, each.external_attr >> 16) for each in archive.infolist()}
+        assert kinds == {((1980, 1, 1, 0, 0, 0), 0o644)}
         archive.extractall(folder)
     return folder / release.FOLDER
 

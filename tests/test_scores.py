@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from course_utils.lessons import sanity
+from course_utils.lessons.sanity import cosine_similarity, measure_class_sensitivity, rank_correlation
 from course_utils.root import CourseError
 from course_utils.vision import scores
-from course_utils.vision.scores import cosine_similarity, grow, localise, measure_class_sensitivity, rank_correlation
+from course_utils.vision.scores import grow, localise
 
 
 def heat(*rows):
@@ -101,9 +103,9 @@ def test_class_sensitivity_by_hand():
 def test_layers_become_random_from_the_last_one_downwards():
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Sequential(nn.Flatten(), nn.Linear(8, 4)))
     net.append(nn.Linear(4, 2)).eval()[1].running_mean += 3
-    assert scores.group_layers(net) == [("0", [net[0], net[1]]), ("2.1", [net[2][1]]), ("3", [net[3]])]
+    assert sanity.group_layers(net) == [("0", [net[0], net[1]]), ("2.1", [net[2][1]]), ("3", [net[3]])]
     before, state = {name: value.clone() for name, value in net.state_dict().items()}, torch.get_rng_state()
-    (*names,), (*twins,) = zip(*scores.randomise_cascading(net.requires_grad_(False), seed=4), strict=True)
+    (*names,), (*twins,) = zip(*sanity.randomise_cascading(net.requires_grad_(False), seed=4), strict=True)
     assert torch.equal(torch.get_rng_state(), state)
     changed = [{name for name in before if not before[name].equal(each.state_dict()[name])} for each in (net, *twins)]
     last, middle, first = {"3.weight", "3.bias"}, {"2.1.weight", "2.1.bias"}, {"0.weight", "0.bias", "1.running_mean"}
@@ -112,7 +114,7 @@ def test_layers_become_random_from_the_last_one_downwards():
     assert torch.equal(twins[0][3].weight, twins[2][3].weight)  # a random layer stays the same in the next copies
     assert torch.equal(twins[1][2][1].weight, twins[2][2][1].weight)
     assert not any(twin.training or any(each.requires_grad for each in twin.parameters()) for twin in twins)
-    assert not torch.equal(next(scores.randomise_cascading(net, seed=1))[1][3].weight, twins[0][3].weight)
+    assert not torch.equal(next(sanity.randomise_cascading(net, seed=1))[1][3].weight, twins[0][3].weight)
 
 
 GRADIENTS, BARE = torch.ones(1, 3, 1, 4), nn.Module()
@@ -133,7 +135,7 @@ def test_what_cannot_be_scored_gets_a_sentence():
         (measure_class_sensitivity, (GRADIENTS, GRADIENTS, LEFT.float(), RIGHT), "bool, got torch.float32"),
         (measure_class_sensitivity, (GRADIENTS, GRADIENTS, LEFT, RIGHT[0]), r"bool, got torch.bool \(1, 4\)"),
         (measure_class_sensitivity, (GRADIENTS, 0 * GRADIENTS, LEFT, RIGHT), "picture 0 is 0 on both things"),
-        (scores.group_layers, (nn.Sequential(BARE),), r"0 \(Module\) has parameters and no reset_parameters"),
+        (sanity.group_layers, (nn.Sequential(BARE),), r"0 \(Module\) has parameters and no reset_parameters"),
     ):
         with pytest.raises(CourseError, match=says):
             call(*arguments)

@@ -15,10 +15,8 @@ import pytest
 
 from course_utils.root import ROOT
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("make") is None, reason="there is no make on this machine"),
-]
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make on this machine")
+pytestmark = [pytest.mark.slow, needs_make]
 # A build system for a course that needs only PyTorch, so that nothing else is asked of the index.
 BACKEND = """\
 import zipfile

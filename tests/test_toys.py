@@ -40,13 +40,6 @@ def test_the_distance_is_pythagoras_and_its_gradient_nan_at_the_origin():
     assert all(weight.grad.isnan().all() for weight in net.parameters())
 
 
-def test_one_step_of_the_unit_by_hand():
-    """w = b = 1, x = 2, target 1: the gradients are 8 and 4, and a step of 1 makes relu(2 · -7 - 3) = 0."""
-    unit = broken_nets.make_one_unit()
-    loss = (unit(torch.tensor([[2.0]])) - 1).pow(2).sum()
-    assert [each.item() for each in torch.autograd.grad(loss, list(unit.parameters()))] == [8.0, 4.0]
-
-
 @pytest.mark.parametrize(("depth", "first"), [(6, 0), (100, 19)])
 def test_the_chain_keeps_the_input_and_triples_the_gradient_until_float32_overflows(depth, first):
     chain, x = broken_nets.make_chain(depth), torch.tensor([[1.0, 0.0]])

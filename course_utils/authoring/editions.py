@@ -119,9 +119,9 @@ def write_handout(
 
 def _look_first(network: str, image: str, layer: str, chosen: str, usual: str) -> str:
     """Look once, in seconds, before the lesson is run, which takes a minute; returns what there is to say of it."""
+    from course_utils.lessons.own import look_at
     from course_utils.scenes.scene import scene
     from course_utils.vision.networks import load_classifier
-    from course_utils.vision.own import look_at
     from course_utils.vision.pictures import read_picture
 
     option, reason = f"IMAGE={image}", ""

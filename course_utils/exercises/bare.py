@@ -16,7 +16,8 @@ from collections.abc import Callable
 from course_utils.exercises.declaration import PACKAGE, decorators, lesson_files, without_answer
 from course_utils.root import CourseError
 
-HELPERS = ("broken_nets", "figures", "patient", "two_heads")  # what lessons import from their room beside the exercises
+# What lessons import from their room beside the exercises.
+HELPERS = ("broken_nets", "channels", "figures", "own", "patient", "sanity", "two_heads")
 
 
 def bare_lessons() -> bytes:

@@ -15,14 +15,17 @@ from course_utils.exercises.declaration import lesson_files
 from course_utils.root import ROOT
 
 OLD = "attention calls cam_pictures charts diagnosis doctor feature_maps guided_pictures hooks localisation memory"
-OLD += " networks own_picture patching pictures saliency sanity scenes"  # two are rooms of today, with other things
+OLD += " networks own_picture patching pictures saliency sanity scenes vision.own"  # two are rooms with other things
 ROOMS = ("hooks", "lab", "scenes", "vision")
 RENAMED = {"SaliencyError": "CourseError"}
 # What modules of today had once, and where it is now. Nothing looks for names in the lessons' files: answers are there.
-PLACES = ("lessons.lesson_03", "lessons.lesson_04", "vision.charts", "vision.toys")
+PLACES = ("lessons.lesson_03", "lessons.lesson_04", "vision.charts", "vision.scores", "vision.toys")
 MOVED = {
     "lessons.lesson_09": "fix_argument Handle",
     "lessons.two_heads": "encode make_two_head_block HEADS ODDS",
+    "lessons.channels": "Followed follow_things",
+    "lessons.own": "look_at show_strongest_maps show_gradients show_grad_cams",
+    "lessons.sanity": "rank_correlation cosine_similarity measure_class_sensitivity group_layers randomise_cascading",
     "lessons.figures": "draw_attention draw_cascade draw_rules RULES",
     "lessons.broken_nets": "Exponential Shares Distance SAME make_overflow_net make_distance_net make_one_unit "
     "have_an_accident make_chain",

@@ -76,6 +76,7 @@ from course_utils.hooks.memory import measure_memory
 from course_utils.hooks.record import record
 
 # %% tags=["setup"]
+from course_utils.lessons.channels import follow_things
 from course_utils.lessons.lesson_05 import (
     channel_means,
     dead_channels,
@@ -86,13 +87,13 @@ from course_utils.lessons.lesson_05 import (
     tile_maps,
     zero_shares,
 )
+from course_utils.lessons.own import look_at, show_strongest_maps
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars
 from course_utils.vision.networks import PictureNet, load_classifier, load_picture_net
-from course_utils.vision.own import look_at, show_strongest_maps
 from course_utils.vision.pictures import centre, colourise, draw_strokes, grid, light_up, outline, put_on_white, show
 from course_utils.vision.real import LAYERS, REAL, photograph
-from course_utils.vision.scores import follow_things, grow, share_on
+from course_utils.vision.scores import grow, share_on
 from course_utils.vision.toys import make_edge_net
 
 # %% [markdown]

@@ -87,19 +87,19 @@ from course_utils.lessons.lesson_06 import (
 )
 
 # %% tags=["setup"]
-from course_utils.scenes.scene import KINDS, scene, scenes
-from course_utils.vision.networks import load_classifier, load_picture_net
-from course_utils.vision.own import look_at, show_gradients
-from course_utils.vision.pictures import draw_heat, grid, resize_maps, show, show_fixed
-from course_utils.vision.real import LAYERS, REAL, photograph
-from course_utils.vision.saliency import explain, grad_cam, guided_backprop, relu, scale_to_unit, standardise, upsample
-from course_utils.vision.scores import (
+from course_utils.lessons.own import look_at, show_gradients
+from course_utils.lessons.sanity import (
     cosine_similarity,
-    find_strength,
     measure_class_sensitivity,
     randomise_cascading,
     rank_correlation,
 )
+from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.vision.networks import load_classifier, load_picture_net
+from course_utils.vision.pictures import draw_heat, grid, resize_maps, show, show_fixed
+from course_utils.vision.real import LAYERS, REAL, photograph
+from course_utils.vision.saliency import explain, grad_cam, guided_backprop, relu, scale_to_unit, standardise, upsample
+from course_utils.vision.scores import find_strength
 
 
 def coarsely(pictures):

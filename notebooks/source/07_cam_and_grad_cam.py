@@ -948,7 +948,7 @@ why("the_astronaut")
 # `make handout LESSON=07 NETWORK=resnet34 IMAGE=photo.jpg` write a page. Each map has its own scale, so read the shares first.
 
 # %%
-from course_utils.vision.own import look_at, show_grad_cams
+from course_utils.lessons.own import look_at, show_grad_cams
 
 own = look_at(own_network, own_image or picture.image, own_layer, own_class)
 print(own)

@@ -1,0 +1,49 @@
+"""How the channels of a layer follow the kinds of things: what lesson 05 counts."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from course_utils.root import CourseError
+from course_utils.scenes.scene import KINDS, SceneBatch
+
+
+class Followed(NamedTuple):
+    """How the channels of a layer follow the kinds of things, each (C, len(KINDS)), with numbers in [0, 1].
+
+    share: of all that the channel responds to pictures with the kind, the part that lies on the thing.
+    tells: of all pairs of a picture with the kind and one without, the part in which the channel responds more to the
+        picture with it; 0.5 is chance. (The area under the ROC curve.)
+    """
+
+    share: Tensor
+    tells: Tensor
+
+    def best_channel(self, kind: str) -> int:
+        """The channel that follows a kind best, in both respects: the greatest product of the two."""
+        return int((self.share * self.tells)[:, KINDS.index(kind)].argmax())
+
+
+def follow_things(maps: Tensor, batch: SceneBatch) -> Followed:
+    """Measure how each channel follows each kind of thing: maps (N, C, h, w) of the pictures of `batch`.
+
+    Raises `CourseError` for another number of maps than pictures, or if a kind is in none or in all of them.
+    """
+    if len(maps) != len(batch):
+        raise CourseError(f"{len(batch)} pictures need as many maps, got {len(maps)}")
+    positive, there = maps.clamp(min=0).flatten(2), batch.labels > 0
+    kinds = batch.labels.topk(int(there.sum(1).max()), 1).indices  # of each picture; what it does not show has no mask
+    covered = F.adaptive_avg_pool2d((batch.owners[:, None] == kinds[..., None, None] + 1).float(), maps.shape[2:])
+    on_things = (positive @ covered.flatten(2).mT).movedim(1, 0).flatten(1)
+    on, tells = torch.zeros(2, maps.shape[1], len(KINDS))
+    on.index_add_(1, kinds.flatten(), on_things)
+    responses = positive.sum(2)
+    for column, kind in enumerate(KINDS):
+        if there[:, column].all() or not there[:, column].any():
+            shown = int(there[:, column].sum())
+            raise CourseError(f"of {len(batch)} pictures, {shown} show a {kind}: take more pictures")
+        one, other = responses[there[:, column]][:, None], responses[~there[:, column]][None]
+        tells[:, column] = ((one > other).float() + (one == other).float() / 2).mean((0, 1))
+    return Followed(on / (responses.T @ there.float()).clamp(min=1e-12), tells)
