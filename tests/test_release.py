@@ -74,10 +74,12 @@ def test_a_module_keeps_its_declarations_and_loses_its_answers(path):
 
 
 def test_the_readme_is_for_students_and_brings_what_it_links_to():
-    text = "# The course\n\nHello.\n\nmake lab   # x\nmake test  # y\n[![a](b)](c)\n\n## For all\n\nno\n\n### Deep\n\n"
-    readme = release.student_readme(text + "## Help\n\nyes\n")
+    text = "# The course\n\nHello.\n\nmake lab   # x\nmake test  # y\n- [![a](b)](c)\n- b: `make site`\n\n"
+    text += "## Teach it\n\nno\n\n## Grade it\n\nno\n\n"
+    rows = "| a | `make lab` or `make x` |\n| b | `make test` |\n"
+    readme = release.student_readme(f"{text}## Help\n\nyes\n{rows}")
     assert readme.startswith("# The course\n\nThis is the students' edition.")
-    assert readme.endswith("Hello.\n\nmake lab   # x\n\n## Help\n\nyes\n")
+    assert readme.endswith("Hello.\n\nmake lab   # x\n\n## Help\n\nyes\n| a | `make lab` or `make x` |\n")
     links = '[a](docs/a.md#part) ![b](img/b.png) <img src="img/c.png"> [d](https://x.org/d) [e](#here)'
     assert release.linked_files(links) == ["docs/a.md", "img/b.png", "img/c.png"]
 

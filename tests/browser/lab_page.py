@@ -1,9 +1,7 @@
-"""JupyterLab in a real browser, driven by code: for the tests in `tests/browser`, for `make bench`, for the README.
+"""JupyterLab in a real browser, driven by code: for the tests in `tests/browser` and for `make bench`.
 
 It needs Playwright's Python package (the extra `browser`) and a Chromium of the system's. `say_what_is_missing()` tells
 whether they are there. Nothing is downloaded, and nothing outside this machine is asked.
-
-    python -m tests.browser.lab_page        takes the README's picture again
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from course_utils.lab import jupyter
-from course_utils.root import ROOT, CourseError
+from course_utils.root import CourseError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -33,7 +31,6 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 BLANK = "about:blank"
 WIDE, NARROW = 1280, 800  # of a window, in pixels
 PATIENCE = 120  # seconds for anything that a slow machine may take its time for
-PICTURE = ROOT / "notebooks" / "images" / "explorer.png"
 
 
 def find_chromium() -> str:
@@ -55,34 +52,45 @@ def say_what_is_missing() -> str:
 
 @dataclass(frozen=True)
 class Lab:
-    """A running JupyterLab: its `address` with the token in `token`, and the folder `work` with the lessons."""
+    """A running JupyterLab: its `address` with the token in `token`, and the folder `work` with the lessons.
+
+    The `front_end` is "" for what `make lab` opens, or the name of one without the course's settings.
+    """
 
     address: str
     token: str
     work: Path
+    front_end: str = ""
 
     def page_of(self, path: str = "") -> str:
         """The address of a notebook in `work`, or of an empty JupyterLab, in a workspace that remembers nothing."""
-        return f"{self.address}/lab{f'/tree/{path}' if path else ''}?token={self.token}&reset"
+        place = f"lab/tree/{path}" if path else "lab"
+        if self.front_end == "notebook":
+            place = f"notebooks/{path}" if path else "tree"
+        return f"{self.address}/{place}?token={self.token}&reset"
 
 
 @contextmanager
-def start_lab(folder: Path, notebooks: Path = jupyter.NOTEBOOKS) -> Iterator[Lab]:
+def start_lab(folder: Path, notebooks: Path = jupyter.NOTEBOOKS, front_end: str = "") -> Iterator[Lab]:
     """Start JupyterLab as `make lab` does, on fresh copies of `notebooks` in the empty folder `folder`; then end it.
 
+    With a `front_end`, "jupyterlab" or "notebook", start that on them, without any settings of the course's.
     The learner's own `work/`, settings and progress are out of reach. Raises `CourseError` if it does not start.
     """
     lessons, home, log = folder / "work", folder / "home", folder / "lab.log"
     jupyter.prepare(home, lessons, notebooks)
-    environment = jupyter.isolate_jupyter(dict(os.environ), home)
+    environment = jupyter.isolate_jupyter(dict(os.environ), folder / "plain" if front_end else home)
     environment.pop("COURSE_PROGRESS", None)  # this progress is to be kept: the folder is a learner's
     port = find_port()
     # The second argument lets this module ask JupyterLab for its state; it changes nothing that a learner sees.
     command = jupyter.lab_command(port, ["--no-browser", "--LabApp.expose_app_in_browser=True"], lessons)
+    if front_end:
+        command = [sys.executable, "-m", front_end, "--no-browser", "--expose-app-in-browser", "--allow-root"]
+        command += [f"--ServerApp.port={port}", f"--ServerApp.root_dir={lessons}"]
     with log.open("w", encoding="utf-8") as output:
         server = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
-        yield Lab(f"http://127.0.0.1:{port}", _wait_for_token(server, log), lessons)
+        yield Lab(f"http://127.0.0.1:{port}", _wait_for_token(server, log), lessons, front_end)
     finally:
         server.terminate()  # it ends the kernels, too
         server.wait()
@@ -140,7 +148,7 @@ class LabPage:
     `complaints` the errors that a page reported.
     """
 
-    def __init__(self, browser: Browser, lab: Lab, width: int = WIDE, height: int = 900) -> None:
+    def __init__(self, browser: Browser, lab: Lab, path: str = "", width: int = WIDE, height: int = 900) -> None:
         self.lab = lab
         self.page: Page = browser.new_page(viewport={"width": width, "height": height})
         self.page.set_default_timeout(1000 * PATIENCE)
@@ -148,7 +156,7 @@ class LabPage:
         self.complaints: list[str] = []
         self.page.on("pageerror", self._note)
         self.page.route(lambda address: not address.startswith(lab.address), self._refuse)
-        self.load()
+        self.load(path)
 
     def _note(self, error: object) -> None:
         if "Canceled future" not in str(error):  # JupyterLab on a kernel that was ended before it answered
@@ -377,20 +385,3 @@ def _time_moves(page: LabPage, cell: Locator, moves: int) -> list[float]:
         times.append(page.time_key(handle, keys[turn]))
         page.wait_until_idle()
     return times
-
-
-def take_picture(path: Path = PICTURE) -> Path:
-    """Take the README's picture, of the Grad-CAM explorer in lesson 07, and write it as a PNG to `path`."""
-    with _open_window() as page:
-        page.open(next(page.lab.work.glob("07_*.ipynb")).name)
-        page.run_all()
-        path.parent.mkdir(exist_ok=True)
-        page.find_explorer().screenshot(path=path)
-    return path
-
-
-if __name__ == "__main__":
-    try:
-        print(f"written: {take_picture()}")
-    except CourseError as error:
-        sys.exit(str(error))
