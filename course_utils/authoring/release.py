@@ -98,8 +98,7 @@ def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[st
 def student_readme(text: str) -> str:
     """The README without the sections for others, and without commands that a release does not have."""
     text = re.sub(r"^## (?:Teach|Grade) it\n[\s\S]*?(?=^## )", "", text, flags=re.MULTILINE)
-    others = rf"^(?:\|.*\| `)?make (?!(?:{'|'.join(STUDENT_COMMANDS)})\b).*\n"  # a line, or a row of a table
-    text = re.sub(others, "", text, flags=re.MULTILINE)
+    text = re.sub(rf"^(?:\|.*\| `)?make (?!(?:{'|'.join(STUDENT_COMMANDS)})\b).*\n", "", text, flags=re.MULTILINE)
     title, rest = text.split("\n", 1)
     return f"{title}\n\n{EDITION}\n{rest}"
 
