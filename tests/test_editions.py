@@ -261,7 +261,8 @@ def test_the_instructors_edition_runs_and_passes_its_checks(tmp_path, capsys, mo
     place = Path("new") / "01_tensor_hooks.ipynb"
     checks = [cell for cell in nbformat.read(place, as_version=4).cells if "check" in tags_of(cell)]
     assert ["passed" in cell.outputs[0].data["text/plain"] for cell in checks] == [True] * len(exercises_of(1))
-    assert capsys.readouterr().out.startswith(f"{place}: the lesson with answers and notes for the teacher (")
+    said = f"01_tensor_hooks …\n{place}: the lesson with answers and notes for the teacher ("
+    assert capsys.readouterr().out.startswith(said)
 
 
 @pytest.mark.slow

@@ -119,11 +119,11 @@ def test_the_sentence_tells_what_the_map_holds():
     place = ["at the top", "in the middle", "at the bottom"][3 * row // 14] + [", left", "", ", right"][
         3 * column // 14
     ]
-    assert view.facts == strongest
-    assert view.alt == (
-        f"A{str(CAT_AND_BOAT)[1:]}; the map of channel {channel} of layer features.13, greatest {place}; the picture "
-        f"lit by it. Below, the maps of the strongest channels: {', '.join(map(str, strongest))}."
+    start = (
+        f"A{str(CAT_AND_BOAT)[1:]}; the map of channel {channel} of layer features.13, greatest {place}; the picture"
     )
+    assert (view.facts, view.alt.startswith(start)) == (strongest, True)
+    assert view.alt.endswith(f"lit by it. Below, the maps of the strongest channels: {str(strongest)[1:-1]}.")
 
 
 @pytest.mark.parametrize(

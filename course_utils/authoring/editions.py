@@ -5,7 +5,6 @@ mistakes) and the predictions (each option with its reason) is taken from there,
 """
 
 import re
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +40,7 @@ def write_and_say(path: Path, text: str, what: str) -> None:
 def write_each(lesson: str | None, target: Path, make: Callable[[Path], str], what: str) -> int:
     """Write what `make` makes of a lesson (`07`), or of all, to `target` with its name for `NAME`; returns 0."""
     for path in choose([lesson] if lesson else []):
-        print(f"{path.stem} …", file=sys.stderr, flush=True)
+        print(f"{path.stem} …", flush=True)
         start, text = time.perf_counter(), make(path)
         said = f"{what} ({time.perf_counter() - start:.0f} s)."
         write_and_say(target.with_name(target.name.replace("NAME", path.stem)), text, said)

@@ -18,7 +18,6 @@ from course_utils.root import ROOT, CourseError, nearest
 
 FOLDER = ROOT / "notebooks"
 CELL_METADATA = ("jupyter", "slideshow", "tags")  # what a source may set; a cell's title becomes its id
-# What a lesson's parameters are called, by the options of a handout.
 PARAMETERS = {"network": "own_network", "image": "own_image", "layer": "own_layer", "chosen": "own_class"}
 LANGUAGE_INFO = {"codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "name": "python"}
 LANGUAGE_INFO |= {"mimetype": "text/x-python", "nbconvert_exporter": "python", "pygments_lexer": "ipython3"}
@@ -93,8 +92,7 @@ def refuse_handout(lesson: str, image: str, **others: str) -> None:
     asked = {PARAMETERS[name] for name, value in {"image": image, **others}.items() if value}
     if asked - parameters_of(choose([lesson])[0]).keys():
         able = ", ".join(path.stem[:2] for path in sources() if asked <= parameters_of(path).keys())
-        reason = f"Lesson {lesson} has no part for that: NETWORK, IMAGE, LAYER or CLASS go with {able}."
-        raise CourseError(f"{reason} Without them:  make handout LESSON={lesson}")
+        raise CourseError(f"Lesson {lesson} has no part for that: NETWORK, IMAGE, LAYER or CLASS go with {able}.")
 
 
 def put_answers(notebook: NotebookNode, answers: Mapping[str, str]) -> NotebookNode:

@@ -101,8 +101,8 @@ def main(measure: bool = False, folder: Path = ASSETS) -> int:
     """Train both networks and measure them, or only measure those that are in `folder`; returns the exit status."""
     for misled in (False, True):
         path = networks.picture_net_file(misled, folder)
+        print(f"{path.name}: drawing pictures{', then training' * (not measure)}", flush=True)
         if not measure:
-            print(f"{path.name}: drawing the training pictures, then training", flush=True)
             save_weights(train(misled), path)
         model = load_picture_net(misled, folder)
         unseen = scenes(1000, seed=901)  # by any training

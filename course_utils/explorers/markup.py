@@ -86,10 +86,9 @@ def put_on_paper(svg: str) -> str:
 
 
 def draw_picture(width: float, height: float, title: str, sentence: str, body: str, parts: Iterable[str]) -> str:
-    """Return an SVG picture with its title at the top; `sentence` is what happens in it.
+    """Return an SVG picture with its title at the top; `sentence` is what happens in it, `parts` what each part shows.
 
-    A screen reader says the title, and what is to be seen in each of the `parts`. A picture that is wider than the page
-    scrolls: it hardly shrinks, and its title stands where the page begins.
+    One that is wider than the page scrolls: it hardly shrinks, and its title stands where the page begins.
     """
     least = f"min-width:{px(0.93 * width)}px;" if width > PAGE else ""
     return (

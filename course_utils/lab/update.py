@@ -27,6 +27,7 @@ CHANGED = "**The update changed the cell above, and so had you.** This is your v
 GONE = "**The update removed, or wrote anew, a cell that you had changed.** This is your version of it."
 REMOVED = "**The exercise `{}` is not in this lesson any more.** Your answer to it is kept here."
 NEW_TASK = "**The update changed this task.** Your answer is kept. The answer cell now comes as:\n\n```python\n{}\n```"
+ABOUT_ANSWERS = (NEW_TASK[:20], REMOVED[:16])
 
 
 class Update(NamedTuple):
@@ -116,8 +117,7 @@ def merge(mine: NotebookNode, new: NotebookNode, base: NotebookNode) -> tuple[No
     there, ranks, place = {cell.id for cell in mine.cells}, {name: rank for rank, name in enumerate(course)}, -1
     edited = [cell.id for cell in mine.cells if cell.id in came and cell.source != came[cell.id].source]
     gone = [cell for cell in mine.cells if cell.id.startswith("answer-") and cell.id in {*edited} - {*course}]
-    notes = NEW_TASK[:20], REMOVED[:16]  # which an interrupted run may have left
-    told = {cell.source for cell in mine.cells if cell.source.startswith(notes)}
+    told = {cell.source for cell in mine.cells if cell.source.startswith(ABOUT_ANSWERS)}  # of an interrupted run
     placed = [(ranks[name], [cell]) for name, cell in course.items() if name not in there]
     for cell in mine.cells:
         place = ranks.get(cell.id, place)

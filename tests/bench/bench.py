@@ -418,9 +418,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     with one_thread():
         for name in options.only or [part for part in PARTS if part not in left_out]:
+            print(f"{len(rows)} rows measured; now {name}", file=sys.stderr, flush=True)
             rows += PARTS[name](options.quick)
-            print(f"\r{len(rows)} rows measured", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps([asdict(row) | {"verdict": row.verdict} for row in rows], indent=1) + "\n")
