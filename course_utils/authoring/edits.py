@@ -10,6 +10,7 @@ import copy
 import difflib
 import inspect
 import itertools
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,6 +151,7 @@ def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str
             slip = slip.format(*(getattr(each, "id", getattr(each, "attr", "")) for each in (new, old)))
         lines = difflib.ndiff(text.splitlines(), source.splitlines())
         differing = " ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
+        differing = re.sub(r"\bfor \(([\w, ]+)\) in ", r"for \1 in ", differing)  # the brackets of Python 3.10
         yield Mutant(operator, differing, slip, source, namespace[tree.name])
 
 
