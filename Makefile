@@ -69,8 +69,8 @@ ENDS = $(sort $(firstword $(FOUND)) $(lastword $(FOUND)))
 test-pythons:
 	@echo "Found: $(FOUND)"
 	@echo "Missing: $(or $(strip $(foreach each,$(PYTHONS),$(if $(filter %/python$(each),$(FOUND)),,$(each)))),none)"
-	@set -e; for each in $(ENDS); do echo "== $$each"; \
-	$(MAKE) --no-print-directory test PYTHON=$$each VENV=build/$$(basename $$each) TORCH=cpu; done
+	@for each in $(ENDS); do echo "== $$each"; \
+	$(MAKE) --no-print-directory test PYTHON=$$each VENV=build/$$(basename $$each) TORCH=cpu || failed=1; done; exit $${failed:-0}
 # Where ARGS choose some tests, it is no failure that none of them is in one of the two parts (status 5).
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? = 5 ])
 
