@@ -21,7 +21,7 @@ TORCHES = $(shell grep -oE '"torch(vision)?>=[^"]*"' pyproject.toml)
 option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
 lesson = $(call option,LESSON,--lesson)
 
-.PHONY: help setup lab check doctor test test-all test-pythons notebooks copies grade instructor slides handout cheatsheet release submit mutants train bench
+.PHONY: help setup lab check doctor test test-all notebooks grade instructor slides handout cheatsheet release submit mutants train bench
 help:
 	@$(PYTHON) -m course_utils help
 setup: $(DONE)
@@ -39,6 +39,7 @@ doctor notebooks cheatsheet release train: $(DONE)
 	@$(IN) course_utils $@ $(ARGS)
 mutants: $(DONE)
 	@$(IN) course_utils mutants $(lesson) $(call option,EXERCISE,--exercise) $(ARGS)
+.PHONY: copies test-pythons
 # The branch holds nothing but the copies. Publish it with: git push origin copies
 copies: $(DONE)
 	@$(IN) course_utils $@

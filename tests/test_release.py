@@ -74,7 +74,7 @@ def test_a_module_keeps_its_declarations_and_loses_its_answers(path):
 
 
 def test_the_readme_is_for_students_and_brings_what_it_links_to():
-    text = "# The course\n\nHello.\n\nmake lab   # x\nmake test  # y\n- [![a](b)](c)\n\n## For all\n\nno\n\n### At\n\n"
+    text = "# The course\n\nHello.\n\nmake lab   # x\nmake test  # y\n\n## For instructors\n\nno\n\n### Deep\n\n"
     readme = release.student_readme(text + "## Help\n\nyes\n")
     assert readme.startswith("# The course\n\nThis is the students' edition.")
     assert readme.endswith("Hello.\n\nmake lab   # x\n\n## Help\n\nyes\n")

@@ -94,10 +94,11 @@ def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[st
 
 
 def student_readme(text: str) -> str:
-    """The README without the sections for others, without badges and commands of what a release does not have."""
+    """The README without the sections for others, and without commands that a release does not have."""
     text = re.sub(r"^## For [\s\S]*?(?=^## (?!For )|\Z)", "", text, flags=re.MULTILINE)
-    text = re.sub(rf"^(?:.*\[!\[|make (?!(?:{'|'.join(STUDENT_COMMANDS)})\b)).*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(rf"^make (?!(?:{'|'.join(STUDENT_COMMANDS)})\b).*\n", "", text, flags=re.MULTILINE)
     title, rest = text.split("\n", 1)
+    rest = re.sub(r"^.*\[!\[.*\n", "", rest, flags=re.MULTILINE)  # badges open the whole course
     return f"{title}\n\n{EDITION}\n{rest}"
 
 
