@@ -21,7 +21,7 @@ TORCHES = $(shell grep -oE '"torch(vision)?>=[^"]*"' pyproject.toml)
 option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
 lesson = $(call option,LESSON,--lesson)
 
-.PHONY: help setup lab check doctor test test-all test-pythons notebooks copies grade class instructor slides handout site cheatsheet release submit mutants train bench
+.PHONY: help setup lab check doctor test test-all notebooks grade class instructor slides handout site cheatsheet release submit mutants train bench
 help:
 	@$(PYTHON) -m course_utils help
 setup: $(DONE)
@@ -39,6 +39,7 @@ doctor notebooks site cheatsheet release train: $(DONE)
 	@$(IN) course_utils $@ $(ARGS)
 mutants: $(DONE)
 	@$(IN) course_utils mutants $(lesson) $(call option,EXERCISE,--exercise) $(ARGS)
+.PHONY: copies test-pythons
 # The branch holds nothing but the copies. Publish it with: git push origin copies
 copies: $(DONE)
 	@$(IN) course_utils $@
@@ -71,8 +72,8 @@ ENDS = $(sort $(firstword $(FOUND)) $(lastword $(FOUND)))
 test-pythons:
 	@echo "Found: $(FOUND)"
 	@echo "Missing: $(or $(strip $(foreach each,$(PYTHONS),$(if $(filter %/python$(each),$(FOUND)),,$(each)))),none)"
-	@set -e; for each in $(ENDS); do echo "== $$each"; \
-	$(MAKE) --no-print-directory test PYTHON=$$each VENV=build/$$(basename $$each) TORCH=cpu; done
+	@for each in $(ENDS); do echo "== $$each"; \
+	$(MAKE) --no-print-directory test PYTHON=$$each VENV=build/$$(basename $$each) TORCH=cpu || failed=1; done; exit $${failed:-0}
 # Where ARGS choose some tests, it is no failure that none of them is in one of the two parts (status 5).
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? = 5 ])
 

@@ -11,6 +11,7 @@ import nbformat
 import pytest
 
 from course_utils.authoring import readme
+from course_utils.authoring.release import student_readme
 from course_utils.exercises import saved_progress
 from course_utils.root import ROOT, repository
 
@@ -57,6 +58,7 @@ def test_the_address_stands_once_and_the_readme_follows_it(tmp_path, monkeypatch
     monkeypatch.setattr(readme, "repository", lambda: "https://github.com/us/hooks")
     assert not readme.renew(tmp_path / "README.md")
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == text.replace(slug, "us/hooks")
+    assert slug not in student_readme(text), "which is the whole course, with the answers"
 
 
 @pytest.mark.parametrize("place", ["a folder", "no folder", "colab"])

@@ -97,11 +97,12 @@ def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[st
 
 
 def student_readme(text: str) -> str:
-    """The README without the sections for others, badges and commands that a release does not have."""
+    """The README without the sections for others, and without badges or commands that a release does not have."""
     text = re.sub(r"^## (?:Teach|Grade) it\n[\s\S]*?(?=^## )", "", text, flags=re.MULTILINE)
-    others = rf"^(?:- .*\[!\[|(?:\|.*\| `|- .*`)?make (?!(?:{'|'.join(STUDENT_COMMANDS)})\b)).*\n"  # items, rows
+    others = rf"^(?:\|.*\| `|- .*`)?make (?!(?:{'|'.join(STUDENT_COMMANDS)})\b).*\n"  # items, rows
     text = re.sub(others, "", text, flags=re.MULTILINE)
     title, rest = text.split("\n", 1)
+    rest = re.sub(r"^.*\[!\[.*\n", "", rest, flags=re.MULTILINE)  # badges open the whole course
     return f"{title}\n\n{EDITION}\n{rest}"
 
 

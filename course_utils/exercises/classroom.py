@@ -20,9 +20,9 @@ METER = '<meter min="0" max="{1}" value="{0}" aria-hidden="true"></meter> {0} of
 NOT_FRESH = "On the first inputs it was right; on these others it is not yet."
 NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
 SEALED = "This explanation opens as soon as you have committed to the prediction above."
-LOST = "Your progress will be lost when this kernel ends."
 WAITS = "This explanation opens when your instructor reveals the answer."
 NOT_KEPT = "Open the lessons with `make lab` and your progress is kept between sessions."
+LOST = f"Your progress will be lost when this kernel ends. {NOT_KEPT}"
 
 _failed_code: dict[str, object] = {}
 _told: set[str] = set()  # what is said once
@@ -73,7 +73,7 @@ def check(*answers: object) -> Outcome:
     if not has_answers() and (said := other_torch(found.lesson)) not in _told:
         _told.add(said)
         notes.append(said)
-    outcome = replace(outcome, note=" ".join(filter(None, [*notes, _say_if_lost()])))
+    outcome = replace(outcome, note=" ".join(filter(None, [*notes, *_say_if_lost()])))
     record = saved.of_exercise(found.name)
     counted = {"attempts": record["attempts"] + 1, "passed": record["passed"] or outcome.passed}
     saved.save("exercises", found.name, record | counted)
@@ -86,9 +86,9 @@ def check(*answers: object) -> Outcome:
     return outcome
 
 
-def _say_if_lost() -> str:
-    said = f"{LOST} {NOT_KEPT}" * (saved.is_lost() and LOST not in _told)
-    _told.update([LOST] * bool(said))
+def _say_if_lost() -> list[str]:
+    said = [LOST] * (saved.is_lost() and LOST not in _told)
+    _told.update(said)
     return said
 
 
@@ -232,8 +232,7 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     if asked.name in _explanations:
         why(asked.name)._widget()
     below = "The explanation below them is open now." if _is_open(asked) else WAITS
-    said = (f"Run the next cells and compare. {below}", *told, _say_if_lost())
-    return Note(f"You said {choice}.", tuple(filter(None, said)))
+    return Note(f"You said {choice}.", (f"Run the next cells and compare. {below}", *told, *_say_if_lost()))
 
 
 def _commitment(asked: Prediction) -> str | None:
