@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -18,8 +19,9 @@ from jinja2 import Template
 from nbformat import NotebookNode
 
 from course_utils import explorers
-from course_utils.authoring import cheatsheet, page, readme
+from course_utils.authoring import page, readme
 from course_utils.authoring.build import WIDGET
+from course_utils.authoring.cheatsheet import make_page
 from course_utils.authoring.editions import BUILD, read_built
 from course_utils.authoring.source import called_with, sources, tags_of
 from course_utils.exercises.engine import find
@@ -41,7 +43,7 @@ def write_site(answers: bool = False, folder: Path = BUILD / "site") -> int:
     settings = json.loads((ASSETS / "site.json").read_text(encoding="utf-8"))
     with TemporaryDirectory() as name:
         source, made, said = Path(name, "source"), Path(name, "site"), io.StringIO()
-        for file, content in make_files(settings["frames"], answers).items():
+        for file, content in make_files(settings, answers).items():
             write_whole(source / file, content)
         Sphinx(source, None, made, Path(name, "trees"), "html", settings["sphinx"], status=None, warning=said).build()
         if said.getvalue():
@@ -52,36 +54,35 @@ def write_site(answers: bool = False, folder: Path = BUILD / "site") -> int:
     return 0
 
 
-def make_files(frames: dict[str, Sequence[str]], answers: bool = False) -> dict[str, str | bytes]:
+def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str | bytes]:
     """What Sphinx makes the site of, by the files' names: the lessons, three more pages, and what these show."""
     front, titles = readme.README.read_text(encoding="utf-8"), {}
     about, table = front.partition("\n## ")[0], readme.TABLE.search(front)[0].replace("](notebooks/", "](")
     files = {name: (ROOT / name).read_bytes() for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", about)}
-    own = {"_static/site.css": "site.css", "_templates/page.html": "site_page.html.j2"}
-    files |= {name: (ASSETS / asset).read_bytes() for name, asset in own.items()}
-    lessons = {path.stem: read_built(path) for path in sources()}
-    for name, lesson in lessons.items():
+    files |= {name: (ASSETS / asset).read_bytes() for name, asset in settings["assets"].items()}
+    for path in sources():
+        print(f"{path.stem} …", file=sys.stderr, flush=True)
+        name, lesson = path.stem, read_built(path)
         titles[name] = lesson.cells[0].source.splitlines()[0].lstrip("# ")
         for cell in lesson.cells:
             if words := GLOSSARY.search(cell.source):
                 terms = [f"{word}{more}\n  {' '.join(text.split())}\n" for word, more, text in ENTRY.findall(words[0])]
                 files["glossary.md"] = "\n".join(["# Glossary\n", "```{glossary}", *terms, "```\n"])
-                cell.source = GLOSSARY.sub("The words of all lessons are in [the glossary](glossary.md).", cell.source)
-        lesson = fold(page.flatten_outputs(lesson), frames.get(name[:2], ()), answers)
-        files[f"{name}.ipynb"] = nbformat.writes(lesson)
-    for file, template in {"hooks.md": "site_hooks.md.j2", "_static/print.html": "cheatsheet.html.j2"}.items():
-        files[file] = cheatsheet.make_page(lessons["09_every_hook"], template)
+                cell.source = GLOSSARY.sub("[The glossary](glossary.md) has a page of its own here.", cell.source)
+        if name[:2] == "09":
+            files |= {"hooks.md": make_page(lesson, "site_hooks.md.j2"), "_static/print.html": make_page(lesson)}
+        files[f"{name}.ipynb"] = nbformat.writes(fold(lesson, settings["frames"].get(name[:2], ()), answers))
     index = Template((ASSETS / "site_index.md.j2").read_text(encoding="utf-8"))
     return files | {"index.md": index.render(about=about, table=table, titles=titles)}
 
 
 def fold(notebook: NotebookNode, frames: Sequence[str] = (), answers: bool = False) -> NotebookNode:
-    """A lesson with flat outputs, tagged for myst-nb: outputs between a prediction and its explanation are folded.
+    """A built lesson, tagged for myst-nb: what is shown between a prediction and its explanation is below folds.
 
     frames: other settings of its explorer, as calls. answers: in the place of its check, an exercise has an answer.
     """
     asked: set[str | None] = set()  # the predictions that nothing has explained yet
-    for cell in notebook.cells:
+    for cell in (notebook := page.flatten_outputs(notebook)).cells:
         tags, outputs = {*tags_of(cell)}, cell.get("outputs", [])
         look = NotebookNode(tags=["hide-input"] if "setup" in tags else [])
         if {"predict", "why"} & tags:
@@ -104,11 +105,6 @@ def show_frame(call: str) -> str:
     data, metadata = eval(call, vars(explorers))._repr_mimebundle_()
     output = nbformat.v4.new_output("display_data", data=data, metadata={**metadata, WIDGET: True})
     return f"<p><code>{escape(call)}</code></p>{page.flatten(output)['text/html']}"
-
-
-def anchor(heading: str) -> str:
-    """What stands after # in a link to a heading, by Jupyter's rule."""
-    return heading.replace(" ", "-")
 
 
 def setup(app: Any) -> None:
