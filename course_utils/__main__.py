@@ -115,10 +115,9 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
         values["lesson"] = resolve_name("course_utils.authoring.source:choose")([lesson])[0].stem[:2]
     if arguments[0] == "handout":
         resolve_name("course_utils.authoring.source:refuse_handout")(**values)
-    if name := values.get("exercise"):
-        known = [each.name for each in resolve_name("course_utils.exercises.declaration:read_declarations")()]
-        if name not in known:
-            raise CourseError(f"There is no exercise {name}; there is {', '.join(nearest(name, known) or known)}.")
+    name, read = values.get("exercise"), resolve_name("course_utils.exercises.declaration:read_declarations")
+    if name and name not in (known := [each.name for each in read()]):
+        raise CourseError(f"There is no exercise {name}; there is {', '.join(nearest(name, known) or known)}.")
     if (output := values.get("output")) and output.is_dir():
         raise CourseError(f"{output} is a folder: give the name of the zip, too.")
     return function, values

