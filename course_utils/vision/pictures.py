@@ -58,7 +58,8 @@ def centre(values: Tensor, dims: int = 2) -> Tensor:
 def _finite(values: Tensor) -> Tensor:
     # Half precision or whole numbers could overflow in a difference.
     values = values.detach().to("cpu", torch.float32)
-    if wrong := int((~values.isfinite()).sum()):
+    if not (finite := values.isfinite()).all():
+        wrong = int((~finite).sum())
         raise CourseError(f"{wrong} of {values.numel()} values are nan or infinite: look where they come from")
     return values
 
@@ -75,9 +76,10 @@ def colourise(maps: Tensor, colours: str = "viridis") -> Tensor:
 
 
 def _in_range(values: Tensor, cure: str) -> Tensor:
-    values = _finite(values)
-    low, high = values.min().item(), values.max().item()
-    if low < -1e-6 or high > 1 + 1e-6:
+    values = values.detach().to("cpu", torch.float32)
+    low, high = (end.item() for end in values.aminmax())
+    if not (low >= -1e-6 and high <= 1 + 1e-6):
+        _finite(values)
         raise CourseError(f"what is shown has values in [0, 1], got {low:g} to {high:g}: {cure}")
     return values.clamp(0, 1)
 
@@ -169,7 +171,8 @@ def draw_heat(
     elif mark:
         raise CourseError("the hottest pixel of what? Give a heat map with mark=True")
     size = [scale * length for length in shape]
-    tile = F.interpolate(tile[None], size, mode="bicubic", align_corners=False)[0].clamp(0, 1)
+    if scale != 1:
+        tile = F.interpolate(tile[None], size, mode="bicubic", align_corners=False)[0].clamp(0, 1)
     if mask is not None:
         tile = outline(tile, resize_maps(mask, size) > 0.5)
     if mark:
@@ -240,7 +243,7 @@ def grid(
 
 def _enlarge(image: Tensor, times: int = 1) -> Tensor:
     image = _as_floats(image.expand(3, -1, -1) if image.dim() == 2 else image)
-    return image.repeat_interleave(times, -2).repeat_interleave(times, -1)
+    return image if times == 1 else image.repeat_interleave(times, -2).repeat_interleave(times, -1)
 
 
 def _draw_text(lines: Sequence[str], width: int) -> Tensor:

@@ -374,7 +374,7 @@ def _time_moves(page: LabPage, cell: Locator, moves: int) -> list[float]:
     times: list[float] = []
     keys: dict[int, str] = {}
     for move in range(moves):
-        handles = cell.locator(".noUi-target:not([disabled]) .noUi-handle").all()  # a move may make new ones
+        handles = cell.locator(".noUi-target:not([disabled]):visible .noUi-handle").all()  # a move may make new ones
         if not handles:
             return []
         turn = move % len(handles)
