@@ -1,4 +1,4 @@
-"""The memory that `measure_memory` counts, against sizes worked out by hand; `test_lesson_02` asks torch's own profiler."""
+"""The memory that `measure_memory` counts, against sizes by hand; `test_lesson_02` asks torch's own profiler too."""
 
 import itertools
 
