@@ -273,11 +273,8 @@ def test_a_network_is_tried_as_somebody_has_used_it(spoil, words, declare):
     assert declared.check(lambda net: [net.train()].clear(), 0).passed
 
 
-def test_check_takes_one_function():
+def test_before_the_answer_cell_ran_and_of_another_number_of_functions():
     assert "Give one function" in str(check()) == str(check(square, square))
-
-
-def test_before_the_answer_cell_ran():
     outcome = check(find("scale_gradient"))
     assert outcome.stage is Stage.NOT_ATTEMPTED
     assert "Run the answer cell first" in str(outcome)

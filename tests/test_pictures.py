@@ -97,6 +97,9 @@ def test_a_notebook_gets_the_picture_its_title_and_its_words():
     assert 20 < len(short) < len(long)
     assert np.array_equal(long[-20:], pixels(png(image)))
     assert (long[:-20, -1] == module.PAPER).all()  # no letter is cut off at the right
+    data, metadata = module.show(image, "Noise.", jpeg=True)._repr_mimebundle_()  # as a photograph
+    assert (data.keys(), metadata) == ({"image/jpeg", "text/plain"}, {"image/jpeg": {"alt": "Noise."}})
+    assert Image.open(io.BytesIO(base64.b64decode(data["image/jpeg"]))).size == (120, 20)
 
 
 def encode(image, kind="PNG", **options):
@@ -179,9 +182,3 @@ def test_errors_that_a_learner_can_cause_are_said():
     ):
         with pytest.raises(CourseError, match=says):
             call()
-
-
-def test_a_photograph_is_stored_as_a_jpeg_with_its_words():
-    data, metadata = module.show(torch.rand(3, 40, 60), "Noise.", jpeg=True)._repr_mimebundle_()
-    assert (data.keys(), metadata) == ({"image/jpeg", "text/plain"}, {"image/jpeg": {"alt": "Noise."}})
-    assert Image.open(io.BytesIO(base64.b64decode(data["image/jpeg"]))).size == (60, 40)
