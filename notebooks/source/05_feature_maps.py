@@ -74,9 +74,9 @@ from torchvision.utils import make_grid
 from course_utils.exercises import check, hint, predict, solution, why
 from course_utils.hooks.memory import measure_memory
 from course_utils.hooks.record import record
+from course_utils.lessons.channels import follow_things
 
 # %% tags=["setup"]
-from course_utils.lessons.channels import follow_things
 from course_utils.lessons.lesson_05 import (
     channel_means,
     dead_channels,
