@@ -104,7 +104,7 @@ def _without_magics(source: str) -> str:
     if magic and magic not in PYTHON_MAGICS:
         return ""
     body = re.sub(r"^([ \t]*)%time[ \t]+(?=\S)", r"\1", "pass" * bool(magic) + body, flags=re.MULTILINE)
-    with contextlib.suppress(SyntaxError):
+    with contextlib.suppress(SyntaxError), quiet_compiler():
         body = TransformerManager().transform_cell(body)
     return blank_lines + body
 
