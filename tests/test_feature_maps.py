@@ -13,6 +13,7 @@ from torch import nn
 from course_utils.explorers import FeatureMaps, feature_maps
 from course_utils.explorers.feature_maps import PICTURES, draw_channel, find_maps, load_network, numbered_scene
 from course_utils.explorers.own_picture import Photo
+from course_utils.explorers.panel import name_place
 from course_utils.hooks.inventory import count_hooks
 from course_utils.lessons.channels import follow_things
 from course_utils.scenes.scene import KINDS, scene, scenes
@@ -115,13 +116,7 @@ def test_the_sentence_tells_what_the_map_holds():
         f"on the boat, which cover {areas} of the picture. It is number 3 of the 8 strongest here.",
     ):
         assert words in view.sentence
-    row, column = divmod(one.argmax().item(), 14)
-    place = ["at the top", "in the middle", "at the bottom"][3 * row // 14] + [", left", "", ", right"][
-        3 * column // 14
-    ]
-    start = (
-        f"A{str(CAT_AND_BOAT)[1:]}; the map of channel {channel} of layer features.13, greatest {place}; the picture"
-    )
+    start = f"A{str(CAT_AND_BOAT)[1:]}; the map of channel {channel} of layer features.13, greatest {name_place(one)}; "
     assert (view.facts, view.alt.startswith(start)) == (strongest, True)
     assert view.alt.endswith(f"lit by it. Below, the maps of the strongest channels: {str(strongest)[1:-1]}.")
 

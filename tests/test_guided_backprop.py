@@ -6,6 +6,7 @@ from panels import control
 
 from course_utils.explorers import GuidedBackprop, guided_backprop
 from course_utils.explorers.guided_backprop import CLASS, NORMALISATIONS, RULES, STARTS, draw_guided, find_unit
+from course_utils.explorers.panel import name_place
 from course_utils.scenes.scene import KINDS, SIZE, scene
 from course_utils.vision import saliency
 from course_utils.vision.networks import load_classifier, load_picture_net
@@ -41,9 +42,7 @@ def test_every_start_and_rule(start, rule):
     assert view.sentence.startswith(f"{rule.capitalize()} from {'the class fish (prob' if from_class else 'channel '}")
     assert from_class or f" of {start}, row " in view.sentence
     assert view.alt.startswith("A fish and a tree")
-    strength = guided_backprop.find_gradient(3, "fish", start, rule)[0].abs().sum(0)
-    down, across = (3 * each // SIZE for each in divmod(strength.argmax().item(), SIZE))
-    place = ["at the top", "in the middle", "at the bottom"][down] + [", left", "", ", right"][across]
+    place = name_place(guided_backprop.find_gradient(3, "fish", start, rule)[0].abs().sum(0))
     assert f"; beside it, the {rule} map for the fish, from {start}, is strongest {place}." in view.alt
     assert 0 <= view.picture.min() <= view.picture.max() <= 1
 
