@@ -62,10 +62,6 @@ class Backward:
         """What the hooks of a tensor do, in the order of registration. (`retain_grad` is none of them.)"""
         return [action for node, action in self.hooks if node == name and action != graphs.RETAIN]
 
-    def retains(self, name: str) -> bool:
-        """Whether `retain_grad` was called on a tensor."""
-        return (name, graphs.RETAIN) in self.hooks
-
 
 def tabulate(backward: Backward) -> dict[str, tuple[str, ...]]:
     """Return for each tensor what stands under `TABLE_HEADER`, as text."""
@@ -100,7 +96,7 @@ def tell(backward: Backward) -> str:
 
 
 def _tell_step(backward: Backward, step: Step) -> list[str]:
-    name, arrived, retained = step.node, format_tensor(step.arrived), backward.retains(step.node)
+    name, arrived, retained = step.node, format_tensor(step.arrived), (step.node, graphs.RETAIN) in backward.hooks
     if not step.parts:
         words = f"backward begins at {name}, with the gradient {arrived}."
     elif len(step.parts) == 1:
@@ -172,8 +168,8 @@ def _make_card(backward: Backward, name: str) -> _Box:  # as large as its text i
 
 
 def _head_card(backward: Backward, name: str) -> tuple[str, str]:
-    value, words = backward.graph.nodes[name], "retain_grad" if backward.retains(name) else ""
-    kind = ", ".join(each for each in (value.kind.replace("result", ""), words) if each)
+    value, words = backward.graph.nodes[name], graphs.RETAIN * ((name, graphs.RETAIN) in backward.hooks)
+    kind = ", ".join(filter(None, (value.kind.replace("result", ""), words)))
     return f"{value.name} = {value.formula}" if value.formula else value.name, kind
 
 
