@@ -29,11 +29,11 @@ from course_utils.root import CourseError
 TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
 NOTHING_YET, NO_GRADIENT = "not yet", "none"
 MIN_WIDTH = 460  # room for the title
-TOP, MARGIN, GAP_X, GAP_Y = 46, 6, 38, 20
+TOP, MARGIN, GAP_X, GAP_Y = 46, 5, 35, 20
 PADDING, LINE, HEADER, MARK = 10, 19, 28, 22
 HEAD = 13  # the head of an arrow, before the hooks
 CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
-LABELS = 64  # the column of words in a card: value, gradient, .grad
+LABELS = 60  # the column of words in a card: value, gradient, .grad
 FAINT = 0.55
 MOST_CHARACTERS = 22  # a longer vector continues on the next line
 
