@@ -20,11 +20,11 @@ from course_utils.root import CourseError
 TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
 NOTHING_YET, NO_GRADIENT = "not yet", "none"
 MIN_WIDTH = 460  # room for the title
-TOP, MARGIN, GAP_X, GAP_Y = 46, 6, 38, 20
+TOP, MARGIN, GAP_X, GAP_Y = 46, 5, 35, 20
 PADDING, LINE, HEADER, MARK = 10, 19, 28, 22
 HEAD = 13  # the head of an arrow, before the hooks
 CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
-LABELS = 64  # the column of words in a card: value, gradient, .grad
+LABELS = 60  # the column of words in a card: value, gradient, .grad
 FAINT = 0.55
 MOST_CHARACTERS = 22  # a longer vector continues on the next line
 
@@ -52,10 +52,6 @@ class Backward:
     def hooks_of(self, name: str) -> list[str]:
         """What the hooks of a tensor do, in the order of registration. (`retain_grad` is none of them.)"""
         return [action for node, action in self.hooks if node == name and action != graphs.RETAIN]
-
-    def retains(self, name: str) -> bool:
-        """Whether `retain_grad` was called on a tensor."""
-        return (name, graphs.RETAIN) in self.hooks
 
     def describe(self, name: str) -> str:
         """What stands on the card of a tensor, in words."""
@@ -99,7 +95,7 @@ def tell(backward: Backward) -> str:
 
 
 def _tell_step(backward: Backward, step: Step) -> list[str]:
-    name, arrived, retained = step.node, format_tensor(step.arrived), backward.retains(step.node)
+    name, arrived, retained = step.node, format_tensor(step.arrived), (step.node, graphs.RETAIN) in backward.hooks
     if not step.parts:
         words = f"backward begins at {name}, with the gradient {arrived}."
     elif len(step.parts) == 1:
@@ -171,8 +167,8 @@ def _make_card(backward: Backward, name: str) -> _Box:  # as large as its text i
 
 
 def _head_card(backward: Backward, name: str) -> tuple[str, str]:
-    value, words = backward.graph.nodes[name], "retain_grad" if backward.retains(name) else ""
-    kind = ", ".join(each for each in (value.kind.replace("result", ""), words) if each)
+    value, words = backward.graph.nodes[name], graphs.RETAIN * ((name, graphs.RETAIN) in backward.hooks)
+    kind = ", ".join(filter(None, (value.kind.replace("result", ""), words)))
     return f"{value.name} = {value.formula}" if value.formula else value.name, kind
 
 

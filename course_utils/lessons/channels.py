@@ -37,13 +37,11 @@ def follow_things(maps: Tensor, batch: SceneBatch) -> Followed:
     kinds = batch.labels.topk(int(there.sum(1).max()), 1).indices  # of each picture; what it does not show has no mask
     covered = F.adaptive_avg_pool2d((batch.owners[:, None] == kinds[..., None, None] + 1).float(), maps.shape[2:])
     on_things = (positive @ covered.flatten(2).mT).movedim(1, 0).flatten(1)
-    on, tells = torch.zeros(2, maps.shape[1], len(KINDS))
+    (on, tells), responses = torch.zeros(2, maps.shape[1], len(KINDS)), positive.sum(2)
     on.index_add_(1, kinds.flatten(), on_things)
-    responses = positive.sum(2)
     for column, kind in enumerate(KINDS):
-        if there[:, column].all() or not there[:, column].any():
-            shown = int(there[:, column].sum())
-            raise CourseError(f"of {len(batch)} pictures, {shown} show a {kind}: take more pictures")
         one, other = responses[there[:, column]][:, None], responses[~there[:, column]][None]
+        if not (len(one) and other.shape[1]):
+            raise CourseError(f"of {len(batch)} pictures, {len(one)} show a {kind}: take more pictures")
         tells[:, column] = ((one > other).float() + (one == other).float() / 2).mean((0, 1))
     return Followed(on / (responses.T @ there.float()).clamp(min=1e-12), tells)

