@@ -1,0 +1,616 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Where next
+#
+# You can now look into any network. In this last lesson you do it alone: first as an investigator of networks that nobody
+# describes to you, then as a judge of the methods themselves. The methods are those of today's papers, and you can write each
+# of them with one hook.
+#
+# ## What you will be able to do
+#
+# - **Investigate** networks that you know nothing about, and **prove** each verdict by an experiment.
+# - **Write** six of today's methods with a hook, and **test** them where the truth is known.
+# - **Compare** methods by one rule, with controls and intervals.
+# - **Show** what a channel wants, and **probe** what can be read at a layer.
+# - **Say** which questions no map answers, and **choose** a library for your work.
+#
+# **Time:** about 90 minutes: 66 to read, predict and run, 24 for the exercises. A good place for a pause is before "Seven
+# methods, one hook".
+
+# %% find the course tags=["setup"]
+# Find the course. Where it is missing, this says how to get it.
+try:
+    import course_utils
+except ModuleNotFoundError:
+    raise SystemExit(
+        "This Python does not have the course.\n"
+        "On your own computer: open the lessons with `make lab`, or choose the course's .venv as the kernel.\n"
+        "On Colab or another server: upload the course as a zip file, run  %pip install the-file.zip  in a new cell,\n"
+        "and restart the kernel."
+    ) from None
+
+# %% tags=["parameters"]
+pictures = 12  # that the methods are compared on, with two questions each
+seed = 912  # of these pictures
+
+# %% tags=["setup"]
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.lessons import evidence, methods
+from course_utils.lessons.lesson_10 import logits_without, share_on_the_cut
+from course_utils.scenes.scene import KINDS, SIZE, scene
+from course_utils.vision.networks import load_classifier, load_picture_net
+from course_utils.vision.pictures import draw_heat
+from course_utils.vision.real import REAL, photograph
+from course_utils.vision.saliency import explain, relu, scale_to_unit, upsample
+
+_ = torch.manual_seed(0)
+
+# %% [markdown]
+# ## Seven methods, one hook
+#
+# All methods of this part answer the same question: *which places of a layer speak for the class?* They get the layer's
+# maps $A$, with channels $k$ and places $p$, and the logit $S$ of the class. The gradient is $G = \partial S / \partial A$.
+# Each returns one number a place.
+#
+# | Method | Paper | The map at place $p$ |
+# |---|---|---|
+# | Grad-CAM | Selvaraju et al., 2017 | $\sum_k \overline{G_k}\, A_{kp}$, with the mean of $G_k$ over all places |
+# | HiResCAM | Draelos & Carin, 2020 | $\sum_k G_{kp}\, A_{kp}$ |
+# | LayerCAM | Jiang et al., 2021 | $\sum_k \mathrm{relu}(G_{kp})\, A_{kp}$ |
+# | Grad-CAM++ | Chattopadhay et al., 2018 | $\sum_k w_k\, A_{kp}$, with $w_k = \sum_q \alpha_{kq}\, \mathrm{relu}(G_{kq})$ and $\alpha_{kq} = G_{kq}^2 \,/\, (2 G_{kq}^2 + G_{kq}^3 \sum_r A_{kr})$ |
+# | Integrated Gradients | Sundararajan et al., 2017 | $\sum_k A_{kp} \int_0^1 G_{kp}(tA)\, dt$, along the way from all zeros to $A$ |
+# | SmoothGrad | Smilkov et al., 2017 | $\sum_k A_{kp}$ times the mean of $G_{kp}(A + \text{noise})$; the paper leaves the factor $A$ out |
+# | Occlusion | Zeiler & Fergus, 2014 | $S(A) - S(A \text{ without } p)$ |
+#
+# All you need is one hook that may **exchange** the layer's output. It can even return a larger batch than it got: eight
+# noisy copies of the maps, say. The layers behind it then run eight times, and those before it only once.
+
+
+# %%
+def run_with(change, model, layer, image):
+    """Run the model with `change(output)` in the place of the layer's output; return the logits and the new output."""
+    handed_on = []
+
+    def exchange(module, args, output):
+        handed_on.append(change(output.detach()).requires_grad_())
+        return handed_on[0].clone()
+
+    with model.get_submodule(layer).register_forward_hook(exchange):
+        return model(image), handed_on[0]
+
+
+def look(model, layer, image, target, change=torch.clone):
+    """The maps of the layer, changed if you like, and the gradient of the target's logit there."""
+    logits, A = run_with(change, model, layer, image)
+    return A.detach(), torch.autograd.grad(logits[:, target].sum(), A)[0]
+
+
+# %% [markdown]
+# Four methods differ only in what they make of $A$ and $G$:
+
+
+# %%
+def grad_cam(model, layer, image, target):
+    A, G = look(model, layer, image, target)
+    return (G.mean((2, 3), keepdim=True) * A)[0].sum(0)
+
+
+def hires_cam(model, layer, image, target):
+    A, G = look(model, layer, image, target)
+    return (G * A)[0].sum(0)
+
+
+def layer_cam(model, layer, image, target):
+    A, G = look(model, layer, image, target)
+    return (G.relu() * A)[0].sum(0)
+
+
+# %%
+def grad_cam_plus_plus(model, layer, image, target):
+    A, G = look(model, layer, image, target)
+    alpha = G**2 / (2 * G**2 + G**3 * A.sum((2, 3), keepdim=True) + 1e-6)  # never 0 / 0
+    weights = (alpha * G.relu()).sum((2, 3), keepdim=True)
+    return (weights * A)[0].sum(0)
+
+
+# %% [markdown]
+# The other three exchange the output for many versions of it: eight steps on the way from zero, eight noisy copies, or one
+# copy for each window of 2 x 2 places that is set to 0.
+
+
+# %%
+def integrated_gradients(model, layer, image, target, steps=8):
+    t = (torch.arange(steps) + 0.5)[:, None, None, None] / steps
+    way, G = look(model, layer, image, target, lambda A: t * A)
+    return (G.mean(0) * way[-1] / t[-1]).sum(0)
+
+
+def smooth_grad(model, layer, image, target, copies=8, share=0.15):
+    def add_noise(A):
+        noise = torch.randn(copies, *A.shape[1:], generator=torch.Generator().manual_seed(0))
+        return torch.cat([A, A + share * (A.max() - A.min()) * noise])
+
+    A, G = look(model, layer, image, target, add_noise)
+    return (G[1:].mean(0) * A[0]).sum(0)
+
+
+# %%
+@torch.no_grad()
+def occlusion(model, layer, image, target, side=2):
+    def cover(A):
+        rows, columns = A.shape[2] // side, A.shape[3] // side
+        windows.append(torch.eye(rows * columns).view(-1, 1, rows, columns))
+        return torch.cat([A, A * (1 - F.interpolate(windows[0], A.shape[2:]))])
+
+    windows = []
+    logits, A = run_with(cover, model, layer, image)
+    drops = (logits[0, target] - logits[1:, target]).view(1, 1, *windows[0].shape[2:])
+    return F.interpolate(drops, A.shape[2:])[0, 0]
+
+
+# %% [markdown]
+# The tests of the course compare each of them with captum or pytorch-grad-cam. Here are all seven, for one cat:
+
+# %% tags=["setup"]
+net = load_picture_net()
+cat, dog, car = (KINDS.index(kind) for kind in ("cat", "dog", "car"))
+by_name = {
+    "Grad-CAM": grad_cam,
+    "HiResCAM": hires_cam,
+    "LayerCAM": layer_cam,
+    "Grad-CAM++": grad_cam_plus_plus,
+    "Integrated Gradients": integrated_gradients,
+    "SmoothGrad": smooth_grad,
+    "occlusion": occlusion,
+}
+picture = scene("cat", "dog", seed=6)
+image = picture.image[None]
+methods.show_maps(
+    picture.image,
+    {name: method(net, "features.10", image, cat) for name, method in by_name.items()},
+    title="Seven answers to one question: why cat? (Positive part, each map on its own scale)",
+)
+
+# %% [markdown]
+# ### A case where the truth is known
+#
+# Which of these maps is right? On a photograph nobody knows. So we make a network whose truth we know. A hook behind the last
+# convolution multiplies the right half of its output by 0. From then on, what the maps of `features.10` have in their last four
+# columns cannot reach any logit. The true attribution there is 0, exactly.
+
+# %%
+left = (torch.arange(14) < 7).float()
+
+
+def cut(module, args, output):
+    return output * left
+
+
+with net.features[16].register_forward_hook(cut), torch.no_grad():
+    A = run_with(torch.clone, net, "features.10", image)[1]
+    answers = run_with(lambda A: A * (torch.arange(14) < 10), net, "features.10", image)[0]
+    print("the maps have something in the last four columns:", bool(A[..., 10:].any()))
+    print("without it, the logits are the same:", torch.equal(answers, net(image)))
+
+# %% tags=["predict"]
+predict("heat_behind_the_cut")
+
+# %%
+with net.features[16].register_forward_hook(cut):
+    for name, method in by_name.items():
+        heat = method(net, "features.10", image, cat).relu()
+        print(f"{name:21}{heat[:, 10:].sum() / heat.sum():4.0%} of its positive part in the last four columns")
+
+# %% tags=["why"]
+why("heat_behind_the_cut")
+
+# %% [markdown]
+# ### Exercise 2 · A unit test for any method
+#
+# Make a tool of this: it should test a method that you do not know, on a network that you do not know.
+
+
+# %% tags=["answer"]
+def share_on_the_cut(method, model, later, keep, dead):
+    """Return which share of the positive part of `method(model)` lies on the
+    places `dead`, as a float, while a part of the network is cut off.
+
+    `method(model)` runs the model and returns a map (h, w) with a sign. While it
+    does, the output of the module `later` is multiplied by `keep`, which has zeros
+    and ones. `dead`, (h, w) bool, marks the places of the map that can then reach
+    no logit. A map without a value above 0 has the share 0.0. No hook is left, even
+    if the method raises an error.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(share_on_the_cut)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A method that passes the test is right." **Ask:** "What would an empty map score here?" **Answer:** 0, as
+# well as the best. A unit test refuses what is wrong; it crowns nobody.
+#
+# **Misconception:** "Grad-CAM is broken, then." **Ask:** "For which heads is the mean of the gradient no loss?" **Answer:** for
+# average pooling and a linear layer: there the gradient is the same at every place (lesson 07).
+#
+# **Misconceptions in exercise 2:** a hook that returns nothing cuts nothing; the map is cut instead of the network; the share
+# of all values instead of the positive ones.
+
+# %% [markdown]
+# ## One table
+#
+# Now the real question: which method points best at what the answer rests on? These rules were fixed before any of the numbers
+# was looked at, and they hold for all:
+#
+# - **Same layer:** the last one with two convolutions behind it, `features.10` here and `blocks.6.0.bn2` in EfficientNet-Lite0.
+#   (With no convolution behind it, most of the methods would give the same map.)
+# - **Same sign, pooling and enlarging:** channels are added up, the positive part counts, bilinear enlarging.
+# - **Two truths:** the masks of 12 drawn pictures with two questions each; and the right half of six collages of two
+#   photographs, also with two questions each (the grid pointing game).
+# - **Two scores:** is the hottest *point* on the thing? Which *share* of the positive part is on it?
+# - **Controls:** a random map, an even map, the edges of the picture, and each method on a network with random weights.
+# - **Intervals:** 95%, by drawing the *pictures* again with replacement (bootstrap), because two questions about one picture
+#   are not independent. Of the six collages, each uses two of the same four photographs, so their intervals are too narrow.
+
+# %% tags=["setup"]
+real = load_classifier(REAL)
+random_net = methods.randomise(net)
+rows = {**by_name, "(random map)": methods.random_map, "(even map)": methods.even_map}
+
+# %% tags=["predict"]
+predict("first_in_every_column")
+
+# %%
+worlds = {  # the second half of each network, and the questions as they stand there
+    "drawn": (methods.second_half(net), methods.ask_pictures(net, pictures, seed)),
+    "random": (methods.second_half(random_net), methods.ask_pictures(random_net, pictures // 3, seed)),
+    "photos": (methods.second_half_of_real(real), methods.ask_collages(real)),
+}
+table = {
+    name: {world: methods.score(method, *given) for world, given in worlds.items()} for name, method in rows.items()
+}
+table["(edges)"] = {world: methods.score_edges(questions) for world, (_, questions) in worlds.items()}
+methods.print_table(table)
+
+# %% [markdown]
+# Take two rows and compare them picture by picture. Is the difference larger than chance would make it?
+
+# %%
+one, other = (table[name]["drawn"] for name in ("Integrated Gradients", "Grad-CAM"))
+for score in ("point", "share"):
+    difference = getattr(one, score) - getattr(other, score)
+    low, high = methods.bootstrap(difference, pictures)
+    print(f"{score}: Integrated Gradients minus Grad-CAM {difference.mean():+.0%}, interval {low:+.0%} to {high:+.0%}")
+
+# %% tags=["setup"]
+worst = min(range(2 * pictures), key=lambda n: sum(table[name]["drawn"].share[n].item() for name in by_name))
+asked = worlds["drawn"][1][worst]
+methods.show_maps(
+    asked.picture,
+    {name: method(worlds["drawn"][0], "start", asked.activation, asked.target) for name, method in by_name.items()},
+    title=f"The worst of the {2 * pictures} questions: why {KINDS[asked.target]}? The outline is the thing",
+    truth=asked.truth,
+)
+
+# %% tags=["why"]
+why("first_in_every_column")
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The best method is the one with the best number." **Ask:** "Best for whom?" Somebody who looks for the one
+# place to cover wants the hottest point. Somebody who reads the whole map wants the share.
+#
+# **Misconception:** "A method that scores well must have looked at the network." **Ask:** "What do the edges score, which have
+# seen no network?" **Answer:** more than twice chance.
+#
+# **For discussion:** why is each picture drawn with both its questions? (If the picture is hard, both are.)
+
+# %% [markdown]
+# ## What does a channel want?
+#
+# Maps explain an answer. Other methods explain a *part*: one channel. Which channel of the last layer tells cars best? We choose it
+# on 90 pictures, by how often it responds more to a picture with a car than to one without, and test it on 45 other pictures.
+# Chance is 0.5. But the best of 96 channels, chosen for its score, is no chance pick. The fair comparison is the best of 96 in a
+# network with random weights, chosen and tested in the same way.
+
+# %% tags=["predict"]
+predict("best_of_96")
+
+# %%
+album = methods.draw_album(135, seed=2000)
+to_choose, to_test = slice(0, 90), slice(90, None)
+favourites = {}
+for name, model in {"trained": net, "random ": random_net}.items():
+    responses, cars = methods.channel_means(model, "features.16", album.images), album.there[:, car]
+    best = methods.tells(responses[to_choose], cars[to_choose]).argmax().item()
+    chosen, tested = (methods.tells(responses[part], cars[part])[best] for part in (to_choose, to_test))
+    print(f"{name} the best channel: {chosen:.2f} on the pictures that it was chosen on, {tested:.2f} on new ones")
+    favourites[name] = best
+
+# %% tags=["why"]
+why("best_of_96")
+
+# %% [markdown]
+# What does this channel want to see? Start from grey noise, and let the *picture* learn: go up the gradient of the channel's
+# mean, again and again. A hook catches the channel. The picture is moved by some pixels before each step, because otherwise
+# fine noise would win (Olah et al., 2017).
+
+
+# %%
+def climb(model, layer, channel, dream, steps=24, rate=0.03):
+    """Change a picture (1, 3, H, W) so that it excites a channel: up the gradient of the channel's mean."""
+    rng, kept = torch.Generator().manual_seed(0), []
+    with model.get_submodule(layer).register_forward_hook(lambda module, args, output: kept.append(output)):
+        for _ in range(steps):
+            dream = dream.detach().requires_grad_()
+            model(dream.roll(torch.randint(-4, 5, (2,), generator=rng).tolist(), (2, 3)))
+            (up,) = torch.autograd.grad(kept.pop()[:, channel].mean(), dream)
+            dream = (dream + rate * up / (up.std() + 1e-9)).clamp(0, 1)
+    return dream.detach()
+
+
+# %%
+grey = methods.grey_noise(SIZE)
+channel = favourites["trained"]
+dream = climb(net, "features.16", channel, grey)
+responses = methods.channel_means(net, "features.16", album.images)[:, channel]
+most = responses.topk(3).indices
+again = methods.channel_means(net, "features.16", dream)[0, channel]
+print("a car in the three pictures that excite it most:", album.there[most, car].tolist())
+print("the dream excites it more than twice as much as the best of them:", bool(again > 2 * responses.max()))
+
+# %% [markdown]
+# The same with the real network. Nobody told us what its channels mean. We take the channel of an early stage that prefers
+# the photograph of a cat most to the other four.
+
+# %%
+front, place = methods.first_part_of_real(real), "blocks.2.1.bn2"
+by_photo = methods.channel_means(front, place, methods.photographs())
+for_cats = (by_photo[0] - by_photo[1:].amax(0)).argmax().item()
+real_dream = climb(front, place, for_cats, grey)
+print("the photographs excite it with", [round(each, 1) for each in by_photo[:, for_cats].tolist()])
+
+# %% tags=["setup"]
+# NBVAL_IGNORE_OUTPUT
+# Not compared: each step enlarges the rounding of the machine, so that the patterns differ in their details.
+methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], photograph("chelsea"))
+
+# %% [markdown]
+# The picture for the car channel shows dark, round spots in rows, like wheels. The other one shows fine stripes, as in fur. But look at
+# the numbers: such pictures excite a channel far more than anything that it will ever meet. They show what is *most*, and not what
+# is *usual*. Put them beside real pictures, always.
+#
+# ### What can be read there?
+#
+# A **probe** is a small linear model that reads a property off a layer's activations. Nobody taught our network what the
+# background is: sky, water, grass, sand or a room. Can a probe read it at the last layer? It learns on 90 pictures and is tested
+# on 45. Chance is 20%.
+#
+# A probe may also learn by heart. So it gets a **control task** (Hewitt & Liang, 2019): each pair of things, such as cat and
+# dog, gets a number from 0 to 4 by chance. And it gets a control network: the one with random weights.
+
+# %% tags=["predict"]
+predict("probe_of_a_random_network")
+
+# %%
+for name, model in {"trained": net, "random ": random_net}.items():
+    features = methods.channel_means(model, "features.16", album.images)
+    for task, answers in {"background": album.background, "control   ": album.drawn}.items():
+        read = methods.fit_probe(features[to_choose], answers[to_choose])
+        known, new = ((read(features[part]) == answers[part]).float().mean() for part in (to_choose, to_test))
+        print(f"{name} weights, {task}: {known:4.0%} of the pictures it learned on, {new:4.0%} of new ones")
+
+# %% tags=["why"]
+why("probe_of_a_random_network")
+
+# %% [markdown]
+# ### Exercise 3 · Take it away
+#
+# That something *can* be read does not mean that the network *uses* it. So take it away, and ask again. A property that a probe
+# reads is a direction in the space of channels. This exercise removes one direction at every place.
+
+
+# %% tags=["answer"]
+def logits_without(model, layer, direction, images):
+    """Return the logits of `model(images)` while the module `layer` hands on its
+    maps (N, C, h, w) without what they have along `direction`, (C,).
+
+    At every place, the maps are a vector of C numbers. Take from it its component
+    along the direction, so that what is left is at right angles to it. The
+    direction may have any length above 0. No hook is left, even if the model
+    raises an error.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(logits_without)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The probe finds it, so the network knows it." **Ask:** "What did the network with random weights know?"
+# **Answer:** nothing, and more could be read there.
+#
+# **Misconception:** "The dream shows what the channel is for." **Ask:** "How large is its response beside that of the best
+# picture?" **Answer:** many times larger: it is a caricature.
+#
+# **Misconceptions in exercise 3:** a direction that was not divided by its length; the mean over the places removed as well;
+# the component kept instead of removed.
+
+# %% [markdown]
+# ## Tokens
+#
+# A vision transformer has no feature maps. It cuts the picture into patches, and each patch becomes a **token**: a row of
+# numbers in (N, tokens, channels). Grad-CAM only needs to know which token lies where, and `reshape` says it: move the values
+# to (N, channels, h, w). With torchvision's ViT in torch's cache, the next cell takes it. Otherwise it takes the block of lesson 08
+# whose attention was set by hand, and words instead of patches. It says which.
+
+# %%
+# NBVAL_IGNORE_OUTPUT
+# Not compared: where the weights of the ViT are in the cache, the network is another one.
+tokens = methods.find_tokens()
+print(tokens.note)
+with explain(tokens.model, tokens.image, tokens.layer, reshape=tokens.reshape) as run:
+    heat = relu(run.grad_cam(tokens.target))[0]
+tokens.show(heat)
+
+# %% [markdown]
+# Many papers show attention instead, because it looks like an explanation: "this word looks at that one". So look at it, and then
+# **patch** it. A pre-hook forces one head to look at nothing but the first token (lesson 08). If the head's map explains the
+# answer, the answer has to move.
+
+
+# %%
+def force(head, heads, length):
+    """A pre-hook: this head looks at the first token alone. The mask is added to its scores before the softmax."""
+    mask = torch.zeros(heads, length, length)
+    mask[head, :, 1:] = -torch.inf
+    return lambda module, args, kwargs: (args, {**kwargs, "attn_mask": mask})
+
+
+# %%
+# NBVAL_IGNORE_OUTPUT
+# Not compared: where the weights of the ViT are in the cache, the network is another one.
+with torch.no_grad():
+    before, weights = tokens.model(tokens.image), tokens.attend()
+    for head in range(2):
+        with tokens.attention.register_forward_pre_hook(force(head, *weights.shape[:2]), with_kwargs=True):
+            moved = (tokens.model(tokens.image) - before).abs().max().item()
+        print(
+            f"head {head}: its strongest look has {weights[head].max():.2f}; forced elsewhere, logits move by {moved:.2f}"
+        )
+
+# %% [markdown]
+# In the block of lesson 08, both heads have equally clear maps, and one of them moves nothing: the weights behind it are 0. An
+# attention map shows where values *come from*. It does not show what they are, nor whether anything reads them.
+
+# %% [markdown]
+# ## What none of them can tell you
+#
+# **1. What else would have been enough.** Here the logit is the larger of two places. Each of them is enough, so covering one of
+# them changes nothing:
+
+# %%
+either = nn.Sequential(nn.Identity(), nn.AdaptiveMaxPool2d(1), nn.Flatten())
+two_causes = torch.tensor([[[[4.0, 0.0], [0.0, 4.0]]]])
+print("logit", either(two_causes).item(), " occlusion", occlusion(either, "0", two_causes, 0, side=1).tolist())
+
+# %% [markdown]
+# **2. Compared with what.** Integrated Gradients starts from a baseline. All zeros is a choice; the mean maps of all pictures
+# are another one. The share on the thing follows the choice:
+
+# %%
+half, questions = worlds["drawn"]
+usual = torch.cat([each.activation for each in questions]).mean(0, keepdim=True)
+
+
+def from_the_mean(model, layer, image, target, steps=8):
+    t = (torch.arange(steps) + 0.5)[:, None, None, None] / steps
+    _, G = look(model, layer, image, target, lambda A: usual + t * (A - usual))
+    return (G.mean(0) * (image - usual)[0]).sum(0)
+
+
+other = methods.score(from_the_mean, half, questions)
+print(
+    f"on the thing, from zero: {table['Integrated Gradients']['drawn'].share.mean():.0%}, from the mean: {other.share.mean():.0%}"
+)
+
+# %% [markdown]
+# **3. Whether the network uses what can be read.** At `features.10` a probe reads the background well. We take away all five
+# directions that it reads it from, and as a control five random ones:
+
+# %%
+maps, identity = methods.channel_means(net, "features.10", album.images), torch.eye(64)
+directions = {"nothing": torch.zeros(64, 5), "random": torch.randn(64, 5, generator=torch.Generator().manual_seed(1))}
+directions["background"] = methods.fit_probe(maps[to_choose], album.background[to_choose]).weight
+for name, given in directions.items():
+    keep = identity - given @ torch.linalg.pinv(given)
+    new = album.images[to_test]
+    logits, _ = run_with(lambda A, keep=keep: torch.einsum("cd,ndhw->nchw", keep, A), net, "features.10", new)
+    right = ((logits > 0) == album.there[to_test]).all(1).float().mean()
+    read = methods.fit_probe(maps[to_choose] @ keep, album.background[to_choose])
+    found = (read(maps[to_test] @ keep) == album.background[to_test]).float().mean()
+    print(
+        f"without {name:11} a new probe reads {found:.0%} of the backgrounds; {right:.0%} of the pictures are all right"
+    )
+
+# %% [markdown]
+# **4. Which of two neighbours in a table is better.** HiResCAM stands above occlusion by its share. In how many single questions is
+# it so? And how wide is the interval of the difference, with three pictures and with all of them?
+
+# %%
+difference = table["HiResCAM"]["drawn"].share - table["occlusion"]["drawn"].share
+print(f"HiResCAM has the larger share in {(difference > 0).sum()} of {len(difference)} questions")
+for count in (3, pictures):
+    low, high = methods.bootstrap(difference[: 2 * count], count)
+    print(f"HiResCAM minus occlusion, {count} pictures: {low:+.0%} to {high:+.0%}")
+
+# %% [markdown]
+# And no map says *why* a place matters, or whether the answer is right. For that you change the world and ask again, as you did
+# with the four networks.
+#
+# ### What to use at work
+#
+# ```python
+# # captum: attribution methods, tested and kept up to date
+# from captum.attr import LayerGradCam
+# heat = LayerGradCam(net, net.features[16]).attribute(image, target=cat)
+#
+# # Quantus: many scores of explanations, beside each other
+# import quantus
+# quantus.PointingGame()(model=net, x_batch=images, y_batch=targets, a_batch=maps, s_batch=masks)
+#
+# # nnsight: read and change anything inside any model, without writing hooks
+# from nnsight import NNsight
+# with (model := NNsight(net)).trace(image):
+#     maps = model.features[16].output.save()
+#
+# # TransformerLens: language models with a named hook at every step
+# from transformer_lens import HookedTransformer
+# model = HookedTransformer.from_pretrained("gpt2-small")
+# logits, cache = model.run_with_cache("The cat saw the dog")
+# ```
+#
+# None of them is needed for this course, and all of them are hooks inside.
+
+# %% [markdown]
+# ## What old tutorials say
+#
+# | They say | What is true today |
+# |---|---|
+# | Grad-CAM++ is the better Grad-CAM. | It depends on the score and the network; test it on a case whose truth you know. |
+# | Choose the method whose map looks best. | Edges look good too, and know no network. Compare with controls, by one rule. |
+# | A probe shows what the network knows. | It shows what can be read. Use a control task and a random network, and take it away. |
+# | Attention is the explanation. | It shows where values come from. Patch it, and see whether the answer moves. |
+#
+# ## Summary
+#
+# - A verdict needs an experiment: one thing changed, on many pictures, with a control.
+# - A forward hook that exchanges the output, also for a larger batch, is enough for seven methods.
+# - Where the truth is known, a method can be tested. A global mean of the gradient forgets where it came from.
+# - One rule for all methods, fixed first, with controls and intervals. The score decides who wins, and there are many scores.
+# - What a channel wants, what a probe reads, and where a head looks are three more observations. None of them says what is used.
+#
+# ## Go further
+#
+# - Rao, Böhle & Schiele, [Towards Better Understanding Attribution Methods](https://arxiv.org/abs/2205.10435) (2022): fair comparisons.
+# - Draelos & Carin, [Use HiResCAM instead of Grad-CAM](https://arxiv.org/abs/2011.08891) (2020); Sundararajan et al.,
+#   [Axiomatic Attribution for Deep Networks](https://arxiv.org/abs/1703.01365) (2017).
+# - Olah et al., [Feature Visualization](https://distill.pub/2017/feature-visualization/) (2017).
+# - Hewitt & Liang, [Designing and Interpreting Probes with Control Tasks](https://arxiv.org/abs/1909.03368) (2019).
+# - The libraries: [captum](https://captum.ai), [Quantus](https://github.com/understandable-machine-intelligence-lab/Quantus),
+#   [nnsight](https://nnsight.net), [TransformerLens](https://github.com/TransformerLensOrg/TransformerLens).
