@@ -46,12 +46,11 @@ prediction(
     answer="none of them",
     why="""
         By the hottest *point* in the drawn pictures, Integrated Gradients and SmoothGrad come first. By the *share*,
-        Grad-CAM does, whose point is the worst but one. The comparison picture by picture shows that this reversal
-        is more than chance: neither of its two intervals contains 0.
+        Grad-CAM does, whose point is the worst but one. On new pictures, the difference of the shares stays. The
+        difference of the points shrinks, and its interval contains 0: it was picked because it was large.
 
-        In the collages, LayerCAM and Grad-CAM++ always point into the right half, and LayerCAM has the largest share.
-        These two had the smallest shares on the drawn pictures. HiResCAM, second there, now has 4%, where chance has
-        50%.
+        Another reversal is far from chance. HiResCAM has a larger share than LayerCAM on the drawn pictures, and a much
+        smaller one in the collages, where it is at 4% and an even map would have 50%. LayerCAM comes first there.
 
         Why? Behind the layer of EfficientNet stand large constants, the shifts of batch norm, and a gradient knows
         nothing of constants. HiResCAM's numbers add up to about -6, for logits of about 4. And the layer decides too:

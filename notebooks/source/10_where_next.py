@@ -289,14 +289,26 @@ table["(edges)"] = {world: methods.score_edges(questions) for world, (_, questio
 methods.print_table(table)
 
 # %% [markdown]
-# Take two rows and compare them picture by picture. Is the difference larger than chance would make it?
+# Are such differences more than chance? We compare two pairs of rows, picture by picture. The first pair was picked *because* the
+# two differ so much in the table, and such differences shrink. So it has to prove itself on 20 new pictures.
+
 
 # %%
-one, other = (table[name]["drawn"] for name in ("Integrated Gradients", "Grad-CAM"))
-for score in ("point", "share"):
-    difference = getattr(one, score) - getattr(other, score)
-    low, high = methods.bootstrap(difference, pictures)
-    print(f"{score}: Integrated Gradients minus Grad-CAM {difference.mean():+.0%}, interval {low:+.0%} to {high:+.0%}")
+def compare(words, one, other, groups):
+    for name in ("point", "share"):
+        difference = getattr(one, name) - getattr(other, name)
+        low, high = methods.bootstrap(difference, groups)
+        print(f"{words:22} {name} {difference.mean():+.0%}, interval {low:+.0%} to {high:+.0%}")
+
+
+half, questions = worlds["drawn"]
+fresh = methods.ask_pictures(net, 20, seed + 1)
+print("Integrated Gradients minus Grad-CAM")
+compare("  in the table", table["Integrated Gradients"]["drawn"], table["Grad-CAM"]["drawn"], pictures)
+compare("  on 20 new pictures", *(methods.score(each, half, fresh) for each in (integrated_gradients, grad_cam)), 20)
+print("HiResCAM minus LayerCAM")
+for world, groups in (("drawn", pictures), ("photos", 6)):
+    compare(f"  in the table, {world}", table["HiResCAM"][world], table["LayerCAM"][world], groups)
 
 # %% tags=["setup"]
 worst = min(range(2 * pictures), key=lambda n: sum(table[name]["drawn"].share[n].item() for name in by_name))
@@ -498,6 +510,12 @@ with torch.no_grad():
 # In the block of lesson 08, both heads have equally clear maps, and one of them moves nothing: the weights behind it are 0. An
 # attention map shows where values *come from*. It does not show what they are, nor whether anything reads them.
 
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The head looks at the noun, so it uses the noun." **Ask:** "What moves if it looks elsewhere?" **Answer:**
+# for one of the two heads, nothing at all. Its values are multiplied by 0 behind the attention.
+#
+# **Question for the room:** "Which of your own figures would survive such a test?"
+
 # %% [markdown]
 # ## What none of them can tell you
 #
@@ -514,7 +532,6 @@ print("logit", either(two_causes).item(), " occlusion", occlusion(either, "0", t
 # are another one. The share on the thing follows the choice:
 
 # %%
-half, questions = worlds["drawn"]
 usual = torch.cat([each.activation for each in questions]).mean(0, keepdim=True)
 
 
@@ -566,26 +583,26 @@ for count in (3, pictures):
 # ### What to use at work
 #
 # ```python
-# # captum: attribution methods, tested and kept up to date
-# from captum.attr import LayerGradCam
+# from captum.attr import LayerGradCam  # captum: attribution methods, tested and kept up to date
 # heat = LayerGradCam(net, net.features[16]).attribute(image, target=cat)
 #
-# # Quantus: many scores of explanations, beside each other
-# import quantus
-# quantus.PointingGame()(model=net, x_batch=images, y_batch=targets, a_batch=maps, s_batch=masks)
+# import quantus  # Quantus: many scores of explanations, side by side
+# found = quantus.PointingGame()(model=net, x_batch=images, y_batch=targets, a_batch=maps, s_batch=masks)
 #
-# # nnsight: read and change anything inside any model, without writing hooks
-# from nnsight import NNsight
+# from nnsight import NNsight  # nnsight: read and change anything inside any model, as if it were a variable
 # with (model := NNsight(net)).trace(image):
 #     maps = model.features[16].output.save()
 #
-# # TransformerLens: language models with a named hook at every step
-# from transformer_lens import HookedTransformer
+# from transformer_lens import HookedTransformer  # TransformerLens: language models with a named hook at every step
 # model = HookedTransformer.from_pretrained("gpt2-small")
 # logits, cache = model.run_with_cache("The cat saw the dog")
 # ```
 #
-# None of them is needed for this course, and all of them are hooks inside.
+# None of them is needed for this course, and you know what all of them do inside.
+
+# %% [markdown] tags=["instructor"]
+# **For the end:** let each learner write down one question about a network of their own, the experiment that would answer it, and
+# the control. Three of them are read aloud. This is the last thing that they take home from the course.
 
 # %% [markdown]
 # ## What old tutorials say
