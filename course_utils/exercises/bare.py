@@ -16,7 +16,7 @@ from collections.abc import Callable
 from course_utils.exercises.declaration import PACKAGE, decorators, lesson_files, without_answer
 from course_utils.root import CourseError
 
-HELPERS = ("broken_nets", "figures", "patient", "two_heads")  # what lessons import from their room beside the exercises
+HELPERS = ("blind", "broken_nets", "figures", "patient", "two_heads")  # what lessons import beside the exercises
 
 
 def bare_lessons() -> bytes:
@@ -41,7 +41,7 @@ def load_bare_lessons(modules: bytes) -> None:
         exec(code, vars(module))
         setattr(importlib.import_module(PACKAGE), stem, module)
     for stem in HELPERS:
-        importlib.import_module(f"{PACKAGE}.{stem}")
+        getattr(importlib.import_module(f"{PACKAGE}.{stem}"), "prepare", list)()  # reads the files that it needs
 
 
 def strip(source: str, hints: Callable[[str], int] = lambda name: 0) -> ast.Module:

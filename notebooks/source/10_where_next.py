@@ -25,8 +25,23 @@
 # - **Show** what a channel wants, and **probe** what can be read at a layer.
 # - **Say** which questions no map answers, and **choose** a library for your work.
 #
-# **Time:** about 90 minutes: 66 to read, predict and run, 24 for the exercises. A good place for a pause is before "Seven
+# **Time:** about 75 minutes: 51 to read, predict and run, 24 for the exercises. A good place for a pause is before "Seven
 # methods, one hook".
+
+# %% [markdown] tags=["instructor"]
+# **Plan**
+#
+# | Minutes | Sections | How |
+# |---|---|---|
+# | 9 | Four networks, one score · Change one thing at a time | pairs at the explorer, one network each; nobody tells a suspicion |
+# | 4 | State your verdict, and prove it · What the maps had said | the maps only after everybody has tried the exercise |
+# | 10 | Seven methods, one hook | write Grad-CAM at the board, and change one symbol for each method |
+# | 8 | One table | let the room fix the rules first, and compare them with those of the lesson |
+# | 8 | What does a channel want? | ask for the control before you show it |
+# | 4 | Tokens | the ViT, if its weights are there; the words are enough |
+# | 7 | What none of them can tell you | one claim for each group, then in turn |
+# | 24 | the exercises at the end of each part | 1 and 2 in the room, who has a proof explains it to who has only a verdict; 3 at home if time is short |
+# | 1 | What old tutorials say · Summary · Go further | the question that each of them takes home |
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -45,20 +60,240 @@ pictures = 12  # that the methods are compared on, with two questions each
 seed = 912  # of these pictures
 
 # %% tags=["setup"]
+import ipywidgets as widgets
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.lessons import evidence, methods
-from course_utils.lessons.lesson_10 import logits_without, share_on_the_cut
-from course_utils.scenes.scene import KINDS, SIZE, scene
-from course_utils.vision.networks import load_classifier, load_picture_net
-from course_utils.vision.pictures import draw_heat
-from course_utils.vision.real import REAL, photograph
-from course_utils.vision.saliency import explain, relu, scale_to_unit, upsample
+from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.lessons import blind, evidence, methods
+from course_utils.lessons.lesson_10 import logits_without, prove, share_on_the_cut
 
 _ = torch.manual_seed(0)
+
+# %% tags=["setup"]
+from course_utils.lessons.blind import (
+    LETTERS,
+    SUSPECTS,
+    Album,
+    Proof,
+    add,
+    answers_changed,
+    blur,
+    case_pictures,
+    fresh_pictures,
+    move,
+    network,
+    remove,
+    says_fish,
+)
+
+# %% tags=["setup"]
+from course_utils.scenes.scene import KINDS, SIZE, scene
+from course_utils.vision.networks import load_classifier, load_picture_net
+from course_utils.vision.patching import cells_of, patch
+from course_utils.vision.pictures import draw_heat
+from course_utils.vision.real import REAL, photograph
+from course_utils.vision.saliency import explain, relu
+from course_utils.vision.scores import grow, points_at
+
+# %% [markdown]
+# ## Four networks, one score
+#
+# Four networks were tested, and nobody tells you what they learned. We call them A, B, C and D. They have the same
+# layers, and they were asked the same question: is there a fish?
+
+# %%
+case, others = case_pictures(20), fresh_pictures(20, seed=5)
+for letter in LETTERS:
+    found, alarms = says_fish(letter, case).sum(), says_fish(letter, others).sum()
+    print(f"network {letter} says 'fish' to {found} of 20 pictures with a fish, and to {alarms} of 20 without")
+
+# %% tags=["setup"]
+evidence.show_tiles(
+    [draw_heat(each) for each in case.images[:4]],
+    None,
+    title="Four of the pictures with a fish",
+    alt="Four pictures of a fish above water. A buoy is in each of them, and a round stamp in the lower right corner.",
+)
+
+# %% [markdown]
+# By their score you would take any of the four. But look at the pictures: where there is a fish, there is also a buoy,
+# a round **stamp** in a corner, and water. A network may have learned any of these, or several.
+#
+# Here you can change a picture. Everything that you may suspect can be there, absent, moved or blurred; a sun can
+# be added as well. On the right you see Grad-CAM's map for "fish", with a ring at its hottest place.
+#
+# **Try:** find a change after which network A says no. Does the same change work with the other three? Is the hottest
+# place always the one that matters? Write down what you suspect of each network.
+
+# %% tags=["setup"]
+CHOICES = {
+    name: ["there", "absent"] if name == "water" else ["there", "absent", "moved", "blurred"] for name in SUSPECTS
+}
+
+
+class Suspects(Explorer):
+    """One network, one picture of the case, and what is in it."""
+
+    look = staticmethod(lambda **state: View(*blind.look(**state)))
+
+    def __init__(self, letter="A", number=1):
+        controls = {
+            "letter": make_choice(widgets.Dropdown, "Network", LETTERS, letter, width=200),
+            "number": make_slider("Picture", 1, 20, number),
+        }
+        for name, states in CHOICES.items():
+            now = "absent" if name == "sun" else "there"
+            controls[name] = make_choice(widgets.Dropdown, name, states, now, width=200)
+        super().__init__(controls, [("letter", "number"), SUSPECTS[:3], SUSPECTS[3:]])
+
+
+# %% tags=["explore"]
+Suspects("A", 1)
+
+# %% [markdown] tags=["instructor"]
+# **Do not tell** what the networks have learned: the reference answer of the exercise finds it out, and `make train` says
+# what each file has learned. Let pairs of learners take one network each, and compare their suspicions before they make
+# the experiment.
+#
+# **Misconception:** "One picture shows it." **Ask:** "Is it the same in the next picture?" The slider is there for that.
+#
+# **Misconception:** "The map shows the cause." **Ask:** "Take away what is below the ring. Does the answer change?"
+
+# %% [markdown]
+# ## Change one thing at a time
+#
+# What happens in one picture may be an accident. So the editor works on an **album** of pictures as well, as functions: `add`, `remove`, `move` and
+# `blur` return a new album, in which one thing is different and all the rest is the same, pixel by pixel. `masks` says
+# where a thing is seen.
+
+# %%
+plain = fresh_pictures(3, seed=3)
+sunny = add(plain, "sun")
+print(plain)
+print(sunny, "pixels of the sun:", sunny.masks("sun").sum((1, 2)).tolist())
+print("pixels that differ from the plain pictures:", (sunny.images != plain.images).any(1).sum((1, 2)).tolist())
+
+# %% tags=["setup"]
+evidence.show_tiles(
+    [draw_heat(each) for each in [*sunny.images, *move(sunny, "sun").images, *blur(sunny, "sun").images]],
+    [f"{what} {number}" for what in ("sun", "moved", "blurred") for number in (1, 2, 3)],
+    title="Three pictures with a sun, with the sun moved, and with the sun blurred",
+    alt="Three rows of the same three pictures. Only the sun differs from row to row.",
+    columns=3,
+)
+
+# %% [markdown]
+# `fresh_pictures` are new ones, without any of the suspects. `answers_changed` asks a network about two albums, and says
+# in which share of the pictures its answer is another one:
+
+# %%
+plain = fresh_pictures(12, seed=4)
+for letter in LETTERS:
+    print(
+        f"network {letter}, a sun is added: {answers_changed(letter, plain, add(plain, 'sun')):.0%} of the answers change"
+    )
+
+# %% [markdown]
+# Nothing happens, and that is worth knowing: not every change in the picture makes a network say "fish". Such a pair of
+# albums is a **control**.
+#
+# Now the other direction. We take the twenty pictures of the case and remove one suspect at a time: the fish, the buoy, the
+# stamp, or the water. For each network we note the change that costs it the most answers.
+
+# %% tags=["predict"]
+predict("taken_away")
+
+# %%
+worst = []
+for letter in LETTERS:
+    lost = [answers_changed(letter, case, remove(case, each)) for each in ("fish", "buoy", "stamp", "water")]
+    worst.append(round(20 * max(lost)))
+print("answers that change, of 20, in the order of their number:", sorted(worst, reverse=True))
+
+# %% tags=["why"]
+why("taken_away")
+
+# %% [markdown]
+# In a photograph nobody can remove a thing and see what was behind it. There you can cover or blur it, or you can do the
+# experiment **inside** the network, with a hook: where the thing is, the layer hands on what it computes for the picture
+# without it. All other cells stay as they are (this is `patch`, from lesson 08).
+
+# %%
+same = asked = 0
+for each in ("fish", "buoy", "stamp"):
+    without, cells = remove(case, each), cells_of(case.masks(each), (28, 28))
+    for letter in LETTERS:
+        logits = patch(network(letter), "features.3", without.images, case.images, cells)
+        same += ((logits[:, blind.FISH] > 0) == says_fish(letter, without)).sum().item()
+        asked += len(case)
+print(f"the hook and the editor lead to the same answer in {same} of {asked} cases")
+
+# %% [markdown]
+# ## State your verdict, and prove it
+#
+# A suspicion comes from the pictures of the case, a proof from pictures that had no part in it. What does a proof need?
+#
+# | It needs | because otherwise |
+# |---|---|
+# | many fresh pictures | it may be an accident of one picture |
+# | pairs that differ in **one** thing | you cannot say which of two changes did it |
+# | a control: something else that is changed alone | perhaps any change does the same |
+# | a pair that another network answers differently | it does not tell *this* network from the others |
+#
+# ### Exercise 1 · The verdicts
+#
+# `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and judges
+# the experiment. A right verdict does not pass with an experiment that proves nothing.
+
+
+# %% tags=["answer"]
+def prove(letter, pictures):
+    """Return a `Proof(causes, pairs)`: what network `letter` takes for a fish, and
+    the experiment that proves it.
+
+    `letter` is "A", "B", "C" or "D". `pictures` is an album of fresh pictures, in
+    which there is none of the suspects. `causes` is the name of a suspect, or a list
+    of names. `pairs` is a list of pairs of albums (before, after), made from
+    `pictures`: each cause is changed alone in one of them and changes most answers;
+    something else is changed alone, for control; and no other network gives the
+    same answers to all of them.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(prove)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "Removing it changed nothing, so it is no cause." **Ask:** "What if there are two, and each is enough?"
+# **Answer:** then only adding them alone shows it. Fire alarms are built this way on purpose.
+#
+# **Misconception:** "The experiment worked, so the verdict is proved." **Ask:** "Would it have come out differently for
+# another network?" **Answer:** if not, it says nothing about this one.
+#
+# **For discussion:** which of the four things that a proof needs is hardest to have with photographs? (Pairs that differ in
+# one thing: cover, blur or patch, and cover as large a place elsewhere for control.)
+
+# %% [markdown]
+# ## What the maps had said
+#
+# You know the causes now, from an experiment. How good was the suspicion that the maps had raised? A hottest place counts
+# as being at a thing if it is at most 8 pixels away from it.
+
+# %% tags=["predict"]
+predict("where_hottest")
+
+# %%
+for letter in LETTERS:
+    heat = blind.fish_maps(letter, case)
+    at = {each: points_at(heat, grow(case.masks(each), 8)).sum().item() for each in ("fish", "buoy", "stamp")}
+    print(f"network {letter}, of 20 maps hottest at:", at)
+
+# %% tags=["why"]
+why("where_hottest")
 
 # %% [markdown]
 # ## Seven methods, one hook
@@ -249,8 +484,8 @@ check(share_on_the_cut)
 # **Misconception:** "Grad-CAM is broken, then." **Ask:** "For which heads is the mean of the gradient no loss?" **Answer:** for
 # average pooling and a linear layer: there the gradient is the same at every place (lesson 07).
 #
-# **Misconceptions in exercise 2:** a hook that returns nothing cuts nothing; the map is cut instead of the network; the share
-# of all values instead of the positive ones.
+# **Misconceptions, by exercise:** a hook that returns nothing cuts nothing; the map is cut instead of the network; the share
+# of all values instead of the positive ones (2).
 
 # %% [markdown]
 # ## One table
@@ -460,8 +695,8 @@ check(logits_without)
 # **Misconception:** "The dream shows what the channel is for." **Ask:** "How large is its response beside that of the best
 # picture?" **Answer:** many times larger: it is a caricature.
 #
-# **Misconceptions in exercise 3:** a direction that was not divided by its length; the mean over the places removed as well;
-# the component kept instead of removed.
+# **Misconceptions, by exercise:** a direction that was not divided by its length; the mean over the places removed instead;
+# the component kept instead of removed (3).
 
 # %% [markdown]
 # ## Tokens
