@@ -124,6 +124,59 @@ def _(letter, pictures):
     return Proof([name for name, effect in effects.items() if effect > 0.5], list(pairs.values()))
 
 
+prove.equivalent(
+    "The water may be tested as well: it is a control like the others.",
+    "no filter: - pairs = {name: (pictures, add(pictures, name)) for name in SUSPECTS if name != 'water'} + "
+    "pairs = {name: (pictures, add(pictures, name)) for name in SUSPECTS}",
+)
+prove.equivalent(
+    "An experiment is the same in every order of its pairs, and a verdict in every order of its causes.",
+    "backwards: - causes = [name for name, pair in zip(SUSPECTS, pairs, strict=True) if "
+    "answers_changed(letter, *pair) > 0.5] + causes = [name for name, pair in list(zip(SUSPECTS, pairs, "
+    "strict=True))[::-1] if answers_changed(letter, *pair) > 0.5]",
+    "backwards: - for name in SUSPECTS: + for name in list(SUSPECTS)[::-1]:",
+    "backwards: - pairs = {name: (pictures, add(pictures, name)) for name in SUSPECTS if name != 'water'} + "
+    "pairs = {name: (pictures, add(pictures, name)) for name in list(SUSPECTS)[::-1] if name != 'water'}",
+    "backwards: - effects = {name: answers_changed(letter, *pair) for name, pair in pairs.items()} + effects = "
+    "{name: answers_changed(letter, *pair) for name, pair in list(pairs.items())[::-1]}",
+    "backwards: - return Proof([name for name, effect in effects.items() if effect > 0.5], "
+    "list(pairs.values())) + return Proof([name for name, effect in list(effects.items())[::-1] if effect > "
+    "0.5], list(pairs.values()))",
+)
+prove.equivalent("A letter has no second part.", "of an argument the first only: + letter = letter[:1]")
+prove.equivalent(
+    "The effects are near none or near all, so that every limit between them gives the same causes.",
+    "compare otherwise: - causes = [name for name, pair in zip(SUSPECTS, pairs, strict=True) if "
+    "answers_changed(letter, *pair) > 0.5] + causes = [name for name, pair in zip(SUSPECTS, pairs, "
+    "strict=True) if answers_changed(letter, *pair) >= 0.5]",
+    "compare otherwise: - if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) "
+    "/ 2: + if says_fish(letter, before).sum() >= says_fish(letter, after).sum() + len(pictures) / 2:",
+    "compare otherwise: - return Proof([name for name, effect in effects.items() if effect > 0.5], "
+    "list(pairs.values())) + return Proof([name for name, effect in effects.items() if effect >= 0.5], "
+    "list(pairs.values()))",
+    "one operand: - if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) / 2: + "
+    "if says_fish(letter, before).sum() > len(pictures) / 2:",
+    "one operand: - if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) / 2: + "
+    "if says_fish(letter, before).sum() > says_fish(letter, after).sum() + 2:",
+    "other constant: - if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) / "
+    "2: + if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) / 3:",
+)
+prove.equivalent(
+    "There is a pair for each suspect, so nothing can be left over.",
+    "an argument less: - causes = [name for name, pair in zip(SUSPECTS, pairs, strict=True) if "
+    "answers_changed(letter, *pair) > 0.5] + causes = [name for name, pair in zip(SUSPECTS, pairs) if "
+    "answers_changed(letter, *pair) > 0.5]",
+    "other constant: - causes = [name for name, pair in zip(SUSPECTS, pairs, strict=True) if "
+    "answers_changed(letter, *pair) > 0.5] + causes = [name for name, pair in zip(SUSPECTS, pairs, "
+    "strict=False) if answers_changed(letter, *pair) > 0.5]",
+)
+prove.equivalent(
+    "Pairs may come in whatever can be gone through.",
+    "no call: - return Proof([name for name, effect in effects.items() if effect > 0.5], list(pairs.values())) "
+    "+ return Proof([name for name, effect in effects.items() if effect > 0.5], pairs.values())",
+)
+
+
 @prove.mistake(
     "You asked about one picture. What happens there may be an accident of this picture: change all of the fresh ones."
 )
