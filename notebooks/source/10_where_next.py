@@ -34,27 +34,9 @@ except ModuleNotFoundError:
     ) from None
 
 # %% tags=["setup"]
-import ipywidgets as widgets
-import torch
-
 from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.lessons import blind, evidence
-from course_utils.lessons.blind import (
-    LETTERS,
-    SUSPECTS,
-    Album,
-    Proof,
-    add,
-    answers_changed,
-    blur,
-    case_pictures,
-    fresh_pictures,
-    move,
-    network,
-    remove,
-    says_fish,
-)
+from course_utils.lessons.blind import LETTERS, SUSPECTS, case_pictures, fresh_pictures, network, says_fish
 from course_utils.lessons.lesson_10 import prove
 from course_utils.vision.patching import cells_of, patch
 from course_utils.vision.pictures import draw_heat
@@ -91,6 +73,10 @@ evidence.show_tiles(
 # place always the one that matters? Write down what you suspect of each network.
 
 # %% tags=["setup"]
+import ipywidgets as widgets
+
+from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+
 CHOICES = {
     name: ["there", "absent"] if name == "water" else ["there", "absent", "moved", "blurred"] for name in SUSPECTS
 }
@@ -132,6 +118,8 @@ Suspects("A", 1)
 # where a thing is seen.
 
 # %%
+from course_utils.lessons.blind import Album, Proof, add, answers_changed, blur, move, remove
+
 plain = fresh_pictures(3, seed=3)
 sunny = add(plain, "sun")
 print(plain)
