@@ -15,6 +15,7 @@ from course_utils.lessons.blind import (
     fresh_pictures,
     remove,
     says_fish,
+    seal,
     weigh,
 )
 
@@ -98,7 +99,11 @@ def _(rng):
     pictures = fresh_pictures(12, rng.integer(100, 99_999))
 
     def judged(letter):
-        return lambda proof: {"the verdict on your proof": weigh(letter, pictures, proof)}
+        def look(proof):
+            verdict = weigh(letter, pictures, proof)
+            return {"the verdict on your proof": verdict, "the seal below it": seal(letter, pictures, proof, verdict)}
+
+        return look
 
     for letter in LETTERS:
         shown = f"network {letter} and {len(pictures)} fresh pictures (from number {pictures.shots[0].number} on)"
