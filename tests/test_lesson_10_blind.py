@@ -115,7 +115,10 @@ def test_a_proof_is_accepted_or_refused_with_the_reason(monkeypatch, letter, cau
         return torch.tensor([any(each[cause] != "absent" for cause in REACTS_TO[letter]) for each in states])
 
     monkeypatch.setattr(blind, "says_fish", reacts)
-    assert verdict in weigh(letter, GIVEN, Proof(causes, pairs))
+    proof = Proof(causes, pairs)
+    assert verdict in weigh(letter, GIVEN, proof)
+    seals = {blind.seal(letter, GIVEN, Proof(each, pairs), verdict) for each in (causes, [*proof.causes, "sun"])}
+    assert seals == {0} if verdict != blind.ACCEPTED else len(seals) == 2
 
 
 def test_what_there_is_not_gets_a_sentence_and_albums_say_what_is_in_them():

@@ -6,6 +6,7 @@ answers_changed("A", empty, add(empty, "buoy"))   # in which share of them the a
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -330,6 +331,12 @@ def weigh(letter: str, pictures: Album, proof: Proof) -> str:
         if other != letter and all(_alike(letter, other, *pair) for pair in pairs):
             return "refused: another network gives the same answers to all your pairs"
     return ACCEPTED
+
+
+def seal(letter: str, pictures: Album, proof: Proof, verdict: str) -> int:
+    """Return a number that belongs to an accepted verdict and its causes, so that nobody can write it without them."""
+    causes = sorted([proof.causes] if isinstance(proof.causes, str) else set(proof.causes))
+    return zlib.crc32(f"{letter} {pictures.shots} {causes}".encode()) if verdict == ACCEPTED else 0
 
 
 def _changed(before: Album, after: Album) -> set[str]:

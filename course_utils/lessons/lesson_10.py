@@ -18,6 +18,7 @@ from course_utils.lessons.blind import (
     fresh_pictures,
     remove,
     says_fish,
+    seal,
     weigh,
 )
 
@@ -101,7 +102,11 @@ def _(rng):
     pictures = fresh_pictures(12, rng.integer(100, 99_999))
 
     def judged(letter):
-        return lambda proof: {"the verdict on your proof": weigh(letter, pictures, proof)}
+        def look(proof):
+            verdict = weigh(letter, pictures, proof)
+            return {"the verdict on your proof": verdict, "the seal below it": seal(letter, pictures, proof, verdict)}
+
+        return look
 
     for letter in LETTERS:
         shown = f"network {letter} and {len(pictures)} fresh pictures (from number {pictures.shots[0].number} on)"
@@ -125,6 +130,59 @@ def _(letter, pictures):
     pairs = {name: (pictures, add(pictures, name)) for name in SUSPECTS if name != "water"}
     effects = {name: answers_changed(letter, *pair) for name, pair in pairs.items()}
     return Proof([name for name, effect in effects.items() if effect > 0.5], list(pairs.values()))
+
+
+prove.equivalent(
+    "The water may be tested as well: it is a control like the others.",
+    "no filter: - pairs = {name: (pictures, add(pictures, name)) for name in SUSPECTS if name != 'water'} + "
+    "pairs = {name: (pictures, add(pictures, name)) for name in SUSPECTS}",
+)
+prove.equivalent(
+    "An experiment is the same in every order of its pairs, and a verdict in every order of its causes.",
+    "backwards: - causes = [name for name, pair in zip(SUSPECTS, pairs, strict=True) if "
+    "answers_changed(letter, *pair) > 0.5] + causes = [name for name, pair in list(zip(SUSPECTS, pairs, "
+    "strict=True))[::-1] if answers_changed(letter, *pair) > 0.5]",
+    "backwards: - for name in SUSPECTS: + for name in list(SUSPECTS)[::-1]:",
+    "backwards: - pairs = {name: (pictures, add(pictures, name)) for name in SUSPECTS if name != 'water'} + "
+    "pairs = {name: (pictures, add(pictures, name)) for name in list(SUSPECTS)[::-1] if name != 'water'}",
+    "backwards: - effects = {name: answers_changed(letter, *pair) for name, pair in pairs.items()} + effects = "
+    "{name: answers_changed(letter, *pair) for name, pair in list(pairs.items())[::-1]}",
+    "backwards: - return Proof([name for name, effect in effects.items() if effect > 0.5], "
+    "list(pairs.values())) + return Proof([name for name, effect in list(effects.items())[::-1] if effect > "
+    "0.5], list(pairs.values()))",
+)
+prove.equivalent("A letter has no second part.", "of an argument the first only: + letter = letter[:1]")
+prove.equivalent(
+    "The effects are near none or near all, so that every limit between them gives the same causes.",
+    "compare otherwise: - causes = [name for name, pair in zip(SUSPECTS, pairs, strict=True) if "
+    "answers_changed(letter, *pair) > 0.5] + causes = [name for name, pair in zip(SUSPECTS, pairs, "
+    "strict=True) if answers_changed(letter, *pair) >= 0.5]",
+    "compare otherwise: - if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) "
+    "/ 2: + if says_fish(letter, before).sum() >= says_fish(letter, after).sum() + len(pictures) / 2:",
+    "compare otherwise: - return Proof([name for name, effect in effects.items() if effect > 0.5], "
+    "list(pairs.values())) + return Proof([name for name, effect in effects.items() if effect >= 0.5], "
+    "list(pairs.values()))",
+    "one operand: - if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) / 2: + "
+    "if says_fish(letter, before).sum() > len(pictures) / 2:",
+    "one operand: - if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) / 2: + "
+    "if says_fish(letter, before).sum() > says_fish(letter, after).sum() + 2:",
+    "other constant: - if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) / "
+    "2: + if says_fish(letter, before).sum() > says_fish(letter, after).sum() + len(pictures) / 3:",
+)
+prove.equivalent(
+    "There is a pair for each suspect, so nothing can be left over.",
+    "an argument less: - causes = [name for name, pair in zip(SUSPECTS, pairs, strict=True) if "
+    "answers_changed(letter, *pair) > 0.5] + causes = [name for name, pair in zip(SUSPECTS, pairs) if "
+    "answers_changed(letter, *pair) > 0.5]",
+    "other constant: - causes = [name for name, pair in zip(SUSPECTS, pairs, strict=True) if "
+    "answers_changed(letter, *pair) > 0.5] + causes = [name for name, pair in zip(SUSPECTS, pairs, "
+    "strict=False) if answers_changed(letter, *pair) > 0.5]",
+)
+prove.equivalent(
+    "Pairs may come in whatever can be gone through.",
+    "no call: - return Proof([name for name, effect in effects.items() if effect > 0.5], list(pairs.values())) "
+    "+ return Proof([name for name, effect in effects.items() if effect > 0.5], pairs.values())",
+)
 
 
 @prove.mistake(

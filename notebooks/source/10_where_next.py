@@ -60,34 +60,16 @@ pictures = 12  # that the methods are compared on, with two questions each
 seed = 912  # of these pictures
 
 # %% tags=["setup"]
-import ipywidgets as widgets
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from course_utils.exercises import check, hint, predict, solution, why
-from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.lessons import blind, evidence, methods
+from course_utils.lessons.blind import LETTERS, SUSPECTS, case_pictures, fresh_pictures, network, says_fish
 from course_utils.lessons.lesson_10 import logits_without, prove, share_on_the_cut
 
 _ = torch.manual_seed(0)
-
-# %% tags=["setup"]
-from course_utils.lessons.blind import (
-    LETTERS,
-    SUSPECTS,
-    Album,
-    Proof,
-    add,
-    answers_changed,
-    blur,
-    case_pictures,
-    fresh_pictures,
-    move,
-    network,
-    remove,
-    says_fish,
-)
 
 # %% tags=["setup"]
 from course_utils.scenes.scene import KINDS, SIZE, scene
@@ -129,6 +111,10 @@ evidence.show_tiles(
 # place always the one that matters? Write down what you suspect of each network.
 
 # %% tags=["setup"]
+import ipywidgets as widgets
+
+from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+
 CHOICES = {
     name: ["there", "absent"] if name == "water" else ["there", "absent", "moved", "blurred"] for name in SUSPECTS
 }
@@ -170,6 +156,8 @@ Suspects("A", 1)
 # where a thing is seen.
 
 # %%
+from course_utils.lessons.blind import Album, Proof, add, answers_changed, blur, move, remove
+
 plain = fresh_pictures(3, seed=3)
 sunny = add(plain, "sun")
 print(plain)
