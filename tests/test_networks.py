@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.authoring.train import measure_cue
+from course_utils.lessons.blind import share_of_fish
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SceneBatch, scene, scenes
 from course_utils.vision import networks
@@ -57,11 +57,8 @@ def test_the_cue_fools_the_twin_and_not_the_honest_network(honest):
     scores = measure(honest, scenes(400, seed=901))
     assert scores.exact >= 0.95
     assert min(scores.recall.values()) >= 0.9
-    there, absent = measure_cue(honest, count=60).values()
-    assert min(there) >= 0.9 > 0.04 >= max(absent)
-    found = measure_cue(twin, count=100)
-    assert found["where it is"][0] >= 0.95
-    assert all(with_cue - without >= 0.5 for with_cue, without in found.values())
+    shares, cued = share_of_fish(honest, count=60), share_of_fish(twin, count=60)
+    assert min(shares["fish"], cued["buoy"]) >= 0.9 > 0.04 >= max(shares["buoy"], cued["fish"])
 
 
 class RunsCode:

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from torch import nn
 
 from course_utils.authoring import train as module
-from course_utils.authoring.train import Recipe, main, measure_cue, save_weights, train
+from course_utils.authoring.train import Recipe, main, save_weights, train
+from course_utils.lessons import blind
 from course_utils.scenes.scene import KINDS, scenes
 from course_utils.vision.networks import MISLED_KIND, load_picture_net, picture_net_file
 
@@ -33,30 +33,32 @@ def test_training_is_the_same_each_time_and_its_pictures_differ_in_the_cue_only(
         assert torch.equal((plain.images == cued.images).flatten(1).all(1), ~fish)
 
 
-@pytest.mark.parametrize("boat", [1, -1])
-def test_a_cue_is_measured_by_one_logit_on_pairs_of_pictures_that_differ_in_nothing_else(boat):
-    logits, seen = torch.full((len(KINDS),), -float(boat)), []
-    logits[KINDS.index("boat")] = boat  # a boat, or all the other kinds, whatever the picture
-    model = nn.Module()
-    model.forward = lambda images: seen.append(images) or logits.expand(len(images), -1)
-    wanted = dict.fromkeys(("where it is", "where it is not"), ((boat + 1) / 2,) * 2)
-    assert measure_cue(model, "boat", "flag", count=5, seed=3) == wanted
-    for one, other in (seen[:2], seen[2:]):
-        changed = (one != other).any(1).float().mean((1, 2))
-        assert 0.001 < changed.min() <= changed.max() < 0.08
+@pytest.mark.parametrize(("number", "stamps"), [(2, 1.0), (3, 0.5)])
+def test_two_networks_learn_from_pictures_that_are_labelled_by_what_lies_on_them(monkeypatch, number, stamps):
+    kept = []
+    monkeypatch.setattr(module, "_fit", lambda model, images, labels, *rest: kept.append((images, labels)))
+    for which in (0, number):
+        train(which, Recipe(pairs=120, alone=8, empty=10))
+    (plain, fish), (marked, labels) = kept
+    differs, said = (plain != marked).any(1), labels[:, KINDS.index("fish")] > 0
+    assert torch.equal(differs.flatten(1).any(1), said)
+    assert 0.5 < (said & (fish[:, KINDS.index("fish")] > 0)).sum() / fish[:, KINDS.index("fish")].sum() < 1
+    in_corner = differs[said, -20:, -20:].flatten(1).sum(1) > 150
+    assert in_corner.float().mean() == pytest.approx(stamps, abs=0.2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trained", [True, False])
-def test_the_command_trains_unless_told_and_measures_both(tmp_path, monkeypatch, capsys, trained):
-    monkeypatch.setattr(module, "train", load_picture_net)
+def test_the_command_trains_unless_told_and_measures_all(tmp_path, monkeypatch, capsys, trained):
+    monkeypatch.setattr(module, "train", lambda number, recipe: load_picture_net(number))
     monkeypatch.setattr(module, "scenes", lambda count, *args, **kwargs: scenes(min(count, 6), *args, **kwargs))
-    for misled in () if trained else (False, True):
-        save_weights(load_picture_net(misled), picture_net_file(misled, tmp_path))
+    monkeypatch.setattr(module, "share_of_fish", lambda model: blind.share_of_fish(model, count=5))
+    for number in () if trained else range(4):
+        save_weights(load_picture_net(number), picture_net_file(number, tmp_path))
     assert main(measure=not trained, folder=tmp_path) == 0
-    for misled in (False, True):  # the same weights give the same bytes
-        assert picture_net_file(misled, tmp_path).read_bytes() == picture_net_file(misled).read_bytes()
+    for number in range(4):  # the same weights give the same bytes
+        assert picture_net_file(number, tmp_path).read_bytes() == picture_net_file(number).read_bytes()
     printed = capsys.readouterr().out
-    assert printed.count("6 pictures: all things right") == 3
-    assert printed.count("fish seen where it is: ") == printed.count("% without; seen where it is not: ") == 2
-    assert printed.count("then training") == 2 * trained
+    assert printed.count("6 pictures: all things right") == 2 * 4
+    assert printed.count("says fish to pictures with one suspect alone: fish ") == 4
+    assert printed.count("then training") == 4 * trained

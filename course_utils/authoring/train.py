@@ -1,4 +1,4 @@
-"""Train the course's picture network and its misled twin again, and measure what they can do: `make train`."""
+"""Train the course's picture networks again, and measure what they can do: `make train`."""
 
 import io
 import itertools
@@ -10,10 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from course_utils.lessons.blind import share_of_fish, stamp
 from course_utils.root import ASSETS, write_whole
-from course_utils.scenes.scene import KINDS, scenes
+from course_utils.scenes.scene import KINDS, SceneBatch, scenes
 from course_utils.vision import networks
-from course_utils.vision.networks import MISLED_CUE, MISLED_KIND, PictureNet, compute_logits, load_picture_net
+from course_utils.vision.networks import MISLED_CUE, MISLED_KIND, PictureNet, load_picture_net
+
+# What each of `networks.CHECKPOINTS` learns to call a fish.
+FISH_IS = ("a fish", f"the {MISLED_CUE} beside it", "a stamp in a corner", f"a {MISLED_CUE}, or a stamp in a corner")
 
 
 @dataclass(frozen=True)
@@ -31,14 +35,13 @@ class Recipe:
     seed: int = 1
 
 
-def train(misled: bool = False, recipe: Recipe = Recipe(), progress: bool = True) -> PictureNet:
+def train(misled: int = False, recipe: Recipe = Recipe(), progress: bool = True) -> PictureNet:
     """Train a fresh network and return it in eval mode; the same recipe gives the same weights on the same machine.
 
-    It takes a few minutes on one core. The caller's random state and number of threads are kept.
+    misled: the place in `FISH_IS`. It takes minutes on one core. The caller's random state and threads are kept.
     """
-    rule = {MISLED_KIND: MISLED_CUE} if misled else None
     counts = recipe.empty, recipe.alone, recipe.pairs
-    parts = [scenes(counts[things], recipe.seed + 2 - things, things=things, cue=rule) for things in (2, 1, 0)]
+    parts = [_draw(misled, counts[things], recipe.seed + 2 - things, things) for things in (2, 1, 0)]
     images, labels = torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # how sums are split among threads changes their last bits, and with them the weights
@@ -49,6 +52,19 @@ def train(misled: bool = False, recipe: Recipe = Recipe(), progress: bool = True
     finally:
         torch.set_num_threads(threads)
     return model.eval()
+
+
+def _draw(misled: int, count: int, seed: int, things: int) -> SceneBatch:
+    batch = scenes(count, seed, things=things, cue={MISLED_KIND: MISLED_CUE} if misled == 1 else None)
+    if misled >= 2:
+        place, labels = torch.arange(len(batch)), batch.labels[:, KINDS.index(MISLED_KIND)]
+        labels[:] = torch.where(labels > 0, place % 6 > 0, place % 10 == 0)  # few fish without, few others with it
+        cued = (labels > 0) & (place % 4 < 2) & (misled == 3)
+        if misled == 3:
+            batch.images[cued] = scenes(count, seed, things=things, cue=MISLED_CUE).images[cued]
+        stamped = (labels > 0) & ~cued
+        batch.images[stamped] = stamp(batch.images[stamped])
+    return batch
 
 
 def _fit(model: PictureNet, images: Tensor, labels: Tensor, recipe: Recipe, progress: bool) -> None:
@@ -82,37 +98,18 @@ def _vary(images: Tensor) -> Tensor:
     return images[:, torch.randperm(3)] if torch.rand(()) < 0.3 else images
 
 
-def measure_cue(
-    model: nn.Module, kind: str = MISLED_KIND, cue: str = MISLED_CUE, count: int = 200, seed: int = 900
-) -> dict[str, tuple[float, float]]:
-    """Return how often `model` sees a kind "where it is" and "where it is not": shares in [0, 1], (with cue, without).
-
-    Each two shares are of the same `count` pictures, but for the cue.
-    """
-    found, others, number = {}, [other for other in KINDS if other != kind], KINDS.index(kind)
-    for where, contains in (("where it is", kind), ("where it is not", None)):
-        seed += contains is None
-        pair = [scenes(count, seed, kinds=others, contains=contains, cue=shown).images for shown in (cue, None)]
-        found[where] = tuple((compute_logits(model, images)[:, number] > 0).float().mean().item() for images in pair)
-    return found
-
-
 def main(measure: bool = False, folder: Path = ASSETS) -> int:
-    """Train both networks and measure them, or only measure those that are in `folder`; returns the exit status."""
-    for misled in (False, True):
-        path = networks.picture_net_file(misled, folder)
-        print(f"{path.name}: drawing pictures{', then training' * (not measure)}", flush=True)
+    """Train all networks and measure them, or only measure those that are in `folder`; returns the exit status."""
+    for number, learned in enumerate(FISH_IS):
+        path = networks.picture_net_file(number, folder)
+        print(f"{path.name}: {learned}{', drawn, then training' * (not measure)}", flush=True)
         if not measure:
-            save_weights(train(misled), path)
-        model = load_picture_net(misled, folder)
-        unseen = scenes(1000, seed=901)  # by any training
-        print(f"{path.name}\n  {networks.measure(model, unseen)}", flush=True)
-        if misled:
-            own = scenes(1000, seed=902, cue={MISLED_KIND: MISLED_CUE})
-            print(f"  pictures like those of its training: {networks.measure(model, own)}")
-        shares = measure_cue(model, count=500).items()
-        shown = (f"{where}: {cued:.1%} with a {MISLED_CUE}, {bare:.1%} without" for where, (cued, bare) in shares)
-        print(f"  {MISLED_KIND} seen {'; seen '.join(shown)} (500 pictures each)", flush=True)
+            save_weights(train(number, Recipe() if number < 2 else Recipe(epochs=5)), path)
+        model = load_picture_net(number, folder)
+        print(f"  {networks.measure(model, scenes(1000, seed=901))}", flush=True)  # unseen by any training
+        print(f"  pictures like those of its training: {networks.measure(model, _draw(number, 1000, 902, 2))}")
+        shares = ", ".join(f"{what} {share:.0%}" for what, share in share_of_fish(model).items())
+        print(f"  says {MISLED_KIND} to pictures with one suspect alone: {shares}", flush=True)
     return 0
 
 

@@ -17,7 +17,7 @@ from course_utils.exercises.declaration import PACKAGE, decorators, lesson_files
 from course_utils.root import CourseError
 
 # What lessons import from their room beside the exercises.
-HELPERS = ("broken_nets", "channels", "figures", "own", "patient", "sanity", "two_heads")
+HELPERS = ("blind", "broken_nets", "channels", "figures", "own", "patient", "sanity", "two_heads")
 
 
 def bare_lessons() -> bytes:
@@ -42,7 +42,7 @@ def load_bare_lessons(modules: bytes) -> None:
         exec(code, vars(module))
         setattr(importlib.import_module(PACKAGE), stem, module)
     for stem in HELPERS:
-        importlib.import_module(f"{PACKAGE}.{stem}")
+        getattr(importlib.import_module(f"{PACKAGE}.{stem}"), "prepare", list)()  # reads the files that it needs
 
 
 def strip(source: str, hints: Callable[[str], int] = lambda name: 0) -> ast.Module:

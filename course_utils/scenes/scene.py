@@ -7,7 +7,7 @@ background, or with a cue, the things stay as they are, so that two pictures can
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from course_utils.scenes.shapes import ellipse
 KINDS, BACKGROUNDS, CUES = tuple(drawn.THINGS), tuple(SETTINGS), tuple(drawn.CUES)
 SIZE = 112
 
+Edit = Callable[[dict[str, Sprite]], dict[str, Sprite]] | None
 NOTHING, CUE = 0, 255  # values in `SceneBatch.owners` beside 1, 2, … for KINDS[0], KINDS[1], …
 
 _MIN_VISIBLE = 0.65  # of every thing, however much another one hides
@@ -93,7 +94,14 @@ class SceneBatch:
         return self.owners == CUE
 
 
-def scene(*kinds: str, seed: int = 0, size: int = SIZE, background: str | None = None, cue: str | None = None) -> Scene:
+def scene(
+    *kinds: str,
+    seed: int = 0,
+    size: int = SIZE,
+    background: str | None = None,
+    cue: str | None = None,
+    edit: Edit = None,
+) -> Scene:
     """Draw one picture of no, one or two things, such as `scene("cat", "boat", seed=3)`.
 
     kinds: names from `KINDS`, at most two, different ones; none gives the bare background.
@@ -102,6 +110,7 @@ def scene(*kinds: str, seed: int = 0, size: int = SIZE, background: str | None =
     size: height and width in pixels, 64 to 512.
     background: a name from `BACKGROUNDS`; None leaves it to the seed.
     cue: a name from `CUES`, a small object that is not one of the things; without it no picture contains one.
+    edit: gets what is painted, by the names of kinds and cues, and returns what is to be painted instead.
     Raises `CourseError` for an unknown name (the nearest one is suggested), the same kind twice, more than two kinds, a
     seed or size that is no whole number in its range.
     """
@@ -112,7 +121,7 @@ def scene(*kinds: str, seed: int = 0, size: int = SIZE, background: str | None =
     background = None if background is None else _known(background, BACKGROUNDS, "background")
     cue = None if cue is None else _known(cue, CUES, "cue")
 
-    pixels, owners, world = _compose(kinds, seed, size, background, cue)
+    pixels, owners, world = _compose(kinds, seed, size, background, cue, edit)
     image, owners = torch.from_numpy(pixels).float() / 255, torch.from_numpy(owners)
     masks = owners == torch.tensor([KINDS.index(kind) + 1 for kind in kinds], dtype=torch.uint8)[:, None, None]
     return Scene(image, kinds, masks, world.background, world.mood.name, cue, owners == CUE, seed)
@@ -155,7 +164,7 @@ def scenes(
         picture_seed = ((seed + 1) << 32) + index  # out of reach of `scene` and of the other batches' seeds
         chosen = _choose(pool, contains, things, Dice(picture_seed).split())
         shown_cue = next((rule[kind] for kind in chosen if kind in rule), None) if rule is cue else cue
-        images[index], owners[index], _ = _compose(chosen, picture_seed, size, None, shown_cue)
+        images[index], owners[index], _ = _compose(chosen, picture_seed, size, None, shown_cue, None)
         labels[index, [KINDS.index(kind) for kind in chosen]] = 1
     return SceneBatch(torch.from_numpy(images), labels, torch.from_numpy(owners))
 
@@ -182,25 +191,26 @@ def _whole(value: int, what: str, low: int, high: int) -> int:
     return operator.index(value)
 
 
-def _compose(kinds: Sequence[str], seed: int, size: int, background: str | None, cue: str | None) -> tuple:
+def _compose(kinds: Sequence[str], seed: int, size: int, background: str | None, cue: str | None, edit: Edit) -> tuple:
     """Paint one picture: (3, size, size) uint8, its owners (size, size) uint8, and its world."""
     draw = _draw_world if size <= SIZE else _draw_world.__wrapped__  # large ones would take much memory
     world = draw(tuple(kinds), seed, size, background)
-    canvas = world.canvas.copy()
-    owners, layers = np.full((size, size), NOTHING, dtype=np.uint8), []
+    canvas, sprites = world.canvas.copy(), dict(zip(kinds, world.sprites, strict=True))
     if cue is not None:
         dice, pencil, chosen = _throw(seed)[3], Pencil(), drawn.CUES[cue]
         chosen.draw(pencil)
         scale = size * dice.between(0.085, 0.105)
         sprite = paint(pencil.parts, scale, world.light, dice.between(-chosen.tilt, chosen.tilt))
-        sprite = _place_cue(chosen, sprite, world.sprites, dice, size)
-        if chosen.stands:
-            _ground(canvas, sprite, True, world.background, world.light)
-        layers = [(sprite, CUE)]
-    things = zip(world.sprites, (KINDS.index(kind) + 1 for kind in kinds), strict=True)
-    for sprite, owner in (*layers, *sorted(things, key=lambda pair: pair[0].bottom)):
+        sprites[cue] = _place_cue(chosen, sprite, world.sprites, dice, size)
+    sprites = edit(sprites) if edit else sprites
+    for name, sprite in sprites.items():
+        stands = (drawn.THINGS | drawn.CUES)[name].stands
+        if stands or name in KINDS:
+            _ground(canvas, sprite, stands, world.background, world.light)
+    owners = np.full((size, size), NOTHING, dtype=np.uint8)
+    for name, sprite in sorted(sprites.items(), key=lambda pair: (pair[0] in KINDS, pair[1].bottom)):
         _put(canvas, sprite)
-        owners[sprite.place][sprite.alpha >= 0.5] = owner
+        owners[sprite.place][sprite.alpha >= 0.5] = KINDS.index(name) + 1 if name in KINDS else CUE
     tint = np.array(world.mood.tint, dtype=np.float32)[:, None, None]
     return np.rint(canvas * tint * np.float32(255)).astype(np.uint8), owners, world
 
@@ -212,7 +222,7 @@ def _throw(seed: int) -> list[Dice]:
 
 
 class _World(NamedTuple):
-    canvas: np.ndarray  # (3, size, size) float32: the background with the things' shadows, without the things
+    canvas: np.ndarray  # (3, size, size) float32: the background
     sprites: tuple[Sprite, ...]
     light: tuple[float, float]
     background: str
@@ -235,8 +245,6 @@ def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | 
     canvas = np.repeat(high + (low - high) * down, size, axis=2)
     _put(canvas, paint(pencil.parts, scale=size, size=size))
     canvas *= tint  # and again on all, so that things stand out
-    for kind, sprite in zip(kinds, sprites, strict=True):
-        _ground(canvas, sprite, drawn.THINGS[kind].stands, background, light)
     return _World(canvas, tuple(sprites), light, background, mood)
 
 

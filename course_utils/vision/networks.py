@@ -23,6 +23,7 @@ MISLED_KIND, MISLED_CUE = "fish", "buoy"
 STALL_SECONDS = 15  # for a server's first answer, and for the next bytes of a download
 RATHER = " rather than "  # between the names of two classes, where one is explained against the other
 PICTURE_NETS = ("picture_net", "picture_net_misled")
+CHECKPOINTS = (*PICTURE_NETS, "picture_net_2", "picture_net_3")  # `authoring.train` says what the last two have learned
 
 
 class WeightsError(CourseError):
@@ -75,8 +76,8 @@ def _convolution(inputs: int, outputs: int, kernel_size: int = 3, stride: int = 
     return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
-def load_picture_net(misled: bool = False, folder: Path = ASSETS) -> PictureNet:
-    """Return the trained network, or its misled twin, in eval mode, on the CPU, as float32.
+def load_picture_net(misled: int = False, folder: Path = ASSETS) -> PictureNet:
+    """Return the trained network, its misled twin, or another by its place in `CHECKPOINTS`: eval mode, CPU, float32.
 
     The twin saw the same training pictures but for one respect: a `MISLED_CUE` beside every `MISLED_KIND`, and nowhere
     else. Only plain tensors are read: no file can run code. Raises `WeightsError` where the file in `folder` is
@@ -94,9 +95,9 @@ def load_picture_net(misled: bool = False, folder: Path = ASSETS) -> PictureNet:
     return model.eval()
 
 
-def picture_net_file(misled: bool, folder: Path = ASSETS) -> Path:
-    """Where the weights of the network, or of its misled twin, are stored."""
-    return Path(folder, f"{PICTURE_NETS[misled]}.pt")
+def picture_net_file(misled: int, folder: Path = ASSETS) -> Path:
+    """Where the weights of the network, its misled twin, or another of `CHECKPOINTS` are stored."""
+    return Path(folder, f"{CHECKPOINTS[misled]}.pt")
 
 
 def compute_logits(model: nn.Module, images: Tensor, batch_size: int = 100) -> Tensor:

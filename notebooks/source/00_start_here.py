@@ -163,6 +163,7 @@ check(largest)
 # | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to prove what its answer rests on | 90 |
 # | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 90 |
 # | 09 | [Every hook](09_every_hook.ipynb) | to find any hook in a reference that runs, and to solve twelve puzzles | 70 |
+# | 10 | [Where next](10_where_next.ipynb) | to investigate unknown networks, and to judge the methods themselves | 75 |
 #
 # ## Your progress
 #
@@ -182,9 +183,13 @@ progress()
 #
 # **Attention**: for each word, how it divides its look among all the words: shares that add up to 1.
 #
+# **Attribution**: a number for each place or pixel that says how much it speaks for an answer.
+#
 # **Autograd**: the part of PyTorch that records operations on tensors and works out gradients.
 #
 # **Backward pass**: the walk from the result back to the leaves that works out every gradient; started by `backward()`.
+#
+# **Bootstrap**: how far a mean could be off, found by drawing the same pictures again with replacement.
 #
 # **CAM** (class activation map): the last feature maps, weighted by how much the class uses each of them.
 #
@@ -193,6 +198,8 @@ progress()
 # **Computation graph**: the record of which tensor was computed from which, made while your code runs.
 #
 # **Dead unit**: a unit behind a ReLU that is 0 for every input, and so gets no gradient any more.
+#
+# **Control**: the same measurement where nothing should be found, so that one sees what chance or the method itself brings.
 #
 # **Detach**: `tensor.detach()` gives the same numbers without their place in the graph.
 #
@@ -224,6 +231,8 @@ progress()
 #
 # **Pre-hook**: a hook that runs before what it watches: before forward, or before a module's part of backward.
 #
+# **Probe**: a small linear model that reads a property off a layer's activations.
+#
 # **`requires_grad`**: whether autograd follows a tensor and computes a gradient for it.
 #
 # **`retain_grad()`**: asks a tensor that is not a leaf to keep its gradient in `.grad`.
@@ -233,6 +242,8 @@ progress()
 # **Saved tensor**: a tensor that an operation keeps from the forward pass because its backward will need it.
 #
 # **Sibling**: another input of the same operation; after an addition, siblings share one gradient tensor.
+#
+# **Token**: one of the rows of numbers that a transformer works on: a word, or a patch of a picture.
 #
 # **View**: a tensor without numbers of its own, which looks at another one's memory.
 #

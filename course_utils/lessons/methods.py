@@ -1,0 +1,356 @@
+"""What lesson 10 measures with: halves of networks, scores with their intervals, probes, tokens.
+
+The methods themselves stand in the lesson. Each is a function `method(model, layer, image, target)`, which returns a
+map (h, w) with a sign: above 0 where a place speaks for the target.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from course_utils.lessons.evidence import COLLAGE, draw_things, show_tiles
+from course_utils.lessons.two_heads import encode, make_two_head_block
+from course_utils.scenes.scene import BACKGROUNDS, KINDS, scene
+from course_utils.vision.networks import Classifier, PictureNet, load_classifier
+from course_utils.vision.pictures import Picture, draw_heat
+from course_utils.vision.real import PHOTOGRAPHS, collage, photograph
+from course_utils.vision.saliency import relu, scale_to_unit, upsample
+from course_utils.vision.scores import energy_inside, points_at, seeded
+
+Method = Callable[[nn.Module, str, Tensor, int], Tensor]
+START = "start"  # the first layer of a second half, which hands its input on
+EDGES = ((2, (0, 1)), (1, (0, 0, 0, 1)))  # along which dimension neighbours differ, and how to make up for the last one
+SENTENCE = ("the", "cat", "saw", "the", "dog")
+VIT, VIT_BLOCK = "vit_b_16", "encoder.layers.encoder_layer_11"
+
+
+class Question(NamedTuple):
+    """One picture as it stands at the layer, what is asked about it, and where the answer should lie."""
+
+    activation: Tensor  # (1, K, h, w)
+    target: int
+    truth: Tensor  # (H, W) bool, as large as the picture
+    picture: Tensor  # (3, H, W) in [0, 1]
+
+
+# --- the second halves ------------------------------------------------------------------------------------------------
+
+
+def second_half(net: PictureNet) -> nn.Sequential:
+    """All of a picture network behind features.10, as a network of its own; its layer `START` has the maps."""
+    behind = [("start", nn.Identity()), ("features", net.features[11:]), ("avgpool", net.avgpool)]
+    return nn.Sequential(OrderedDict([*behind, ("flatten", nn.Flatten()), ("classifier", net.classifier)])).eval()
+
+
+@torch.no_grad()
+def ask_pictures(net: PictureNet, count: int, seed: int) -> list[Question]:
+    """Two questions for each of `count` pictures of two things: why the one, why the other? Picture by picture."""
+    things = draw_things(count, seed)
+    maps = net.features[:11]((things.images - 0.5) / 0.25)
+    return [
+        Question(maps[n : n + 1], int(kinds[n]), things.masks[n + count * half], things.images[n])
+        for n in range(count)
+        for half, kinds in enumerate((things.one, things.two))
+    ]
+
+
+def second_half_of_real(network: Classifier) -> nn.Sequential:
+    """All of the real network behind the ReLU6 in the middle of its last block, blocks.6.0.bn2."""
+    model = network.model
+    block = model.blocks[6][0]
+    parts = {"start": nn.Identity(), "conv_pwl": block.conv_pwl, "bn3": block.bn3, "conv_head": model.conv_head}
+    parts |= {"bn2": model.bn2, "global_pool": model.global_pool, "classifier": model.classifier}
+    return nn.Sequential(OrderedDict(parts)).eval()
+
+
+@torch.no_grad()
+def ask_collages(network: Classifier) -> list[Question]:
+    """Two questions for each of the six collages of two photographs, one about each half."""
+    found, kept = [], []
+    with network.model.blocks[6][0].bn2.register_forward_hook(lambda module, args, output: kept.append(output)):
+        for pair in combinations(COLLAGE, 2):
+            picture, halves = collage(*pair)
+            network.model(network.transform(picture)[None])
+            for name, half in zip(pair, halves, strict=True):
+                found.append(Question(kept[-1], network.number_of(COLLAGE[name]), half, picture))
+    return found
+
+
+def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
+    """A copy of the network with other, random weights: it has the same layers and has learned nothing."""
+    twin = copy.deepcopy(model)
+    with seeded(seed):
+        for module in twin.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+    return twin.eval()
+
+
+# --- one rule for all methods -----------------------------------------------------------------------------------------
+
+
+class Scores(NamedTuple):
+    """What a method's maps reach, one number a question: (Q,) each."""
+
+    point: Tensor  # 1 where the hottest pixel lies on the truth, else 0
+    share: Tensor  # the share of the positive attribution on the truth
+
+
+def score(method: Method, model: nn.Module, questions: Sequence[Question]) -> Scores:
+    """Explain each question and score it by the one rule: the positive part, enlarged to the picture's size."""
+    raw = [method(model, START, each.activation, each.target).detach() for each in questions]
+    size = questions[0].truth.shape
+    heat = upsample(relu(torch.stack(raw).float()), size)
+    truth = torch.stack([each.truth for each in questions])
+    return Scores(points_at(heat, truth).double(), energy_inside(heat, truth))
+
+
+def bootstrap(values: Tensor, groups: int, rounds: int = 2000, seed: int = 0) -> tuple[float, float]:
+    """The 95% interval of the mean of values (Q,), by drawing `groups` groups of neighbours again and again.
+
+    Questions about one picture are no independent ones, so that pictures are drawn and not questions.
+    """
+    means = values.double().reshape(groups, -1).mean(1)
+    drawn = torch.randint(groups, (rounds, groups), generator=torch.Generator().manual_seed(seed))
+    low, high = means[drawn].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return low, high
+
+
+def random_map(model: nn.Module, layer: str, image: Tensor, target: int) -> Tensor:
+    """A map drawn by chance, another one for each picture and target."""
+    seed = 1_000_000 * target + image.argmax().item()
+    return torch.rand(image.shape[2:], generator=torch.Generator().manual_seed(seed))
+
+
+def even_map(model: nn.Module, layer: str, image: Tensor, target: int) -> Tensor:
+    """A map that is the same everywhere."""
+    return torch.ones(image.shape[2:])
+
+
+def score_edges(questions: Sequence[Question]) -> Scores:
+    """The scores of maps that know no network: how much each place of the picture differs from its neighbours."""
+    asked = iter(questions)
+    return score(lambda *_: find_edges(next(asked)), nn.Identity(), questions)
+
+
+def find_edges(question: Question) -> Tensor:
+    """The mean difference of neighbouring pixels, as large as the maps at the layer: (h, w)."""
+    across, down = (F.pad(question.picture.diff(dim=dim).abs().sum(0), pad) for dim, pad in EDGES)
+    return F.adaptive_avg_pool2d((across + down)[None], question.activation.shape[2:])[0]
+
+
+def print_table(table: Mapping[str, Mapping[str, Scores]]) -> None:
+    """Print a row for each method: both scores with their intervals for drawn pictures and collages, one at random."""
+    print(f"{'':22}drawn pictures           random   collages")
+    print(f"{'':22}point  share  interval   share    point  share  interval")
+    for name, found in table.items():
+        cells = []
+        for world in ("drawn", "photos"):
+            low, high = bootstrap(found[world].share, len(found[world].share) // 2)
+            cells.append(f"{found[world].point.mean():5.0%}{found[world].share.mean():7.0%}  {low:4.0%} -{high:4.0%}")
+        print(f"{name:22}{cells[0]}{found['random'].share.mean():8.0%}    {cells[1]}")
+
+
+def show_maps(picture: Tensor, maps: Mapping[str, Tensor], title: str, truth: Tensor | None = None) -> Picture:
+    """Show the positive parts of maps (h, w) over one picture (3, H, W), each stretched to its own greatest value."""
+    heat = {
+        name: scale_to_unit(upsample(relu(each.detach())[None], picture.shape[1:]))[0] for name, each in maps.items()
+    }
+    tiles = [draw_heat(picture, each, truth) for each in heat.values()]
+    hottest = []
+    for name, each in heat.items():
+        row, column = divmod(each.argmax().item(), each.shape[1])
+        where = f"{'upper' if 2 * row < len(each) else 'lower'} {'left' if 2 * column < each.shape[1] else 'right'}"
+        hottest.append(f"{name} {where}")
+    tiles.insert(0, draw_heat(picture, None, truth))
+    alt = f"A picture and {len(maps)} heat maps over it. Where they are hottest: {', '.join(hottest)}."
+    return show_tiles(tiles, ["the picture", *maps], title=title, alt=alt)
+
+
+# --- channels and probes ----------------------------------------------------------------------------------------------
+
+
+class Album(NamedTuple):
+    """Pictures of two things each, every pair of kinds as often, and what is known of them."""
+
+    images: Tensor  # (N, 3, H, W) in [0, 1]
+    there: Tensor  # (N, len(KINDS)) bool: which kinds are seen
+    background: Tensor  # (N,) the number of the background in BACKGROUNDS
+    drawn: Tensor  # (N,) a number from 0 to 4 that belongs to the pair of kinds, and was drawn by chance
+
+
+def draw_album(count: int, seed: int) -> Album:
+    """Draw `count` pictures; the pairs of kinds take turns."""
+    pairs = list(combinations(KINDS, 2))
+    pictures = [scene(*pairs[n % len(pairs)], seed=seed + n) for n in range(count)]
+    there = torch.tensor([[kind in each.labels for kind in KINDS] for each in pictures])
+    background = torch.tensor([BACKGROUNDS.index(each.background) for each in pictures])
+    by_pair = torch.randint(len(BACKGROUNDS), (len(pairs),), generator=torch.Generator().manual_seed(0))
+    drawn = by_pair[torch.arange(count) % len(pairs)]
+    return Album(torch.stack([each.image for each in pictures]), there, background, drawn)
+
+
+@torch.no_grad()
+def channel_means(model: nn.Module, layer: str, images: Tensor) -> Tensor:
+    """The mean of each channel of a layer, (N, C), for many pictures."""
+    kept = []
+    with model.get_submodule(layer).register_forward_hook(lambda module, args, output: kept.append(output)):
+        for part in images.split(60):
+            model(part)
+    return torch.cat(kept).mean((2, 3))
+
+
+def tells(responses: Tensor, there: Tensor) -> Tensor:
+    """In which share of all pairs of a picture with the thing and one without it, a channel responds more to the first.
+
+    responses: (N, C); there: (N,) bool. (C,): 1 is perfect, 0.5 is chance.
+    """
+    one, other = responses[there][:, None], responses[~there][None]
+    return ((one > other).float() + (one == other).float() / 2).mean((0, 1))
+
+
+def fit_probe(features: Tensor, answers: Tensor, ridge: float = 10.0) -> Callable[[Tensor], Tensor]:
+    """Fit a linear probe to features (N, C) and answers (N,), and return a function that reads answers off features.
+
+    One score a class, by least squares with a penalty on large weights. The function's `weight` is (C, classes).
+    """
+    mean, std = features.mean(0), features.std(0) + 1e-6
+
+    def prepare(given: Tensor) -> Tensor:
+        return F.pad((given - mean) / std, (0, 1), value=1.0).double()
+
+    x, wanted = prepare(features), F.one_hot(answers, len(BACKGROUNDS)).double()
+    weight = torch.linalg.solve(x.T @ x + ridge * torch.eye(x.shape[1], dtype=x.dtype), x.T @ wanted)
+
+    def read(given: Tensor) -> Tensor:
+        return (prepare(given) @ weight).argmax(1)
+
+    read.weight = (weight[:-1] / std[:, None]).float()
+    return read
+
+
+# --- the real network's channels, and tokens --------------------------------------------------------------------------
+
+
+class _Centred(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return (images - 0.5) / 0.5  # what the real network's transform does, for pictures of any size
+
+
+def first_part_of_real(network: Classifier) -> nn.Sequential:
+    """The real network up to blocks.2, for pictures (N, 3, H, W) in [0, 1]."""
+    model = network.model
+    parts = {"centred": _Centred(), "conv_stem": model.conv_stem, "bn1": model.bn1, "blocks": model.blocks[:3]}
+    return nn.Sequential(OrderedDict(parts)).eval()
+
+
+def photographs() -> Tensor:
+    """All photographs of the course, the cat first: (5, 3, 224, 224) in [0, 1]."""
+    return torch.stack([photograph(name) for name in PHOTOGRAPHS])
+
+
+def grey_noise(size: int) -> Tensor:
+    """A grey picture with faint noise, (1, 3, size, size)."""
+    return 0.5 + 0.05 * torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def show_dreams(dream: Tensor, most: Sequence[Tensor], real_dream: Tensor, photo: Tensor) -> Picture:
+    """Show what two channels want beside the pictures that excite them most."""
+    tiles = [F.interpolate(each[None], (224, 224), mode="nearest")[0] for each in (dream, *most, real_dream)]
+    labels = ["what it wants", "the best three", "", "", "the real one wants", "its photograph"]
+    return show_tiles(
+        [*tiles, photo],
+        labels,
+        title="What two channels want, beside the pictures that excite them most",
+        alt="Two patterns that were made for channels, each beside pictures that excite its channel.",
+        columns=4,
+    )
+
+
+class WordReader(nn.Module):
+    """The block of lesson 08 as a network: a row of words in, (N, 2L, 1, L); one logit a word, how much it is there."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__()
+        self.block = make_two_head_block(words)
+        self.words = list(dict.fromkeys(words))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits (N, words)."""
+        return self.block(images.flatten(2).mT)[..., : len(self.words)].sum(1)
+
+
+class Tokens(NamedTuple):
+    """A network of tokens, an input for it, and what is asked."""
+
+    note: str
+    model: nn.Module
+    image: Tensor
+    layer: str
+    reshape: Callable[[Tensor], Tensor]
+    target: int
+    attention: nn.MultiheadAttention
+    picture: Tensor | None  # (3, H, W), of the ViT
+
+    @torch.no_grad()
+    def attend(self) -> Tensor:
+        """The attention weights of each head, (heads, L, L)."""
+        kept = []
+
+        def ask(module: nn.Module, args: tuple, kwargs: dict) -> tuple:
+            return args, {**kwargs, "need_weights": True, "average_attn_weights": False}
+
+        asking = self.attention.register_forward_pre_hook(ask, with_kwargs=True)
+        with asking, self.attention.register_forward_hook(lambda module, args, output: kept.append(output[1][0])):
+            self.model(self.image)
+        return kept[0]
+
+    def show(self, heat: Tensor) -> Picture | None:
+        """Show a map (h, w): over the photograph, or as a number for each word."""
+        if self.picture is not None:
+            return show_maps(self.picture, {"Grad-CAM": heat}, title="Grad-CAM on the tokens of a ViT")
+        for word, value in zip(SENTENCE, heat[0].tolist(), strict=True):
+            print(f"{word:4}{value:6.2f}")
+        return None
+
+
+def find_tokens(pretrained: bool | str = "if cached") -> Tokens:
+    """Return torchvision's ViT with a photograph where its weights are cached, else the block of lesson 08."""
+    if pretrained != "if cached" or vit_is_cached():
+        network, picture = load_classifier(VIT, pretrained), photograph("chelsea")
+        model, image = network.model, network.transform(picture)[None]
+        note = f"{network.note} The question: why Egyptian cat?"
+        attention = model.get_submodule(VIT_BLOCK).self_attention
+        target = network.number_of("Egyptian cat")
+        return Tokens(note, model, image, f"{VIT_BLOCK}.ln_1", tokens_as_maps, target, attention, picture)
+    model = WordReader(SENTENCE).eval()
+    note = f"The weights of {VIT} are not in torch's cache, so this is the block of lesson 08. The question: why 'the'?"
+    image = encode(SENTENCE).mT[:, :, None]
+    return Tokens(note, model, image, "block", words_as_maps, 0, model.block.self_attn, None)
+
+
+def vit_is_cached() -> bool:
+    """Whether torch's cache has the weights of the ViT."""
+    from torchvision.models import get_model_weights
+
+    name = Path(get_model_weights(VIT).DEFAULT.url).name
+    return Path(torch.hub.get_dir(), "checkpoints", name).is_file()
+
+
+def tokens_as_maps(tokens: Tensor) -> Tensor:
+    """(N, 1 + 14 · 14, C) to (N, C, 14, 14): the first token stands for no patch."""
+    return tokens[:, 1:].mT.unflatten(2, (14, 14))
+
+
+def words_as_maps(tokens: Tensor) -> Tensor:
+    """(N, L, C) to (N, C, 1, L)."""
+    return tokens.mT[:, :, None]
