@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.lessons.blind import share_of_fish
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SceneBatch, scene, scenes
 from course_utils.vision import networks
@@ -51,14 +50,12 @@ def test_what_is_no_batch_of_pictures_is_refused_in_words(honest):
 
 
 @pytest.mark.slow
-def test_the_cue_fools_the_twin_and_not_the_honest_network(honest):
+def test_the_networks_know_pictures_like_those_of_their_training(honest):
     twin = load_picture_net(misled=True)
     assert measure(twin, scenes(200, seed=902, cue={networks.MISLED_KIND: networks.MISLED_CUE})).exact >= 0.95
     scores = measure(honest, scenes(400, seed=901))
     assert scores.exact >= 0.95
     assert min(scores.recall.values()) >= 0.9
-    shares, cued = share_of_fish(honest, count=60), share_of_fish(twin, count=60)
-    assert min(shares["fish"], cued["buoy"]) >= 0.9 > 0.04 >= max(shares["buoy"], cued["fish"])
 
 
 class RunsCode:

@@ -298,8 +298,10 @@ def weigh(letter: str, pictures: Album, proof: Proof) -> str:
     if there is something else, for control; and if no other network gives the same answers to all pairs.
     """
     causes = {proof.causes} if isinstance(proof.causes, str) else set(proof.causes)
-    if not causes or not causes <= set(SUSPECTS):
-        return f"refused: the causes are one or several of {', '.join(SUSPECTS)}"
+    if not causes <= set(SUSPECTS):
+        return f"refused: each cause is one of {', '.join(SUSPECTS)}"
+    if not causes:
+        return "refused: it names no cause"
     pairs = [tuple(pair) for pair in proof.pairs]
     if not pairs or not all(len(pair) == 2 and all(isinstance(each, Album) for each in pair) for pair in pairs):
         return "refused: an experiment is a list of pairs of albums, (before, after)"

@@ -286,6 +286,20 @@ def _(letter, pictures):
     return Proof(causes, [(pictures, add(pictures, each)) for each in [*causes, "sun"]])
 
 
+@prove.mistake(
+    "A cause is written as in the list of suspects: one of those words, or a list of some, and nothing else."
+)
+def _(letter, pictures):
+    pairs = [(pictures, add(pictures, each)) for each in SUSPECTS]
+    return Proof(["the " + each for each in SUSPECTS], pairs)
+
+
+@prove.mistake("You returned a tuple. Give both parts to `Proof`, and return what it makes of them.")
+def _(letter, pictures):
+    pairs = [(pictures, add(pictures, each)) for each in SUSPECTS]
+    return SUSPECTS[0], pairs
+
+
 # --- parts 2 to 5: methods on trial, channels, tokens -----------------------------------------------------------------
 
 prediction(
