@@ -626,9 +626,9 @@ print("the photographs excite it with", [round(each, 1) for each in by_photo[:, 
 methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], photograph("chelsea"))
 
 # %% [markdown]
-# The picture for the car channel shows dark, round spots in rows, like wheels. The other one shows fine stripes, as in fur. But look at
-# the numbers: such pictures excite a channel far more than anything that it will ever meet. They show what is *most*, and not what
-# is *usual*. Put them beside real pictures, always.
+# The picture for the car channel shows dark, round spots in rows, like wheels. The other one shows fine stripes, as in fur. But such
+# a picture excites its channel far more than any real one does. It shows what is *most*, and not what is *usual*. Always put it
+# beside real pictures.
 #
 # ### What can be read there?
 #
