@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Where next
 #
-# You can now look into any network. In this last lesson you do it alone: first as an investigator of networks that nobody
-# describes to you, then as a judge of the methods themselves. The methods are those of today's papers, and you can write each
-# of them with one hook.
+# You can now look into any network. In this last lesson you do it alone: first as an investigator of networks that
+# nobody describes to you, then as a judge of the methods themselves. The methods are those of today's papers, and you
+# can write each of them with one hook.
 #
 # ## What you will be able to do
 #
@@ -25,8 +25,8 @@
 # - **Show** what a channel wants, and **probe** what can be read at a layer.
 # - **Say** which questions no map answers, and **choose** a library for your work.
 #
-# **Time:** about 75 minutes: 51 to read, predict and run, 24 for the exercises. A good place for a pause is before "Seven
-# methods, one hook".
+# **Time:** about 75 minutes: 51 to read, predict and run, 24 for the exercises. A good place for a pause is before
+# "Seven methods, one hook".
 
 # %% [markdown] tags=["instructor"]
 # **Plan**
@@ -140,20 +140,21 @@ class Suspects(Explorer):
 Suspects("A", 1)
 
 # %% [markdown] tags=["instructor"]
-# **Do not tell** what the networks have learned: the reference answer of the exercise finds it out, and `make train` says
-# what each file has learned. Let pairs of learners take one network each, and compare their suspicions before they make
-# the experiment.
+# **Do not tell** what the networks have learned: the reference answer of the exercise finds it out, and `make train`
+# says what each file has learned. Let pairs of learners take one network each, and compare their suspicions before
+# they make the experiment.
 #
-# **Misconception:** "One picture shows it." **Ask:** "Is it the same in the next picture?" The slider is there for that.
+# **Misconception:** "One picture shows it." **Ask:** "Is it the same in the next picture?" The slider is there for
+# that.
 #
 # **Misconception:** "The map shows the cause." **Ask:** "Take away what is below the ring. Does the answer change?"
 
 # %% [markdown]
 # ## Change one thing at a time
 #
-# What happens in one picture may be an accident. So the editor works on an **album** of pictures as well, as functions: `add`, `remove`, `move` and
-# `blur` return a new album, in which one thing is different and all the rest is the same, pixel by pixel. `masks` says
-# where a thing is seen.
+# What happens in one picture may be an accident. So the editor works on an **album** of pictures as well, as
+# functions: `add`, `remove`, `move` and `blur` return a new album, in which one thing is different and all the rest is
+# the same, pixel by pixel. `masks` says where a thing is seen.
 
 # %%
 from course_utils.lessons.blind import Album, Proof, add, answers_changed, blur, move, remove
@@ -174,22 +175,21 @@ evidence.show_tiles(
 )
 
 # %% [markdown]
-# `fresh_pictures` are new ones, without any of the suspects. `answers_changed` asks a network about two albums, and says
-# in which share of the pictures its answer is another one:
+# `fresh_pictures` are new ones, without any of the suspects. `answers_changed` asks a network about two albums, and
+# says in which share of the pictures its answer is another one:
 
 # %%
 plain = fresh_pictures(12, seed=4)
 for letter in LETTERS:
-    print(
-        f"network {letter}, a sun is added: {answers_changed(letter, plain, add(plain, 'sun')):.0%} of the answers change"
-    )
+    share = answers_changed(letter, plain, add(plain, "sun"))
+    print(f"network {letter}, a sun is added: {share:.0%} of the answers change")
 
 # %% [markdown]
 # Nothing happens, and that is worth knowing: not every change in the picture makes a network say "fish". Such a pair of
 # albums is a **control**.
 #
-# Now the other direction. We take the twenty pictures of the case and remove one suspect at a time: the fish, the buoy, the
-# stamp, or the water. For each network we note the change that costs it the most answers.
+# Now the other direction. We take the twenty pictures of the case and remove one suspect at a time: the fish, the
+# buoy, the stamp, or the water. For each network we note the change that costs it the most answers.
 
 # %% tags=["predict"]
 predict("taken_away")
@@ -205,9 +205,9 @@ print("answers that change, of 20, in the order of their number:", sorted(worst,
 why("taken_away")
 
 # %% [markdown]
-# In a photograph nobody can remove a thing and see what was behind it. There you can cover or blur it, or you can do the
-# experiment **inside** the network, with a hook: where the thing is, the layer hands on what it computes for the picture
-# without it. All other cells stay as they are (this is `patch`, from lesson 08).
+# In a photograph nobody can remove a thing and see what was behind it. There you can cover or blur it, or you can do
+# the experiment **inside** the network, with a hook: where the thing is, the layer hands on what it computes for the
+# picture without it. All other cells stay as they are (this is `patch`, from lesson 08).
 
 # %%
 same = asked = 0
@@ -233,8 +233,8 @@ print(f"the hook and the editor lead to the same answer in {same} of {asked} cas
 #
 # ### Exercise 1 · The verdicts
 #
-# `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and judges
-# the experiment. A right verdict does not pass with an experiment that proves nothing.
+# `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and
+# judges the experiment. A right verdict does not pass with an experiment that proves nothing.
 
 
 # %% tags=["answer"]
@@ -256,20 +256,20 @@ def prove(letter, pictures):
 check(prove)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "Removing it changed nothing, so it is no cause." **Ask:** "What if there are two, and each is enough?"
-# **Answer:** then only adding them alone shows it. Fire alarms are built this way on purpose.
+# **Misconception:** "Removing it changed nothing, so it is no cause." **Ask:** "What if there are two, and each is
+# enough?" **Answer:** then only adding them alone shows it. Fire alarms are built this way on purpose.
 #
 # **Misconception:** "The experiment worked, so the verdict is proved." **Ask:** "Would it have come out differently for
 # another network?" **Answer:** if not, it says nothing about this one.
 #
-# **For discussion:** which of the four things that a proof needs is hardest to have with photographs? (Pairs that differ in
-# one thing: cover, blur or patch, and cover as large a place elsewhere for control.)
+# **For discussion:** which of the four things that a proof needs is hardest to have with photographs? (Pairs that
+# differ in one thing: cover, blur or patch, and cover as large a place elsewhere for control.)
 
 # %% [markdown]
 # ## What the maps had said
 #
-# You know the causes now, from an experiment. How good was the suspicion that the maps had raised? A hottest place counts
-# as being at a thing if it is at most 8 pixels away from it.
+# You know the causes now, from an experiment. How good was the suspicion that the maps had raised? A hottest place
+# counts as being at a thing if it is at most 8 pixels away from it.
 
 # %% tags=["predict"]
 predict("where_hottest")
@@ -286,9 +286,9 @@ why("where_hottest")
 # %% [markdown]
 # ## Seven methods, one hook
 #
-# All methods of this part answer the same question: *which places of a layer speak for the class?* They get the layer's
-# maps $A$, with channels $k$ and places $p$, and the logit $S$ of the class. The gradient is $G = \partial S / \partial A$.
-# Each returns one number a place.
+# All methods of this part answer the same question: *which places of a layer speak for the class?* They get the
+# layer's maps $A$, with channels $k$ and places $p$, and the logit $S$ of the class. The gradient is $G = \partial S /
+# \partial A$. Each returns one number a place.
 #
 # | Method | Paper | The map at place $p$ |
 # |---|---|---|
@@ -300,8 +300,8 @@ why("where_hottest")
 # | SmoothGrad | Smilkov et al., 2017 | $\sum_k A_{kp}$ times the mean of $G_{kp}(A + \text{noise})$; the paper leaves the factor $A$ out |
 # | Occlusion | Zeiler & Fergus, 2014 | $S(A) - S(A \text{ without } p)$ |
 #
-# All you need is one hook that may **exchange** the layer's output. It can even return a larger batch than it got: eight
-# noisy copies of the maps, say. The layers behind it then run eight times, and those before it only once.
+# All you need is one hook that may **exchange** the layer's output. It can even return a larger batch than it got:
+# eight noisy copies of the maps, say. The layers behind it then run eight times, and those before it only once.
 
 
 # %%
@@ -352,8 +352,8 @@ def grad_cam_plus_plus(model, layer, image, target):
 
 
 # %% [markdown]
-# The other three exchange the output for many versions of it: eight steps on the way from zero, eight noisy copies, or one
-# copy for each window of 2 x 2 places that is set to 0.
+# The other three exchange the output for many versions of it: eight steps on the way from zero, eight noisy copies, or
+# one copy for each window of 2 x 2 places that is set to 0.
 
 
 # %%
@@ -412,9 +412,9 @@ methods.show_maps(
 # %% [markdown]
 # ### A case where the truth is known
 #
-# Which of these maps is right? On a photograph nobody knows. So we make a network whose truth we know. A hook behind the last
-# convolution multiplies the right half of its output by 0. From then on, what the maps of `features.10` have in their last four
-# columns cannot reach any logit. The true attribution there is 0, exactly.
+# Which of these maps is right? On a photograph nobody knows. So we make a network whose truth we know. A hook behind
+# the last convolution multiplies the right half of its output by 0. From then on, what the maps of `features.10` have
+# in their last four columns cannot reach any logit. The true attribution there is 0, exactly.
 
 # %%
 left = (torch.arange(14) < 7).float()
@@ -466,30 +466,32 @@ def share_on_the_cut(method, model, later, keep, dead):
 check(share_on_the_cut)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "A method that passes the test is right." **Ask:** "What would an empty map score here?" **Answer:** 0, as
-# well as the best. A unit test refuses what is wrong; it crowns nobody.
+# **Misconception:** "A method that passes the test is right." **Ask:** "What would an empty map score here?"
+# **Answer:** 0, as well as the best. A unit test refuses what is wrong; it crowns nobody.
 #
-# **Misconception:** "Grad-CAM is broken, then." **Ask:** "For which heads is the mean of the gradient no loss?" **Answer:** for
-# average pooling and a linear layer: there the gradient is the same at every place (lesson 07).
+# **Misconception:** "Grad-CAM is broken, then." **Ask:** "For which heads is the mean of the gradient no loss?"
+# **Answer:** for average pooling and a linear layer: there the gradient is the same at every place (lesson 07).
 #
-# **Misconceptions, by exercise:** a hook that returns nothing cuts nothing; the map is cut instead of the network; the share
-# of all values instead of the positive ones (2).
+# **Misconceptions, by exercise:** a hook that returns nothing cuts nothing; the map is cut instead of the network; the
+# share of all values instead of the positive ones (2).
 
 # %% [markdown]
 # ## One table
 #
-# Now the real question: which method points best at what the answer rests on? These rules were fixed before any of the numbers
-# was looked at, and they hold for all:
+# Now the real question: which method points best at what the answer rests on? These rules were fixed before any of the
+# numbers was looked at, and they hold for all:
 #
-# - **Same layer:** the last one with two convolutions behind it, `features.10` here and `blocks.6.0.bn2` in EfficientNet-Lite0.
-#   (With no convolution behind it, most of the methods would give the same map.)
+# - **Same layer:** the last one with two convolutions behind it, `features.10` here and `blocks.6.0.bn2` in
+#   EfficientNet-Lite0. (With no convolution behind it, most of the methods would give the same map.)
 # - **Same sign, pooling and enlarging:** channels are added up, the positive part counts, bilinear enlarging.
 # - **Two truths:** the masks of 12 drawn pictures with two questions each; and the right half of six collages of two
 #   photographs, also with two questions each (the grid pointing game).
 # - **Two scores:** is the hottest *point* on the thing? Which *share* of the positive part is on it?
-# - **Controls:** a random map, an even map, the edges of the picture, and each method on a network with random weights.
-# - **Intervals:** 95%, by drawing the *pictures* again with replacement (bootstrap), because two questions about one picture
-#   are not independent. Of the six collages, each uses two of the same four photographs, so their intervals are too narrow.
+# - **Controls:** a random map, an even map, the edges of the picture, and each method on a network with random
+#   weights.
+# - **Intervals:** 95%, by drawing the *pictures* again with replacement (bootstrap), because two questions about one
+#   picture are not independent. Of the six collages, each uses two of the same four photographs, so their intervals
+#   are too narrow.
 
 # %% tags=["setup"]
 real = load_classifier(REAL)
@@ -512,8 +514,9 @@ table["(edges)"] = {world: methods.score_edges(questions) for world, (_, questio
 methods.print_table(table)
 
 # %% [markdown]
-# Are such differences more than chance? We compare two pairs of rows, picture by picture. The first pair was picked *because* the
-# two differ so much in the table, and such differences shrink. So it has to prove itself on 20 new pictures.
+# Are such differences more than chance? We compare two pairs of rows, picture by picture. The first pair was picked
+# *because* the two differ so much in the table, and such differences shrink. So it has to prove itself on 20 new
+# pictures.
 
 
 # %%
@@ -547,21 +550,21 @@ methods.show_maps(
 why("first_in_every_column")
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "The best method is the one with the best number." **Ask:** "Best for whom?" Somebody who looks for the one
-# place to cover wants the hottest point. Somebody who reads the whole map wants the share.
+# **Misconception:** "The best method is the one with the best number." **Ask:** "Best for whom?" Somebody who looks
+# for the one place to cover wants the hottest point. Somebody who reads the whole map wants the share.
 #
-# **Misconception:** "A method that scores well must have looked at the network." **Ask:** "What do the edges score, which have
-# seen no network?" **Answer:** more than twice chance.
+# **Misconception:** "A method that scores well must have looked at the network." **Ask:** "What do the edges score,
+# which have seen no network?" **Answer:** more than twice chance.
 #
 # **For discussion:** why is each picture drawn with both its questions? (If the picture is hard, both are.)
 
 # %% [markdown]
 # ## What does a channel want?
 #
-# Maps explain an answer. Other methods explain a *part*: one channel. Which channel of the last layer tells cars best? We choose it
-# on 90 pictures, by how often it responds more to a picture with a car than to one without, and test it on 45 other pictures.
-# Chance is 0.5. But the best of 96 channels, chosen for its score, is no chance pick. The fair comparison is the best of 96 in a
-# network with random weights, chosen and tested in the same way.
+# Maps explain an answer. Other methods explain a *part*: one channel. Which channel of the last layer tells cars best?
+# We choose it on 90 pictures, by how often it responds more to a picture with a car than to one without, and test it
+# on 45 other pictures. Chance is 0.5. But the best of 96 channels, chosen for its score, is no chance pick. The fair
+# comparison is the best of 96 in a network with random weights, chosen and tested in the same way.
 
 # %% tags=["predict"]
 predict("best_of_96")
@@ -581,9 +584,9 @@ for name, model in {"trained": net, "random ": random_net}.items():
 why("best_of_96")
 
 # %% [markdown]
-# What does this channel want to see? Start from grey noise, and let the *picture* learn: go up the gradient of the channel's
-# mean, again and again. A hook catches the channel. The picture is moved by some pixels before each step, because otherwise
-# fine noise would win (Olah et al., 2017).
+# What does this channel want to see? Start from grey noise, and let the *picture* learn: go up the gradient of the
+# channel's mean, again and again. A hook catches the channel. The picture is moved by some pixels before each step,
+# because otherwise fine noise would win (Olah et al., 2017).
 
 
 # %%
@@ -610,8 +613,8 @@ print("a car in the three pictures that excite it most:", album.there[most, car]
 print("the dream excites it more than twice as much as the best of them:", bool(again > 2 * responses.max()))
 
 # %% [markdown]
-# The same with the real network. Nobody told us what its channels mean. We take the channel of an early stage that prefers
-# the photograph of a cat most to the other four.
+# The same with the real network. Nobody told us what its channels mean. We take the channel of an early stage that
+# prefers the photograph of a cat most to the other four.
 
 # %%
 front, place = methods.first_part_of_real(real), "blocks.2.1.bn2"
@@ -626,18 +629,18 @@ print("the photographs excite it with", [round(each, 1) for each in by_photo[:, 
 methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], photograph("chelsea"))
 
 # %% [markdown]
-# The picture for the car channel shows dark, round spots in rows, like wheels. The other one shows fine stripes, as in fur. But such
-# a picture excites its channel far more than any real one does. It shows what is *most*, and not what is *usual*. Always put it
-# beside real pictures.
+# The picture for the car channel shows dark, round spots in rows, like wheels. The other one shows fine stripes, as in
+# fur. But such a picture excites its channel far more than any real one does. It shows what is *most*, and not what is
+# *usual*. Always put it beside real pictures.
 #
 # ### What can be read there?
 #
-# A **probe** is a small linear model that reads a property off a layer's activations. Nobody taught our network what the
-# background is: sky, water, grass, sand or a room. Can a probe read it at the last layer? It learns on 90 pictures and is tested
-# on 45. Chance is 20%.
+# A **probe** is a small linear model that reads a property off a layer's activations. Nobody taught our network what
+# the background is: sky, water, grass, sand or a room. Can a probe read it at the last layer? It learns on 90 pictures
+# and is tested on 45. Chance is 20%.
 #
-# A probe may also learn by heart. So it gets a **control task** (Hewitt & Liang, 2019): each pair of things, such as cat and
-# dog, gets a number from 0 to 4 by chance. And it gets a control network: the one with random weights.
+# A probe may also learn by heart. So it gets a **control task** (Hewitt & Liang, 2019): each pair of things, such as
+# cat and dog, gets a number from 0 to 4 by chance. And it gets a control network: the one with random weights.
 
 # %% tags=["predict"]
 predict("probe_of_a_random_network")
@@ -656,8 +659,8 @@ why("probe_of_a_random_network")
 # %% [markdown]
 # ### Exercise 3 · Take it away
 #
-# That something *can* be read does not mean that the network *uses* it. So take it away, and ask again. A property that a probe
-# reads is a direction in the space of channels. This exercise removes one direction at every place.
+# That something *can* be read does not mean that the network *uses* it. So take it away, and ask again. A property
+# that a probe reads is a direction in the space of channels. This exercise removes one direction at every place.
 
 
 # %% tags=["answer"]
@@ -677,22 +680,22 @@ def logits_without(model, layer, direction, images):
 check(logits_without)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "The probe finds it, so the network knows it." **Ask:** "What did the network with random weights know?"
-# **Answer:** nothing, and more could be read there.
+# **Misconception:** "The probe finds it, so the network knows it." **Ask:** "What did the network with random weights
+# know?" **Answer:** nothing, and more could be read there.
 #
-# **Misconception:** "The dream shows what the channel is for." **Ask:** "How large is its response beside that of the best
-# picture?" **Answer:** many times larger: it is a caricature.
+# **Misconception:** "The dream shows what the channel is for." **Ask:** "How large is its response beside that of the
+# best picture?" **Answer:** many times larger: it is a caricature.
 #
-# **Misconceptions, by exercise:** a direction that was not divided by its length; the mean over the places removed instead;
-# the component kept instead of removed (3).
+# **Misconceptions, by exercise:** a direction that was not divided by its length; the mean over the places removed
+# instead; the component kept instead of removed (3).
 
 # %% [markdown]
 # ## Tokens
 #
-# A vision transformer has no feature maps. It cuts the picture into patches, and each patch becomes a **token**: a row of
-# numbers in (N, tokens, channels). Grad-CAM only needs to know which token lies where, and `reshape` says it: move the values
-# to (N, channels, h, w). With torchvision's ViT in torch's cache, the next cell takes it. Otherwise it takes the block of lesson 08
-# whose attention was set by hand, and words instead of patches. It says which.
+# A vision transformer has no feature maps. It cuts the picture into patches, and each patch becomes a **token**: a row
+# of numbers in (N, tokens, channels). Grad-CAM only needs to know which token lies where, and `reshape` says it: move
+# the values to (N, channels, h, w). With torchvision's ViT in torch's cache, the next cell takes it. Otherwise it
+# takes the block of lesson 08 whose attention was set by hand, and words instead of patches. It says which.
 
 # %%
 # NBVAL_IGNORE_OUTPUT
@@ -704,9 +707,9 @@ with explain(tokens.model, tokens.image, tokens.layer, reshape=tokens.reshape) a
 tokens.show(heat)
 
 # %% [markdown]
-# Many papers show attention instead, because it looks like an explanation: "this word looks at that one". So look at it, and then
-# **patch** it. A pre-hook forces one head to look at nothing but the first token (lesson 08). If the head's map explains the
-# answer, the answer has to move.
+# Many papers show attention instead, because it looks like an explanation: "this word looks at that one". So look at
+# it, and then **patch** it. A pre-hook forces one head to look at nothing but the first token (lesson 08). If the
+# head's map explains the answer, the answer has to move.
 
 
 # %%
@@ -725,25 +728,25 @@ with torch.no_grad():
     for head in range(2):
         with tokens.attention.register_forward_pre_hook(force(head, *weights.shape[:2]), with_kwargs=True):
             moved = (tokens.model(tokens.image) - before).abs().max().item()
-        print(
-            f"head {head}: its strongest look has {weights[head].max():.2f}; forced elsewhere, logits move by {moved:.2f}"
-        )
+        strongest = weights[head].max()
+        print(f"head {head}: its strongest look has {strongest:.2f}; forced elsewhere, logits move by {moved:.2f}")
 
 # %% [markdown]
-# In the block of lesson 08, both heads have equally clear maps, and one of them moves nothing: the weights behind it are 0. An
-# attention map shows where values *come from*. It does not show what they are, nor whether anything reads them.
+# In the block of lesson 08, both heads have equally clear maps, and one of them moves nothing: the weights behind it
+# are 0. An attention map shows where values *come from*. It does not show what they are, nor whether anything reads
+# them.
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "The head looks at the noun, so it uses the noun." **Ask:** "What moves if it looks elsewhere?" **Answer:**
-# for one of the two heads, nothing at all. Its values are multiplied by 0 behind the attention.
+# **Misconception:** "The head looks at the noun, so it uses the noun." **Ask:** "What moves if it looks elsewhere?"
+# **Answer:** for one of the two heads, nothing at all. Its values are multiplied by 0 behind the attention.
 #
 # **Question for the room:** "Which of your own figures would survive such a test?"
 
 # %% [markdown]
 # ## What none of them can tell you
 #
-# **1. What else would have been enough.** Here the logit is the larger of two places. Each of them is enough, so covering one of
-# them changes nothing:
+# **1. What else would have been enough.** Here the logit is the larger of two places. Each of them is enough, so
+# covering one of them changes nothing:
 
 # %%
 either = nn.Sequential(nn.Identity(), nn.AdaptiveMaxPool2d(1), nn.Flatten())
@@ -751,8 +754,8 @@ two_causes = torch.tensor([[[[4.0, 0.0], [0.0, 4.0]]]])
 print("logit", either(two_causes).item(), " occlusion", occlusion(either, "0", two_causes, 0, side=1).tolist())
 
 # %% [markdown]
-# **2. Compared with what.** Integrated Gradients starts from a baseline. All zeros is a choice; the mean maps of all pictures
-# are another one. The share on the thing follows the choice:
+# **2. Compared with what.** Integrated Gradients starts from a baseline. All zeros is a choice; the mean maps of all
+# pictures are another one. The share on the thing follows the choice:
 
 # %%
 usual = torch.cat([each.activation for each in questions]).mean(0, keepdim=True)
@@ -765,13 +768,12 @@ def from_the_mean(model, layer, image, target, steps=8):
 
 
 other = methods.score(from_the_mean, half, questions)
-print(
-    f"on the thing, from zero: {table['Integrated Gradients']['drawn'].share.mean():.0%}, from the mean: {other.share.mean():.0%}"
-)
+from_zero = table["Integrated Gradients"]["drawn"]
+print(f"on the thing, from zero: {from_zero.share.mean():.0%}, from the mean: {other.share.mean():.0%}")
 
 # %% [markdown]
-# **3. Whether the network uses what can be read.** At `features.10` a probe reads the background well. We take away all five
-# directions that it reads it from, and as a control five random ones:
+# **3. Whether the network uses what can be read.** At `features.10` a probe reads the background well. We take away
+# all five directions that it reads it from, and as a control five random ones:
 
 # %%
 maps, identity = methods.channel_means(net, "features.10", album.images), torch.eye(64)
@@ -789,8 +791,8 @@ for name, given in directions.items():
     )
 
 # %% [markdown]
-# **4. Which of two neighbours in a table is better.** HiResCAM stands above occlusion by its share. In how many single questions is
-# it so? And how wide is the interval of the difference, with three pictures and with all of them?
+# **4. Which of two neighbours in a table is better.** HiResCAM stands above occlusion by its share. In how many single
+# questions is it so? And how wide is the interval of the difference, with three pictures and with all of them?
 
 # %%
 difference = table["HiResCAM"]["drawn"].share - table["occlusion"]["drawn"].share
@@ -800,8 +802,8 @@ for count in (3, pictures):
     print(f"HiResCAM minus occlusion, {count} pictures: {low:+.0%} to {high:+.0%}")
 
 # %% [markdown]
-# And no map says *why* a place matters, or whether the answer is right. For that you change the world and ask again, as you did
-# with the four networks.
+# And no map says *why* a place matters, or whether the answer is right. For that you change the world and ask again,
+# as you did with the four networks.
 #
 # ### What to use at work
 #
@@ -824,8 +826,8 @@ for count in (3, pictures):
 # None of them is needed for this course, and you know what all of them do inside.
 
 # %% [markdown] tags=["instructor"]
-# **For the end:** let each learner write down one question about a network of their own, the experiment that would answer it, and
-# the control. Three of them are read aloud. This is the last thing that they take home from the course.
+# **For the end:** let each learner write down one question about a network of their own, the experiment that would
+# answer it, and the control. Three of them are read aloud. This is the last thing that they take home from the course.
 
 # %% [markdown]
 # ## What old tutorials say
@@ -842,15 +844,19 @@ for count in (3, pictures):
 # - A verdict needs an experiment: one thing changed, on many pictures, with a control.
 # - A forward hook that exchanges the output, also for a larger batch, is enough for seven methods.
 # - Where the truth is known, a method can be tested. A global mean of the gradient forgets where it came from.
-# - One rule for all methods, fixed first, with controls and intervals. The score decides who wins, and there are many scores.
-# - What a channel wants, what a probe reads, and where a head looks are three more observations. None of them says what is used.
+# - One rule for all methods, fixed first, with controls and intervals. The score decides who wins, and there are many
+#   scores.
+# - What a channel wants, what a probe reads, and where a head looks are three more observations. None of them says
+#   what is used.
 #
 # ## Go further
 #
-# - Rao, Böhle & Schiele, [Towards Better Understanding Attribution Methods](https://arxiv.org/abs/2205.10435) (2022): fair comparisons.
+# - Rao, Böhle & Schiele, [Towards Better Understanding Attribution Methods](https://arxiv.org/abs/2205.10435) (2022):
+#   fair comparisons.
 # - Draelos & Carin, [Use HiResCAM instead of Grad-CAM](https://arxiv.org/abs/2011.08891) (2020); Sundararajan et al.,
 #   [Axiomatic Attribution for Deep Networks](https://arxiv.org/abs/1703.01365) (2017).
 # - Olah et al., [Feature Visualization](https://distill.pub/2017/feature-visualization/) (2017).
 # - Hewitt & Liang, [Designing and Interpreting Probes with Control Tasks](https://arxiv.org/abs/1909.03368) (2019).
-# - The libraries: [captum](https://captum.ai), [Quantus](https://github.com/understandable-machine-intelligence-lab/Quantus),
-#   [nnsight](https://nnsight.net), [TransformerLens](https://github.com/TransformerLensOrg/TransformerLens).
+# - The libraries: [captum](https://captum.ai),
+#   [Quantus](https://github.com/understandable-machine-intelligence-lab/Quantus), [nnsight](https://nnsight.net),
+#   [TransformerLens](https://github.com/TransformerLensOrg/TransformerLens).
