@@ -36,11 +36,28 @@
 # | 2 | The lessons · Your progress | show `progress.json`; who deletes it loses only the check marks |
 # | 2 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 4 | Is this computer ready? | everybody has opened the lesson before the session; you mend what the doctor names | installing, before the session |
+# | 4 to 8 | How a lesson works | the prediction, by vote; nobody is asked for a reason yet | nothing |
+# | 8 to 13 | One exercise, together | exercise 1 | nothing |
+# | 13 to 14 | The lessons · Your progress | only where the table stands | `progress.json` |
+# | 14 to 15 | Glossary · Summary · Go further | where the words are explained | reading the glossary |
+#
+# **Homework:** No exercise stays for home. The other 75 minutes of the session are for lesson 01.
+
 # %% [markdown]
 # ## Is this computer ready?
 #
 # The next cell is folded, because you need not read it. Click on it and press **Shift+Enter** to run it. If the course is
 # installed, the cell has nothing to do. Otherwise it gets the course, or tells you how to get it.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask before anybody runs it: "Who sees no folded cell?" That is another front-end than JupyterLab. It
+# works too: where it shows no buttons, `predict("name", answer)` commits as a call.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -101,6 +118,10 @@ why("gradient_of_square")
 # ## One exercise, together
 #
 # **The task:** return the largest number in a tensor, as a Python float. Here is what one learner wrote:
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let the room find the mistake before you read the outcome aloud. Most will look for a wrong
+# number. Point at the first line, which says *type*: reading the outcome from the top is what this slide teaches.
 
 
 # %%
@@ -169,6 +190,10 @@ check(largest)
 #
 # The table has one row per lesson. It is kept in a small file beside your lessons. Delete `progress.json` and you lose only
 # the check marks.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** The table counts what is checked on this computer. Nothing of it is sent anywhere: somebody will
+# ask.
 
 # %%
 progress()
@@ -258,3 +283,7 @@ progress()
 # - Start with [Tensor hooks](01_tensor_hooks.ipynb).
 # - [PyTorch's own introduction to autograd](https://pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html), if
 #   gradients are new to you.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Who opens it in the
+# middle meets a `NameError`.
