@@ -185,7 +185,12 @@ check(largest)
 # | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 90 |
 # | 09 | [Every hook](09_every_hook.ipynb) | to find any hook in a reference that runs, and to solve twelve puzzles | 70 |
 # | 10 | [Where next](10_where_next.ipynb) | to investigate unknown networks, and to judge the methods themselves | 75 |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say which lessons this class will take in the room and which at home. The guide for teaching has
+# a calendar of six sessions, and a table of which lesson needs which.
+
+# %% [markdown]
 # ## Your progress
 #
 # The table has one row per lesson. It is kept in a small file beside your lessons. Delete `progress.json` and you lose only
@@ -271,13 +276,23 @@ progress()
 # **Token**: one of the rows of numbers that a transformer works on: a word, or a patch of a picture.
 #
 # **View**: a tensor without numbers of its own, which looks at another one's memory.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let each person find one word that they would have explained in another way, and read that entry
+# only.
+
+# %% [markdown]
 # ## Summary
 #
 # - `doctor()` tells you whether the computer is ready.
 # - Explore, predict, run, read why, answer.
 # - `check`, `hint` and `solution` take the function itself: `check(largest)`.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the five steps of a lesson, in order. The one that learners skip is to commit before they
+# run, and the rest of the course depends on it.
+
+# %% [markdown]
 # ## Go further
 #
 # - Start with [Tensor hooks](01_tensor_hooks.ipynb).

@@ -888,7 +888,12 @@ draw_curves(
 # | A hook without `return` is for printing only. | Yes. But a forgotten `return` is also a common bug in a hook. |
 # | The gradient that a hook sees *is* `.grad`. | On a leaf it is what is about to be *added* to `.grad`. After a second backward pass the two differ. |
 # | Use `Variable(..., requires_grad=True)`. | `Variable` has been merged into `Tensor` since PyTorch 0.4. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask who has written `grad *= 2` in a hook, and whether they would have noticed the fault. It
+# gives the right result in most small examples, and this is why it has lived so long.
+
+# %% [markdown]
 # ## Summary
 #
 # - After backward, only leaves have a `.grad`, unless you ask for more (lesson 02). A hook sees the gradient of any
@@ -903,7 +908,12 @@ draw_curves(
 #   gradients are there.
 # - If a layer does not learn, put a hook on every parameter. The gradient was lost between the last layer that it
 #   reached and the first one that it did not reach.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Cover the list, and let three people say one rule each. The one that is missed most often is that
+# a replaced gradient changes only what backward reaches through this tensor.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 02 shows when `retain_grad()` is enough, what it costs, and a third way: hooks on saved tensors.

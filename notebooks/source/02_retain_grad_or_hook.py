@@ -954,7 +954,12 @@ draw_curves(
 # | Use a hook instead, it costs none. | A hook that keeps one number costs none. A hook that keeps the gradient costs nearly the same as `retain_grad`, and so does one that keeps `grad[0]`. |
 # | A hook sees the same gradient that `retain_grad` keeps. | Only if there are no other hooks and no in-place changes. |
 # | Call `retain_grad()` and read `.grad`. | Call it before backward. Afterwards you get None, without a warning. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Take the second row, and ask for the hook that costs nothing and for the one that costs as much
+# as `retain_grad`. Somebody should be able to write both without looking back.
+
+# %% [markdown]
 # ## Summary
 #
 # - `retain_grad()`, called before backward, makes a result keep a copy of its gradient. On a leaf it does nothing.
@@ -966,7 +971,12 @@ draw_curves(
 #   (`.clone()`), not views, and never a loss with its graph.
 # - Most memory is used by what forward saves. `saved_tensors_hooks(pack, unpack)` and `checkpoint` shrink it, at the
 #   price of precision or time.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Go back to the votes of the first slide, and let the room say which notes kept memory alive, and
+# what hung on each of them.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 03 is about hooks on whole layers, for when you do not hold the activation in your hands.

@@ -1060,7 +1060,12 @@ draw_curves(
 # | A backward hook on a whole model sees only the last layer. | This was true of the old one. The full one has the gradients of the model's inputs and outputs. |
 # | Hook everything that is not a Sequential. | There are many types of containers. Hook the leaves, or the type that you want. Functions have no hooks. |
 # | Keep the outputs in a dict, with the module as its key. | A module that runs twice overwrites its own entry. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask who has used `register_backward_hook`. It still works and only warns, and what it reports can
+# be wrong: lesson 09 shows by how much.
+
+# %% [markdown]
 # ## Summary
 #
 # - A forward pre-hook gets `(module, args)`, a forward hook `(module, args, output)`; `args` is a tuple.
@@ -1073,7 +1078,12 @@ draw_curves(
 # - You have to remove your hooks yourself. Use `with`, or keep the handle.
 # - Hooks belong to modules. A function has none, and a module that runs twice calls its hook twice.
 # - `record`, `trace` and `no_hooks_left` do the daily work.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Draw a layer as a box with four empty arrows, and let the room write the four kinds of hooks on
+# them. If this works, the lesson has worked.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 04: what happens inside a call, line by line, and why full backward hooks make views.

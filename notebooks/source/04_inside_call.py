@@ -710,7 +710,12 @@ check(forward_between_nodes)
 #
 # Now put everything together. `MiniSteps` is an `nn.Module` with the steps of exercises 1 to 5 as methods, so you can begin
 # here even without your own answers. Its way to torch's own call is closed. Write `__call__`.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say that a first difference is a success: it names the line to look at. Ask those who have "none"
+# to break one line on purpose, and to see where the traces part.
+
+# %% [markdown]
 # ### Exercise 8 · The call
 
 
@@ -842,7 +847,12 @@ draw_curves(
 # | `__call__` runs pre-hooks, then `forward`, then forward hooks, then backward hooks. | The call only prepares the backward hooks. They run in the backward pass. And global hooks run before local ones. |
 # | `__call__` walks to `grad_fn` and puts the backward hooks there. | This is true of legacy hooks only. Full backward hooks put nodes of their own around `forward`. |
 # | If `forward` raises, no forward hook runs. | Those with `always_call=True` do. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Take the first row, and ask what the call itself does for the backward hooks. It only prepares
+# the nodes; who says that it runs them should look at the trace again.
+
+# %% [markdown]
 # ## Summary
 #
 # - `module(x)` → `_wrapped_call_impl` → `_call_impl` → `forward`. Whoever calls `forward` by its name skips the hooks.
@@ -852,7 +862,12 @@ draw_curves(
 #   module's full hook comes last, but only if the input requires a gradient.
 # - The nodes make views, which must not be changed in place. Keyword arguments, dicts and nested outputs have no node.
 # - `always_call=True` hooks run when the call raises, with None as the output if there is none yet.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for three reasons why a hook stays silent. The lesson has `forward` called by its name, which
+# was patient C, an output or input without a node, and a plain forward hook where forward raises.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 05: forward hooks at work, on the feature maps of a network.

@@ -871,7 +871,12 @@ show_strongest_maps(own)
 # | `models.alexnet(pretrained=True)` | Deprecated: use `weights="DEFAULT"`. |
 # | `image[:, :, 0]` makes an RGBA drawing grey. | For black ink on a transparent ground that is a black square. Put it on white first. |
 # | Deeper layers are more abstract. | They are coarser where a stride or a pool makes them so. What they follow has to be measured, and the last layer need not be the sharpest. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of these lines stands in code that they have copied. The second one,
+# `fmaps.append(output)`, is the most common, and the two things wrong with it are different ones.
+
+# %% [markdown]
 # ## Summary
 #
 # - A feature map says how well a kernel fits, at every place.
@@ -881,7 +886,12 @@ show_strongest_maps(own)
 # - Compare the best channel with the best channel of an untrained network, on pictures that you did not choose it
 #   with.
 # - A map kept with its graph keeps almost every other map too.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the three words that belong to every stored map: detached, cloned, and under the layer's
+# name. Then ask what each of them protects from.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 06: the gradient with respect to the picture, changed on its way by hooks. Lesson 07: maps added up by

@@ -870,7 +870,12 @@ show_gradients(own)
 # | It works for any network with ReLUs. | Hooks on modules pass over `F.relu` in silence, and in-place ReLUs raise. Hooks on nodes see all. |
 # | Guided Backprop is insensitive to the class. | It depends on the network. Measure it on yours. |
 # | The bright parts are what made the network decide. | They are active edges. Test whether they depend on the class, and on what was learned. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Take the last two rows together, and go back to the sentences that were written down at the
+# photograph. Which of them would they still sign?
+
+# %% [markdown]
 # ## Summary
 #
 # - The gradient of a logit at the pixels is exact, and noisy: positive and negative paths add up.
@@ -880,7 +885,12 @@ show_gradients(own)
 # - The usual normalisation gives the same picture for any size of the gradient.
 # - Test explanations with numbers: by the class, and by what was learned. Read all methods in the same way, by sign or
 #   by absolute value.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the one network in this lesson on which Guided Backprop followed the class, and the one
+# on which it did not. The rule to take home is to measure it on their own.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 07: CAM and Grad-CAM, and Guided Grad-CAM, the product of both worlds.

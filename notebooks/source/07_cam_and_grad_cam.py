@@ -1023,7 +1023,12 @@ show_grad_cams(own)
 # | Register a backward hook on the layer to get the gradient. | `torch.autograd.grad(logit, output)` gives it without a hook, without `.grad`, and next to in-place ReLUs. |
 # | Always explain the logit, never the probability. | Choose the question: "why A?" is the logit, "why A rather than B?" a difference of logits. |
 # | Look at the map to see whether the network is right. | Count against masks, with chance beside it, and prove a suspicion with edited pictures. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the row that has cost them the most time so far. The second one is worth a word: the
+# gradient at a layer needs no backward hook at all.
+
+# %% [markdown]
 # ## Summary
 #
 # - CAM is the logit before its average: `(weight[target][:, None, None] * maps).sum(0)`; its mean plus the bias is the logit.
@@ -1034,7 +1039,12 @@ show_grad_cams(own)
 # - A network can be right for the wrong reason and pass its test. A map raises the suspicion; pictures without the cue,
 #   and with the cue alone, prove it.
 # - A map is coarse, relative to its own peak, and shows what contributed, not what was needed. Its question is a choice.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what a map can do and what only an experiment can do. The two words to hear are *suspicion*
+# and *proof*.
+
+# %% [markdown]
 # ## Go further
 #
 # - Zhou et al., [Learning Deep Features for Discriminative Localization](https://arxiv.org/abs/1512.04150) (2016): CAM.

@@ -935,7 +935,12 @@ print({name: count_hooks(model).total() for name, model in models.items()}, "hoo
 # | Look for nan with `torch.isnan` in each layer. | Infinity comes first, one layer earlier: ask `torch.isfinite`, of inputs and output. |
 # | `clip_grad_norm_` protects from exploding gradients. | From long ones. After an overflow it spreads the nan to all: use `error_if_nonfinite=True`. |
 # | Append the output to a list in the hook. | It keeps the graph. Store a number or a detached copy, in a `with` block. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Take the first row, and ask for the pair that names the guilty layer: good in, bad out. One of
+# the two alone accuses the wrong one.
+
+# %% [markdown]
 # ## Summary
 #
 # - Guilt is a pair: good in, bad out. `isfinite`, not `isnan`; forward hooks for values, full backward hooks for gradients.
@@ -944,7 +949,12 @@ print({name: count_hooks(model).total() for name, model in models.items()}, "hoo
 # - A leak is a chain: model → hook → list → output → graph. Count hooks, store numbers, use `with`.
 # - Activation patching proves what a map suggests. In a chain, patch parts.
 # - Attention weights need a pre-hook that asks for them; and a test whether anybody reads them.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Name the four patients, and let the room say the one hook that found each of them. Which of the
+# four would their own training loop have noticed?
+
+# %% [markdown]
 # ## Go further
 #
 # - Pascanu, Mikolov & Bengio, [On the difficulty of training recurrent neural networks](https://arxiv.org/abs/1211.5063) (2013): clipping.

@@ -1162,7 +1162,12 @@ except NameError:
 #
 # A remote module (`torch.distributed.nn.RemoteModule`) takes no hooks from here: they belong on the module that it stands
 # for, in the other process.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Leave this out in the room. It is here so that a search in the index finds every name that
+# PyTorch has.
+
+# %% [markdown]
 # ## History: the legacy backward hook
 #
 # Before PyTorch 1.8 modules had one backward hook, `register_backward_hook`. Most tutorials still use it. It exists today,
@@ -1266,7 +1271,12 @@ except RuntimeError as error:
 # | another network: an operation replaced, removed or added | `torch.fx` |
 # | the outputs of some layers, once and for all, as a new module | `create_feature_extractor` |
 # | one layer, now, and without a trace afterwards | a hook |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Name three tasks: count all additions, replace every ReLU, keep two maps. Let the room choose the
+# tool for each, and say why a hook would be the wrong one.
+
+# %% [markdown]
 # ### TorchFunctionMode
 #
 # Its method gets each call of a function of PyTorch's Python interface in the block, as you wrote it, and may change it.
@@ -1358,7 +1368,12 @@ print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
 # Each puzzle is solved by **one line** that returns what registering returns. Replace the `...`, run the cell, and run the
 # check below it. If something is wrong, the check draws side by side what was wanted and what came. The puzzles go from
 # easy to wicked. `hint(make_twelve)` helps with the first one, and the reference above has all that you need.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Pairs take the first six, and the rule is that they write the line on paper before they type it.
+# Who is done early explains one of them to somebody else.
+
+# %% [markdown]
 # ### Puzzle 1
 
 # %% tags=["setup"]
@@ -1568,7 +1583,12 @@ check(pretend_saved)
 #
 # Here are five sentences of this course. Each of them is true of the program of its lesson, and too wide in general. Write
 # the counterexample. The check runs the lesson's program and yours, and looks whether the rule holds in each.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say what is new: here a correct program is to be made to fail. Ask which rule of the course they
+# trust least, and let them start with it.
+
+# %% [markdown]
 # ### Rule 1
 #
 # > Backward writes their gradients into `.grad`
@@ -1699,7 +1719,12 @@ check(stop_unheard)
 # | A backward hook on a whole model sees only the last layer. | The legacy one. The full one has the gradients of the model's inputs and outputs. |
 # | Save the model with `torch.save(model)`. | With a hook on it, this may fail. Save `model.state_dict()`. |
 # | `DataParallel` for several devices. | `DistributedDataParallel`; hooks then see the local gradient. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask how old the tutorial is that they learned hooks from. What was written before PyTorch 1.8
+# means the legacy hook when it says "backward hook".
+
+# %% [markdown]
 # ## Summary
 #
 # Five traps, of all kinds of hooks together:
@@ -1713,7 +1738,12 @@ check(stop_unheard)
 #
 # If you have the whole course, you can run `make cheatsheet`. It writes these five traps, the order of a call and a table
 # of all kinds of hooks on one page.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let each person name one kind of hook that they had never heard of, and a task for it. The others
+# may object.
+
+# %% [markdown]
 # ## Go further
 #
 # - [Autograd mechanics: backward hooks execution](https://pytorch.org/docs/stable/notes/autograd.html#backward-hooks-execution),

@@ -254,7 +254,12 @@ print(f"the hook and the editor lead to the same answer in {same} of {asked} cas
 # | pairs that differ in **one** thing | you cannot say which of two changes did it |
 # | a control: something else that is changed alone | perhaps any change does the same |
 # | a pair that another network answers differently | it does not tell *this* network from the others |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let pairs cover the right column of the table, and find the reason for each of the four. Then ask
+# which of them their own suspicion still lacks.
+
+# %% [markdown]
 # ### Exercise 1 · The verdicts
 #
 # `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and judges
@@ -876,7 +881,12 @@ for count in (3, pictures):
 # | Choose the method whose map looks best. | Edges look good too, and know no network. Compare with controls, by one rule. |
 # | A probe shows what the network knows. | It shows what can be read. Use a control task and a random network, and take it away. |
 # | Attention is the explanation. | It shows where values come from. Patch it, and see whether the answer moves. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for a figure in a paper or a talk that they have believed because it looked right. Which of
+# the four rows would have been the test for it?
+
+# %% [markdown]
 # ## Summary
 #
 # - A verdict needs an experiment: one thing changed, on many pictures, with a control.
@@ -884,7 +894,12 @@ for count in (3, pictures):
 # - Where the truth is known, a method can be tested. A global mean of the gradient forgets where it came from.
 # - One rule for all methods, fixed first, with controls and intervals. The score decides who wins, and there are many scores.
 # - What a channel wants, what a probe reads, and where a head looks are three more observations. None of them says what is used.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the difference between *can be read*, *is used*, *is enough* and *is needed*, each with
+# the experiment that shows it. These four are what the course leaves behind.
+
+# %% [markdown]
 # ## Go further
 #
 # - Rao, Böhle & Schiele, [Towards Better Understanding Attribution Methods](https://arxiv.org/abs/2205.10435) (2022): fair comparisons.
