@@ -56,8 +56,8 @@
 # installed, the cell has nothing to do. Otherwise it gets the course, or tells you how to get it.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask before anybody runs it: "Who sees no folded cell?" That is another front-end than JupyterLab. It
-# works too: where it shows no buttons, `predict("name", answer)` commits as a call.
+# **On this slide:** Ask before anybody runs it: "Who sees no folded cell?" That is another front-end than JupyterLab.
+# It works too: where it shows no buttons, `predict("name", answer)` commits as a call.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.

@@ -859,8 +859,8 @@ check(step_in_backward)
 # else has changed.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Go through the guesses of the first slide, and ask which of them the hooks had already excluded. Then
-# ask why there was no error: the network is correct as a computation, and only its graph is cut.
+# **On this slide:** Go through the guesses of the first slide, and ask which of them the hooks had already excluded.
+# Then ask why there was no error: the network is correct as a computation, and only its graph is cut.
 
 
 # %%
