@@ -62,6 +62,20 @@ def test_the_plan_has_every_section_and_notes_every_25_minutes(lesson):
 
 
 @each_lesson
+def test_the_cut_has_every_section_within_90_minutes_and_says_what_stays_for_home(lesson):
+    cut, parts = notes_of(lesson)[1], [each for each in learner(lesson).cells if each.cell_type == "markdown"]
+    assert cut.startswith("**In 90 minutes**")
+    rows = re.findall(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", cut, re.M)
+    ends = [0, *(int(end) for _, end, *_ in rows)]
+    assert [int(start) for start, *_ in rows] == ends[:-1]
+    assert ends == sorted({*ends})
+    assert ends[-1] <= 90
+    headings = re.findall(r"^## (.+?) *$", "\n".join(each.source for each in parts), re.M)
+    assert [each for _, _, sections, *_ in rows for each in sections.split(" · ")] == headings[1:]
+    assert "**Homework:**" in cut
+
+
+@each_lesson
 def test_misconceptions_come_with_the_question_that_shows_them(lesson):
     text, later = "\n\n".join(notes_of(lesson)), number_of(lesson) > 0
     paragraphs = [part for part in text.split("\n\n") if part.startswith("**Misconception")]

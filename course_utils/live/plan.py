@@ -10,6 +10,7 @@ from course_utils.exercises.engine import Prediction, predictions_of
 
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 CUT = "at home if time is short"  # what a plan says of parts that may be left out
+OTHER = ("**In 90 minutes**", "**On this slide:**")  # begin notes that are not about wrong ideas
 ENOUGH = 0.09  # of the words of a note, rare ones weighing more
 NOBODY_KNOWS = "Who chose this: what did you expect to happen, step by step? Who did not: where do you part?"
 
@@ -50,4 +51,5 @@ def _notes(lesson: int) -> list[tuple[str, str]]:
     # The lesson's predictions and the teacher's notes, in order: a name without a text, or a text without a name.
     cells = [(cell.source, tags_of(cell)) for cell in read_source(*choose([f"{lesson:02d}"])).cells]
     named = [(called_with(text, "predict") if "predict" in tags else "", text, tags) for text, tags in cells]
-    return [(name, "" if name else text) for name, text, tags in named if name or "instructor" in tags]
+    notes = [each for each in named if each[0] or ("instructor" in each[2] and not each[1].startswith(OTHER))]
+    return [(name, "" if name else text) for name, text, _ in notes]

@@ -36,11 +36,28 @@
 # | 2 | The lessons · Your progress | show `progress.json`; who deletes it loses only the check marks |
 # | 2 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 4 | Is this computer ready? | everybody has opened the lesson before the session; you mend what the doctor names | installing, before the session |
+# | 4 to 8 | How a lesson works | the prediction, by vote; nobody is asked for a reason yet | nothing |
+# | 8 to 13 | One exercise, together | exercise 1 | nothing |
+# | 13 to 14 | The lessons · Your progress | only where the table stands | `progress.json` |
+# | 14 to 15 | Glossary · Summary · Go further | where the words are explained | reading the glossary |
+#
+# **Homework:** No exercise stays for home. The other 75 minutes of the session are for lesson 01.
+
 # %% [markdown]
 # ## Is this computer ready?
 #
 # The next cell is folded, because you need not read it. Click on it and press **Shift+Enter** to run it. If the course is
 # installed, the cell has nothing to do. Otherwise it gets the course, or tells you how to get it.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask before anybody runs it: "Who sees no folded cell?" That is another front-end than JupyterLab.
+# It works too: where it shows no buttons, `predict("name", answer)` commits as a call.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -101,6 +118,10 @@ why("gradient_of_square")
 # ## One exercise, together
 #
 # **The task:** return the largest number in a tensor, as a Python float. Here is what one learner wrote:
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let the room find the mistake before you read the outcome aloud. Most will look for a wrong
+# number. Point at the first line, which says *type*: reading the outcome from the top is what this slide teaches.
 
 
 # %%
@@ -164,11 +185,20 @@ check(largest)
 # | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 90 |
 # | 09 | [Every hook](09_every_hook.ipynb) | to find any hook in a reference that runs, and to solve twelve puzzles | 70 |
 # | 10 | [Where next](10_where_next.ipynb) | to investigate unknown networks, and to judge the methods themselves | 75 |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say which lessons this class will take in the room and which at home. The guide for teaching has
+# a calendar of six sessions, and a table of which lesson needs which.
+
+# %% [markdown]
 # ## Your progress
 #
 # The table has one row per lesson. It is kept in a small file beside your lessons. Delete `progress.json` and you lose only
 # the check marks.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** The table counts what is checked on this computer. Nothing of it is sent anywhere: somebody will
+# ask.
 
 # %%
 progress()
@@ -246,15 +276,29 @@ progress()
 # **Token**: one of the rows of numbers that a transformer works on: a word, or a patch of a picture.
 #
 # **View**: a tensor without numbers of its own, which looks at another one's memory.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let each person find one word that they would have explained in another way, and read that entry
+# only.
+
+# %% [markdown]
 # ## Summary
 #
 # - `doctor()` tells you whether the computer is ready.
 # - Explore, predict, run, read why, answer.
 # - `check`, `hint` and `solution` take the function itself: `check(largest)`.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the five steps of a lesson, in order. The one that learners skip is to commit before they
+# run, and the rest of the course depends on it.
+
+# %% [markdown]
 # ## Go further
 #
 # - Start with [Tensor hooks](01_tensor_hooks.ipynb).
 # - [PyTorch's own introduction to autograd](https://pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html), if
 #   gradients are new to you.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Who opens it in the
+# middle meets a `NameError`.

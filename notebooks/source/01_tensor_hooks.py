@@ -49,6 +49,26 @@
 # | 17 | Two more kinds of hooks | run and read; exercises 7 and 8 at home if time is short |
 # | 2 | The patient, before and after · What old tutorials say · Summary · Go further | one sentence each from three people |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 4 | A network that does not learn | read the code in silence, collect guesses | nothing |
+# | 4 to 14 | Where does the gradient go? | the explorer in pairs; the prediction by one vote | the third task of the explorer |
+# | 14 to 27 | A hook that looks · Back to the patient | exercise 1; the prediction with discussion and a second vote | the example with vectors |
+# | 27 to 46 | A hook that changes | the first prediction by one vote, the second with discussion and a second vote; exercise 2 | the vector graph; exercise 3 |
+# | 46 to 49 | Two hooks, and the handle | show both cells | exercise 4 |
+# | 49 to 57 | In which order do hooks on different tensors run? · Hooks made in a loop | one vote; the -10 and the 2 with a pencil; the three names | the mean, and the order of leaves; exercise 5 |
+# | 57 to 60 | In a network | the second cell, and which hooks need a handle | the first cell; exercise 6 |
+# | 60 to 66 | A hook that writes into the gradient | the prediction with discussion and a second vote | the special case of `sum` |
+# | 66 to 67 | A tensor that is changed in place later · What raises an error | one sentence about each | running and reading both |
+# | 67 to 70 | Two more kinds of hooks | the time line, and the first cell | the second cell; exercises 7 and 8 |
+# | 70 to 75 | The patient, before and after · What old tutorials say · Summary · Go further | the two curves; one sentence each from three people | the table |
+#
+# **Homework:** Exercises 3, 4, 5, 6, 7 and 8, about 36 minutes. The cut takes 75 minutes, because lesson 00 has the
+# first 15 of the session.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -86,6 +106,11 @@ from course_utils.lessons.patient import admit, draw_curves, loss_of, train
 # The task is simple. Each example has eight numbers, and the network has to say whether the first two have the same
 # sign. The network has four linear layers. Between the second and the third, the values are standardised, which usually
 # makes training easier.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Give one minute to read the code in silence. The usual guesses are the learning rate, too few
+# layers and the missing softmax; hardly anybody points at `no_grad`. Write all of them down, and come back to them
+# with the hooks.
 
 
 # %%
@@ -142,6 +167,10 @@ draw_curves(
 # 3. Can you make `w.grad` zero while `x.grad` stays 2? Put a hook on an arrow: choose the arrow under *Hook on*, choose
 #    what the hook does, and press *Add hook*.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask each pair to say aloud what they expect at `w` before they press a key. Who says 2 or 3 has
+# followed one path only: let them count the arrows that end at `w`.
+
 # %% tags=["explore"]
 from course_utils.explorers import GradientFlow
 
@@ -195,6 +224,10 @@ why("who_has_a_gradient")
 #
 # `tensor.register_hook(f)` asks PyTorch to call `f(grad)` in every backward pass, as soon as the gradient of `tensor`
 # has been computed. If `f` returns nothing, the gradient goes on unchanged.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Before the cell runs, ask what the first line of output will be. Who expects a number thinks that
+# registering calls the function; the empty list is the answer.
 
 # %%
 w, x, a, b, y = two_path_graph()
@@ -282,6 +315,10 @@ why("patient_layers")
 # If the hook returns a tensor, this tensor **replaces** the gradient, and everything that comes later in backward works
 # with the new one. The following hook does two things. It doubles the gradient in place, and it returns three times the
 # result.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Write the function on the board and ask what comes out for a gradient of 1. The 6 has to be clear
+# to everybody before anybody votes, because the question is where it counts, and not how much it is.
 
 
 # %%
@@ -394,6 +431,10 @@ check(keep_positive)
 #
 # A tensor may have several hooks. They run in the order in which they were registered, and each receives what the one
 # before it returned. In the next cell the first hook doubles the gradient, and the second one prints it.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the second cell would print if only the second hook were removed instead. It shows
+# whether they see a queue or two watchers that know nothing of each other.
 
 # %%
 x, y, w, z, o = vector_graph()
@@ -510,6 +551,10 @@ y.backward()
 #
 # In the next cell three hooks are made in a loop. Each of them is meant to append its own name.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let them write the three names that they expect before you run it. Then ask where else they have
+# met this: callbacks of buttons have the same fault.
+
 # %%
 names = []
 x = torch.ones(1, requires_grad=True)
@@ -546,6 +591,10 @@ check(record_by_name)
 #
 # Inside `forward` you have the activations at hand, so you can register hooks on them there. The next network lets only
 # gradients ≥ 0 pass back into its convolution, and a second hook looks whether this has worked.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of these hooks need a handle, and why. The hook on an activation goes with the
+# activation after each call; the one on a parameter stays for the whole training.
 
 
 # %%
@@ -667,6 +716,10 @@ except RuntimeError as error:
 # A hook belongs to the *value* that the tensor had when the hook was registered. In the next cell `h` is multiplied by
 # 10 in place between two registrations. So there is one name, but there are two values and two gradients.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask "Which two numbers will be printed, and which comes first?" Who answers 10 twice takes `h`
+# for one thing. Write `h` and `h'` on the board.
+
 # %%
 x = torch.tensor([1.0, 2.0], requires_grad=True)
 h = 3 * x
@@ -684,6 +737,10 @@ h.sum().backward()
 #
 # Whatever a hook returns has to take the place of the gradient, so it must be a tensor of the same shape and dtype. You
 # can register the four hooks below, but each of them raises an error when backward runs.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the four they expect to be accepted. Many say the plain number. Then point out when
+# the error comes: in backward, perhaps far from the line that registered the hook.
 
 # %%
 impostors = {
@@ -716,6 +773,10 @@ except RuntimeError as error:
 # A hook on a leaf runs **before** the gradient is added to `.grad`. If you want the moment **after** that, when `.grad`
 # is complete, use `register_post_accumulate_grad_hook`. It works on leaves only, and its function receives the tensor,
 # not the gradient.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Draw a time line with three points: the gradient arrives, it is added to `.grad`, all are there.
+# Let the room put the three kinds of hooks on it before you run the cells.
 
 # %%
 x = torch.ones(2, requires_grad=True)
@@ -797,6 +858,10 @@ check(step_in_backward)
 # You know which line is to blame. Here is the function without its mistake, and the network is trained again. Nothing
 # else has changed.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Go through the guesses of the first slide, and ask which of them the hooks had already excluded.
+# Then ask why there was no error: the network is correct as a computation, and only its graph is cut.
+
 
 # %%
 def standardise(h):
@@ -823,7 +888,12 @@ draw_curves(
 # | A hook without `return` is for printing only. | Yes. But a forgotten `return` is also a common bug in a hook. |
 # | The gradient that a hook sees *is* `.grad`. | On a leaf it is what is about to be *added* to `.grad`. After a second backward pass the two differ. |
 # | Use `Variable(..., requires_grad=True)`. | `Variable` has been merged into `Tensor` since PyTorch 0.4. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask who has written `grad *= 2` in a hook, and whether they would have noticed the fault. It
+# gives the right result in most small examples, and this is why it has lived so long.
+
+# %% [markdown]
 # ## Summary
 #
 # - After backward, only leaves have a `.grad`, unless you ask for more (lesson 02). A hook sees the gradient of any
@@ -838,10 +908,19 @@ draw_curves(
 #   gradients are there.
 # - If a layer does not learn, put a hook on every parameter. The gradient was lost between the last layer that it
 #   reached and the first one that it did not reach.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Cover the list, and let three people say one rule each. The one that is missed most often is that
+# a replaced gradient changes only what backward reaches through this tensor.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 02 shows when `retain_grad()` is enough, what it costs, and a third way: hooks on saved tensors.
 # - [Autograd mechanics: backward hooks execution](https://pytorch.org/docs/stable/notes/autograd.html#backward-hooks-execution)
 #   has the rules in PyTorch's own words, also for in-place changes.
 # - [`torch.Tensor.register_hook`](https://pytorch.org/docs/stable/generated/torch.Tensor.register_hook.html)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** At home: the exercises that were left out in the room. Ask them to bring one place in their own
+# code where they would like to see a gradient; lesson 03 can begin with it.

@@ -46,6 +46,23 @@
 # | 13 | When saving less goes wrong | exercise 7 |
 # | 3 | The patient, before and after · What old tutorials say · Summary · Go further | which of the sentences had they heard? |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 4 | A training that fills the memory | collect guesses, and vote | nothing |
+# | 4 to 14 | Asking a tensor to keep its gradient · Reading .grad where there is none | exercise 1; the ways to get None, from the room | the two graphs with a pencil |
+# | 14 to 26 | Before or after the hooks? | the explorer in pairs; the prediction with discussion and a second vote | exercise 2 |
+# | 26 to 34 | A tensor that is changed in place later · Two backward passes | one vote each | `torch.autograd.grad`; exercise 3 |
+# | 34 to 44 | What it costs | one vote; guesses for the four bars, then the chart | residual and dense networks |
+# | 44 to 58 | One row of each gradient · When to use which | the prediction with discussion and a second vote; exercise 4 | the sigmoids, and the table; exercise 5 |
+# | 58 to 69 | What forward saves for backward | both first cells; exercise 6 | float16 and computing again |
+# | 69 to 76 | When saving less goes wrong | one vote | weights, and mistakes of `unpack`; exercise 7 |
+# | 76 to 86 | The patient, before and after · What old tutorials say · Summary · Go further | the prediction with discussion and a second vote; the votes of the beginning | the table |
+#
+# **Homework:** Exercises 2, 3, 5 and 7, about 27 minutes.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -85,6 +102,10 @@ from course_utils.vision.charts import bars
 # This is the patient of lesson 01 after its cure. Somebody wants to draw charts of the training, so after each of 30
 # steps the program notes three things: the norm of a gradient, one row of the same gradient, and the new loss.
 # `measure_memory` counts the bytes of all tensors that are alive.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask each person for one of the three notes as a suspect, and write the votes down. Ask for the
+# reason as well, and leave the question open until the end: there may be more than one culprit.
 
 
 # %%
@@ -126,6 +147,10 @@ draw_curves(
 # Here is the vector graph of lesson 01 again: z = x + y and o = w · z, with x = [0, 1, 2, 3], y = [4, 5, 6, 7] and w =
 # [1, 2, 3, 4]. `z` and `o` are results, so after backward their gradients are normally gone. `retain_grad()` asks a
 # tensor to keep its gradient.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what `z.grad` would be if the line with `retain_grad()` stood below `backward()`. The next
+# section shows it; who says that it works has seen it as a way to ask afterwards.
 
 
 # %% tags=["setup"]
@@ -204,6 +229,10 @@ check(gradients_of_all)
 # If you read the `.grad` of a result without `retain_grad()`, you get `None`, and PyTorch warns you. In a notebook such
 # a warning is easy to overlook, so here we catch it and print its first sentence.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Collect the ways to get `None` before you show the list. Point out that the harmless case warns
+# and that the harmful ones do not.
+
 
 # %% tags=["setup"]
 def read_grad(tensor):
@@ -268,6 +297,10 @@ for what, tensor in cases.items():
 #    type the four numbers, press *Commit*, and watch.
 # 2. Compare the gradient of `z` with its `.grad`. Then switch `retain_grad` off, and add it again as the last one of
 #    the three. Does `z.grad` change?
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let each pair write down two numbers for `z`: the gradient and the `.grad`. Who expects them to
+# differ thinks of `retain_grad` as a hook with a place in the queue, and the explorer is the place to find out.
 
 # %% tags=["explore"]
 from course_utils.explorers import GradientFlow
@@ -422,6 +455,10 @@ print("returned:", returned.tolist(), "  x.grad =", x.grad, "  z.grad =", z.grad
 # The network is as simple as it can be: tanh, 16 times in a chain. Each activation has 256 by 1024 numbers, which is
 # exactly 1 MiB.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Explain the unit first: one activation is 1 MiB, so every answer can be read as a number of
+# gradients. Then let them guess all four bars before any of them is measured.
+
 
 # %% tags=["setup"]
 def tanh(tensors):
@@ -566,6 +603,10 @@ check(keep_first_row)
 #
 # This chain is made of sigmoids. Each hook keeps the mean size of its gradient.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the factor from one layer to the next before you show it. The slope of a sigmoid is 1/4
+# at most, so seven layers leave less than 1/16,000.
+
 # %%
 h, sizes = torch.zeros(256, 1024, requires_grad=True), {}
 for layer in range(1, 9):
@@ -624,12 +665,20 @@ check(record_norms)
 # | the gradient of values that are changed in place later | a hook, registered before the change | `retain_grad` moves on |
 # | a part of the gradient | a hook that keeps a `.clone()` of the part | a view keeps the whole gradient |
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Do not read the table aloud. Name a task of your own, such as a chart of gradient norms, and let
+# the room find its row.
+
 # %% [markdown]
 # ## What forward saves for backward
 #
 # In the chain, two MiB of gradients were alive at a time. But how much memory does forward fill before backward begins?
 # tanh saves its result, because its derivative is 1 - result². We measure what is alive when forward has ended and we
 # hold nothing but the loss.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the network must remember to go backward through `tanh`, through a sum and through a
+# product. The sum is the surprise: it saves nothing.
 
 
 # %% tags=["setup"]
@@ -707,6 +756,10 @@ check(count_saved_bytes)
 # There are two common ways to save less. One keeps the tensors as **float16**. The other, `torch.utils.checkpoint`,
 # keeps only the input of a piece of the network, and **computes the piece once more** in backward. It is built on these
 # hooks.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the two ways they would take on a GPU that waits for its memory, and which on one
+# that is busy computing. There is no best answer: one costs precision, the other costs time.
 
 
 # %%
@@ -901,7 +954,12 @@ draw_curves(
 # | Use a hook instead, it costs none. | A hook that keeps one number costs none. A hook that keeps the gradient costs nearly the same as `retain_grad`, and so does one that keeps `grad[0]`. |
 # | A hook sees the same gradient that `retain_grad` keeps. | Only if there are no other hooks and no in-place changes. |
 # | Call `retain_grad()` and read `.grad`. | Call it before backward. Afterwards you get None, without a warning. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Take the second row, and ask for the hook that costs nothing and for the one that costs as much
+# as `retain_grad`. Somebody should be able to write both without looking back.
+
+# %% [markdown]
 # ## Summary
 #
 # - `retain_grad()`, called before backward, makes a result keep a copy of its gradient. On a leaf it does nothing.
@@ -913,7 +971,12 @@ draw_curves(
 #   (`.clone()`), not views, and never a loss with its graph.
 # - Most memory is used by what forward saves. `saved_tensors_hooks(pack, unpack)` and `checkpoint` shrink it, at the
 #   price of precision or time.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Go back to the votes of the first slide, and let the room say which notes kept memory alive, and
+# what hung on each of them.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 03 is about hooks on whole layers, for when you do not hold the activation in your hands.
@@ -921,3 +984,7 @@ draw_curves(
 #   tensors and their hooks in PyTorch's own words.
 # - [`torch.Tensor.retain_grad`](https://pytorch.org/docs/stable/generated/torch.Tensor.retain_grad.html)
 # - [`torch.utils.checkpoint`](https://pytorch.org/docs/stable/checkpoint.html)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** At home: the exercises that were left out in the room. Who trains large networks should try
+# `checkpoint` on one of them and report what it saved.

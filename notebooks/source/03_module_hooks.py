@@ -45,6 +45,24 @@
 # | 33 | the exercises at the end of each part | 1, 2, 4 and 5 in the room; 3 at home if time is short |
 # | 2 | What old tutorials say · Summary · Go further | one sentence each from three people |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 3 | Two networks that do not learn | show the curves, collect guesses | nothing |
+# | 3 to 8 | A hook that looks at the output | 9 and 18 on the board; both hooks | nothing |
+# | 8 to 21 | A network for a pencil | 89 with chalk; one vote; exercise 1 | several inputs and outputs |
+# | 21 to 42 | The way back | the explorer in pairs; the first prediction with discussion and a second vote, the second by one vote; exercise 2 | through a convolution |
+# | 42 to 47 | A ReLU that writes over its input | one vote; read the error in full | the four further cases |
+# | 47 to 51 | Hooks that nobody removed | run the cell twice, on the projector | exercise 3 |
+# | 51 to 67 | All layers of a model | the prediction with discussion and a second vote; exercise 4 | ResNet-34; exercise 5 |
+# | 67 to 69 | What you would use every day | the timeline of `trace` | running `record` |
+# | 69 to 84 | Back to the two patients | in pairs: investigate, vote, run; the gradients of patient A with discussion and a second vote | the treatment, except for the curves |
+# | 84 to 88 | What old tutorials say · Summary · Go further | the box with four arrows; one sentence each from three people | the table |
+#
+# **Homework:** Exercises 3 and 5, about 15 minutes.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -79,6 +97,10 @@ from course_utils.lessons.patient import admit, draw_curves, loss_of, make_task,
 # numbers and have to say whether the first two have the same sign. A healthy network of this kind learns it in 100 steps.
 # We train both patients for 120 steps. This is their loss:
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the two curves have in common and what not. One is flat at the loss of guessing, the
+# other is far too large: two different illnesses. Nobody should name a layer yet.
+
 # %%
 before = {case: train(admit(case)) for case in ("A", "B")}
 draw_curves(
@@ -100,6 +122,10 @@ draw_curves(
 # Let us start with a network that is small enough for a pencil. Its 3x3 convolution makes two channels out of one. The
 # weights of the first channel are all 1, and those of the second are all 2. A 2x2 max-pooling follows. If the image
 # consists of ones, the convolution gives 9 · 1 = 9 in the first channel and 9 · 2 = 18 in the second.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Write 9 and 18 on the board before the cell runs. Then ask why `args` is a tuple here, although
+# the layer has one input: the same hook has to fit a layer with two.
 
 
 # %% tags=["setup"]
@@ -161,6 +187,10 @@ output = tiny(image)  # the block has ended: nothing is printed
 #
 # Most of this lesson uses a second small network. Its layer `fc1` makes 4 numbers out of 3, then comes `relu`, and `fc2`
 # makes 1 number out of 4. All weights are whole numbers.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let somebody compute 89 with chalk, and leave the numbers 7, -13, 27 and -29 on the board. The
+# next parts come back to them.
 
 
 # %% tags=["setup"]
@@ -235,6 +265,10 @@ print("fc1 with [2, 2, 2]:", net.fc1(2 * x).tolist())
 #
 # If `forward` returns a tuple, the hook gets this tuple. If your hook replaces it, return a tuple of the same length.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what would happen if the hook returned only the second part. The layer's caller would unpack
+# one tensor into two, and the error would come somewhere else.
+
 
 # %%
 class SplitSigns(nn.Module):
@@ -295,6 +329,10 @@ check(silence_channel)
 # 1. Register a full backward hook that looks on `fc1`, then one on `relu`, then one on `fc2`. In which order do they fire?
 # 2. Find a hook that makes the gradient of the input zero and leaves the output as it is.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say once more, with an arrow, that `grad_output` arrives and that `grad_input` goes on. Most
+# mistakes of this lesson come from reading the two names the other way round.
+
 # %% tags=["explore"]
 from course_utils.explorers import ModelHooks
 
@@ -346,6 +384,10 @@ with net.register_full_backward_hook(print_gradients("the model")):
 # Back to the tiny network. Our loss is the mean absolute error (`l1_loss`) against zeros, that is (9 + 18) / 2, so each of
 # the two outputs has the gradient 0.5. The pooling sends it to the place where it found its maximum. Here four places are
 # equally large, and PyTorch takes the first of them.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask where the 0.5 goes after the pooling before you show it. Who spreads it over four places
+# thinks of an average and not of a maximum.
 
 
 # %%
@@ -413,6 +455,10 @@ with contextlib.ExitStack() as stack:
 # fourth kind of hook, the **full backward pre-hook**. It runs as soon as `grad_output` has arrived, and it may replace that
 # one. Below, each of the two multiplies by 10. Without a hook, `x.grad` is [22, 26, 30], and the gradient of `fc2.weight`
 # is the layer's input, [7, 0, 27, 0].
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let the room vote whether the two hooks give the same `x.grad`, and then whether they give the
+# same `fc2.weight.grad`. The second vote is the one that divides them.
 
 
 # %%
@@ -598,6 +644,10 @@ with net[0].register_forward_hook(watch_output):
 #
 # In a notebook you run a cell more than once. Suppose that a cell registers a hook and does not keep the handle:
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Run the cell twice on the projector without a word, and wait until somebody notices the second
+# line. Ask who has had a loss or a list that grew for no reason.
+
 # %%
 net, x = SmallNet(), torch.ones(1, 3)
 
@@ -681,6 +731,10 @@ check(hooked)
 # Suppose that you want the output of every layer. A common recipe walks through the model, steps into each `nn.Sequential`,
 # and hooks everything else. We try it on a network that makes trouble for such recipes: one of its ReLUs is used twice, and
 # its pooling is a function.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let them count modules, calls and entries, as three numbers, before you run the cell. Who gives
+# the same number three times has missed the ReLU that is used twice.
 
 
 # %% tags=["setup"]
@@ -775,6 +829,10 @@ check(output_shapes)
 # `__call__` method can be a hook as well, and it can keep what it collects. (The weights are random here. We only look at
 # the shapes.)
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask how many convolutions a network with the name 34 should have. The answer of the cell is
+# larger: the shortcuts have convolutions of their own, which nobody counts.
+
 
 # %%
 class KeepOutputs:
@@ -837,6 +895,10 @@ check(SaveOutput)
 # All of this is in this course's package, in one folder that you can read: `course_utils/hooks/`. `record` keeps the outputs
 # and gradients of the layers that you choose by dotted name, by module or by type. It keeps a detached copy for each call,
 # and its hooks are gone after the block.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say that `record` and `trace` belong to this course and not to PyTorch, and that they are short
+# enough to be read. Ask what they would need to write `record` themselves: exercises 3 and 5 are most of it.
 
 # %%
 with no_hooks_left(mixed), record(mixed, "relu", nn.Linear, gradients=True) as seen:
@@ -998,7 +1060,12 @@ draw_curves(
 # | A backward hook on a whole model sees only the last layer. | This was true of the old one. The full one has the gradients of the model's inputs and outputs. |
 # | Hook everything that is not a Sequential. | There are many types of containers. Hook the leaves, or the type that you want. Functions have no hooks. |
 # | Keep the outputs in a dict, with the module as its key. | A module that runs twice overwrites its own entry. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask who has used `register_backward_hook`. It still works and only warns, and what it reports can
+# be wrong: lesson 09 shows by how much.
+
+# %% [markdown]
 # ## Summary
 #
 # - A forward pre-hook gets `(module, args)`, a forward hook `(module, args, output)`; `args` is a tuple.
@@ -1011,10 +1078,19 @@ draw_curves(
 # - You have to remove your hooks yourself. Use `with`, or keep the handle.
 # - Hooks belong to modules. A function has none, and a module that runs twice calls its hook twice.
 # - `record`, `trace` and `no_hooks_left` do the daily work.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Draw a layer as a box with four empty arrows, and let the room write the four kinds of hooks on
+# them. If this works, the lesson has worked.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 04: what happens inside a call, line by line, and why full backward hooks make views.
 # - Lesson 05: feature maps, the best known use of a forward hook.
 # - Lesson 09: the rest of the interface, from keyword arguments and global hooks to copies and compiled models.
 # - [`torch.nn.Module`](https://pytorch.org/docs/stable/generated/torch.nn.Module.html), with every `register_…` method.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** At home: the exercises that were left out, and lesson 04 for those who want to know where the
+# hooks are called. Lesson 05 needs only this one.

@@ -47,6 +47,26 @@
 # | 51 | the exercises at the end of each part | 1 to 4 in the room; 8 can follow at once, for `MiniSteps` has the rest |
 # | 1 | What old tutorials say · Summary · Go further | one sentence each from three people |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 3 | Patient C | let the room count the lines | nothing |
+# | 3 to 11 | One call, step by step | the explorer in pairs | the list of all parts |
+# | 11 to 20 | The fast path | the prediction with discussion and a second vote; exercise 1 | the source text |
+# | 20 to 23 | `forward()` directly | one vote | nothing |
+# | 23 to 29 | Who comes first: global or local? | one vote; exercise 2 | nothing |
+# | 29 to 43 | Before and after forward | the loop, read together; exercises 3 and 4 | nothing |
+# | 43 to 51 | The order of everything | paper first; the prediction with discussion and a second vote | nothing |
+# | 51 to 54 | When forward raises | one vote | the source text; exercise 5 |
+# | 54 to 62 | What a full backward hook does to your tensors | the two nodes on the board; one vote; the dict and the LSTM | the source text; exercises 6 and 7 |
+# | 62 to 77 | The proof | exercise 8; first differences on the board | nothing |
+# | 77 to 86 | Back to patient C | in pairs; the prediction with discussion and a second vote | the repaired network, except for the curve |
+# | 86 to 88 | What old tutorials say · Summary · Go further | one sentence each from two people | the table |
+#
+# **Homework:** Exercises 5, 6 and 7, about 21 minutes.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -111,6 +131,10 @@ def print_largest(name):
 #
 # This patient has the same layers as the two of lesson 03, and it does not learn either:
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let them count the lines and the layers, and say nothing when somebody finds the missing one. Ask
+# for guesses why, and write them down.
+
 # %%
 before = train(admit("C"))
 draw_curves(
@@ -146,6 +170,10 @@ with contextlib.ExitStack() as stack:
 #    `relu`?
 # 2. Choose the hooks of `global` and tick "forward pre-hook". What has changed for `relu`?
 # 3. Add hooks of other kinds, and play the game: **predict which hook fires next**. The explorer goes there and compares.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Give the pairs five minutes, and ask each of them for one part that surprised them. Who has not
+# reached the third task can play it with you at the projector.
 
 # %% tags=["explore"]
 from course_utils.explorers import LifeOfACall
@@ -188,6 +216,10 @@ for part in parts.values():
 #
 # Most modules never get a hook. So `_call_impl` first asks whether eight tables are empty: forward pre-hooks, forward hooks,
 # full backward pre-hooks and backward hooks, each once for this module and once for all modules.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask "What does a module without hooks have to pay for hooks?" It asks whether eight tables are
+# empty, and no more. This makes the next vote a real question.
 
 # %% tags=["nbval-ignore-output"]
 # Not compared: the source text and its line numbers belong to the torch release.
@@ -329,6 +361,10 @@ check(hooks_in_order)
 # Look for four things in the part "forward pre-hooks": which table comes first, why a hook may remove itself, what happens
 # with what a hook returns, and what happens if that is a single tensor.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Read the loop aloud, one line each, in turn. Stop at `is not None`, and ask what would go wrong
+# with a plain `if result:` when a hook returns a tensor of several numbers.
+
 # %% tags=["nbval-ignore-output"]
 # Not compared: the source text and its line numbers belong to the torch release.
 print_source("forward pre-hooks", "forward", "forward hooks", "return")
@@ -384,6 +420,10 @@ check(run_forward_hooks)
 # ## The order of everything
 #
 # Now all four kinds sit on one layer, global and local, in one call and its backward pass. `trace` writes down what happens:
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let pairs write the twelve hooks of the last cell on paper first. Forward is easy for everybody;
+# in backward the question to ask is what each hook has to wait for.
 
 
 # %% tags=["setup"]
@@ -587,6 +627,10 @@ print("LSTM, hidden:", try_hook(nn.LSTM(3, 4), lambda output: output[1][0], sequ
 # This is the heart of `BackwardHook`. A class derived from `torch.autograd.Function` has a `forward` and a `backward`, both
 # static methods, and `apply` puts its node into the graph. This one triples what goes forward, and prints what comes back:
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what `None` stands for in the last line of `backward`: there is one place for each input of
+# `forward`, and the words have no gradient. Most errors in this exercise are about this tuple.
+
 
 # %%
 class Triple(torch.autograd.Function):
@@ -666,7 +710,12 @@ check(forward_between_nodes)
 #
 # Now put everything together. `MiniSteps` is an `nn.Module` with the steps of exercises 1 to 5 as methods, so you can begin
 # here even without your own answers. Its way to torch's own call is closed. Write `__call__`.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say that a first difference is a success: it names the line to look at. Ask those who have "none"
+# to break one line on purpose, and to see where the traces part.
+
+# %% [markdown]
 # ### Exercise 8 · The call
 
 
@@ -798,7 +847,12 @@ draw_curves(
 # | `__call__` runs pre-hooks, then `forward`, then forward hooks, then backward hooks. | The call only prepares the backward hooks. They run in the backward pass. And global hooks run before local ones. |
 # | `__call__` walks to `grad_fn` and puts the backward hooks there. | This is true of legacy hooks only. Full backward hooks put nodes of their own around `forward`. |
 # | If `forward` raises, no forward hook runs. | Those with `always_call=True` do. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Take the first row, and ask what the call itself does for the backward hooks. It only prepares
+# the nodes; who says that it runs them should look at the trace again.
+
+# %% [markdown]
 # ## Summary
 #
 # - `module(x)` → `_wrapped_call_impl` → `_call_impl` → `forward`. Whoever calls `forward` by its name skips the hooks.
@@ -808,10 +862,19 @@ draw_curves(
 #   module's full hook comes last, but only if the input requires a gradient.
 # - The nodes make views, which must not be changed in place. Keyword arguments, dicts and nested outputs have no node.
 # - `always_call=True` hooks run when the call raises, with None as the output if there is none yet.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for three reasons why a hook stays silent. The lesson has `forward` called by its name, which
+# was patient C, an output or input without a node, and a plain forward hook where forward raises.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 05: forward hooks at work, on the feature maps of a network.
 # - Lesson 09: handles, legacy hooks, and every other kind of hook.
 # - [`torch.nn.Module.register_full_backward_hook`](https://pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_full_backward_hook)
 # - [Extending PyTorch: `torch.autograd.Function`](https://pytorch.org/docs/stable/notes/extending.html), for nodes of your own.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** At home: the exercises that were left out. No later lesson needs this one, except for lesson 09,
+# so those who are tired may rest here.

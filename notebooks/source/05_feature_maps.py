@@ -47,6 +47,23 @@
 #
 # If time is short, exercises 2, 4 and 8 can be done at home.
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 8 | A network and a photograph · The first kernels are small pictures · From a kernel to a map | one vote; which of the four maps is which | reading about the two networks |
+# | 8 to 26 | A hook on every convolution | the two bugs; the first prediction with discussion and a second vote, the second by one vote; exercise 1 | nothing |
+# | 26 to 31 | Maps as a grid · The same in TensorBoard | one vote on the scale | TensorBoard; exercise 2 |
+# | 31 to 40 | Five depths of a real network | the sheets with covered titles; exercise 3 | exercise 4 |
+# | 40 to 51 | What does a channel follow? | the explorer, everybody; one vote; exercise 5 | nothing |
+# | 51 to 67 | What do deeper layers do? | the prediction with discussion and a second vote; the table; exercise 6 | the ten channels |
+# | 67 to 71 | Without hooks: `create_feature_extractor` | the table of the two tools | both cells; exercise 7 |
+# | 71 to 75 | What does keeping cost? | one vote | exercise 8 |
+# | 75 to 80 | Your network, your picture · What old tutorials say · Summary · Go further | one picture of somebody in the room | the table |
+#
+# **Homework:** Exercises 2, 4, 7 and 8, about 24 minutes.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -102,6 +119,10 @@ from course_utils.vision.toys import make_edge_net
 # EfficientNet-Lite0 is a network for phones. It was trained on ImageNet: more than a million photographs of a thousand
 # classes. Its weights are among the packages of this course. What does it say about this photograph?
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the network can say about where the cat is. Nothing so far: it gives a thousand numbers
+# for the whole picture. Then explain why a second network with drawn pictures is needed: there the places are known.
+
 # %%
 real = load_classifier(REAL)
 photo = photograph("chelsea")
@@ -128,6 +149,10 @@ show(picture.image, scale=3, title="A drawn picture of 112 x 112 pixels", alt=f"
 #
 # The first convolution of the small network has 24 kernels. Each kernel covers 7 x 7 pixels and three colours, so it
 # can be drawn as a picture: it shows what the kernel looks for. Grey in the middle means 0.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let the room find one kernel for edges and one for colours. Then ask why nobody shows the kernels
+# of the second layer: each of them has 24 channels and no colours.
 
 # %%
 kernels = net.features[0].weight.detach()
@@ -218,6 +243,10 @@ draw_kernels_and_maps(edges[0].weight.detach()[:, 0], paper, maps)
 #
 # Now all convolutions of a network. A recipe that many tutorials share puts a forward hook on each convolution. The
 # hook stores what the layer returns in a dict, under **the shape of the layer's weight**:
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show the recipe, and give two minutes to find what is wrong with it. Take suggestions and run
+# nothing yet: on the small network it works, and this is why it spread.
 
 
 # %%
@@ -328,6 +357,10 @@ check(keep_maps)
 # number of tiles in a row: tutorials take the square root of the number of channels, here 5. `normalize=True,
 # scale_each=True` stretches each tile from its own lowest to its own highest number.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the brightest tile tells about the channel. Most say that it responds most strongly, and
+# with `scale_each` the picture cannot tell. Let them say so before the vote.
+
 # %%
 with torch.no_grad(), record(real.model, "conv_stem") as seen:
     real.model(x)
@@ -386,6 +419,10 @@ check(tile_maps)
 # `SummaryWriter.add_image` takes the same sheet. Here we write into a temporary folder, and read back what the file
 # holds. `LAYERS` are five layers of the real network, and here are the last three.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Run and read. The one thing to say is that the sheet is made once and can be watched while a
+# training runs; who does not use TensorBoard can leave this part out.
+
 # %%
 import tempfile
 
@@ -415,6 +452,10 @@ for tag, image in images.items():
 # A well-known figure shows the maps of an early, a middle and a late layer of a large network under the words "deeper
 # is more abstract". Here are the first 25 channels of five layers of EfficientNet-Lite0. Each layer ends in a ReLU6,
 # which returns numbers from 0 to 6. So one scale fits all tiles: black is 0, and bright yellow is 6.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Cover the titles and let the room put the five sheets in order. They will succeed; ask by what.
+# It is by the size of the blocks, which random weights would show as well.
 
 
 # %% tags=["setup"]
@@ -486,6 +527,10 @@ check(dead_channels)
 #
 # This explorer shows the small network. It opens at channel 53 of the layer `features.13`, the fourth ReLU. Move the
 # picture's slider from 30 to 39 (the arrow keys work, too), and find out what makes this channel respond.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Everybody tries all ten pictures before anybody says a word. Then ask for a picture that speaks
+# against the first suggestion: looking only for those that fit is the mistake to show.
 
 # %% tags=["explore"]
 from course_utils.explorers import FeatureMaps
@@ -676,6 +721,10 @@ check(share_on_thing)
 # notes each step as a node of a graph, and drops what lies behind the last map that you asked for. An `if` that looks
 # at the numbers has no answer then, and our network starts with one. So we take its part `features`, which has none.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the two tools they would take for a network whose code they have never seen. Who
+# wants only a few maps of a standard network, many times, is better served without hooks.
+
 # %%
 from torchvision.models.feature_extraction import create_feature_extractor
 
@@ -801,6 +850,10 @@ check(channel_means)
 # own, change `own_network` and `own_image` at the top of the lesson and run it again, or run `make handout LESSON=05
 # NETWORK=resnet34 IMAGE=photo.jpg`, which writes a page.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Use a picture from the room if there is one. Ask before it is shown which part of the picture the
+# strongest channel will follow, and count how often the room is right.
+
 # %%
 own = look_at(own_network, own_image or photograph("camera"), own_layer)
 print(own)
@@ -818,7 +871,12 @@ show_strongest_maps(own)
 # | `models.alexnet(pretrained=True)` | Deprecated: use `weights="DEFAULT"`. |
 # | `image[:, :, 0]` makes an RGBA drawing grey. | For black ink on a transparent ground that is a black square. Put it on white first. |
 # | Deeper layers are more abstract. | They are coarser where a stride or a pool makes them so. What they follow has to be measured, and the last layer need not be the sharpest. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of these lines stands in code that they have copied. The second one,
+# `fmaps.append(output)`, is the most common, and the two things wrong with it are different ones.
+
+# %% [markdown]
 # ## Summary
 #
 # - A feature map says how well a kernel fits, at every place.
@@ -828,7 +886,12 @@ show_strongest_maps(own)
 # - Compare the best channel with the best channel of an untrained network, on pictures that you did not choose it
 #   with.
 # - A map kept with its graph keeps almost every other map too.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the three words that belong to every stored map: detached, cloned, and under the layer's
+# name. Then ask what each of them protects from.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 06: the gradient with respect to the picture, changed on its way by hooks. Lesson 07: maps added up by
@@ -838,3 +901,7 @@ show_strongest_maps(own)
 # - [torch.utils.tensorboard](https://pytorch.org/docs/stable/tensorboard.html).
 # - Bau et al. 2017: [Network Dissection](https://arxiv.org/abs/1704.05796), which measures with masks which channel
 #   follows which thing, for large networks.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** At home: the exercises that were left out. For lesson 06, ask them to think about the opposite
+# way: from an answer back to the pixels.

@@ -46,6 +46,23 @@
 #
 # If time is short, exercises 5, 6 and 8 can be done at home.
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 16 | Which pixels matter? · Three units and a pencil | the pencil; the first prediction by one vote, the second with discussion and a second vote; exercise 1 | nothing |
+# | 16 to 34 | The rules as hooks | the deconvnet's line, from the room; exercises 2 and 3 | exercise 4 |
+# | 34 to 43 | Other kinds of ReLU | the prediction with discussion and a second vote; the four networks | how the graph is walked; exercise 5 |
+# | 43 to 45 | On a photograph | look first; write two conclusions down | nothing |
+# | 45 to 50 | From a gradient to a picture | one vote | exercise 6 |
+# | 50 to 62 | Does it follow the class? | the explorer, everybody; the prediction with discussion and a second vote | the two kinds of similarity; exercise 7 |
+# | 62 to 68 | And on photographs? | one vote | the layers on the way down |
+# | 68 to 78 | Does it follow what was learned? | sketch the curves; the prediction with discussion and a second vote | what the critics found; exercise 8 |
+# | 78 to 83 | Your network, your picture · What old tutorials say · Summary · Go further | the two conclusions again; who still signs them? | the table |
+#
+# **Homework:** Exercises 4, 5, 6, 7 and 8, about 27 minutes.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -112,6 +129,10 @@ def coarsely(pictures):
 #
 # The course has a small network of its own. It says which of ten kinds of things are in a picture, and there may be
 # several. Here is a picture, and what the network says about it. A logit above 0 means "it is there".
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask whether they can see the cat in the gradient, and then whether they would have seen it
+# without knowing the picture. Cover the left tile and show only the noise.
 
 # %%
 model = load_picture_net()
@@ -233,6 +254,10 @@ check(pass_relu)
 # A full backward hook on an `nn.ReLU` module is called with `grad_input`, what the module is about to pass on, and
 # `grad_output`, what has arrived (lesson 03). Each is a tuple with one entry. What the hook returns replaces
 # `grad_input`. `three_units()` makes the net of the pencil example.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let them write the deconvnet's line before you show it. Who begins with `grad_input` has taken
+# what the ReLU has already stopped; ask what stands in `grad_output` at the silent unit.
 
 
 # %% tags=["setup"]
@@ -482,6 +507,10 @@ check(stop_in_place)
 # Pictures like the right one made the method famous. The network is EfficientNet-Lite0, which was trained on the
 # photographs of ImageNet. Its installed weights come with the course, and its ReLUs are ReLU6 in place.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show the picture and say nothing. Ask what they would conclude from it about the network, and
+# write two of the sentences down: the rest of the lesson tests them.
+
 
 # %% tags=["setup"]
 def draw_photo(photo, plain, guided):
@@ -565,6 +594,10 @@ check(to_picture)
 # A map for the cat should lie on the cat, and a map for the boat on the boat. This explorer shows the small network.
 # Ask for a thing that is there, for the other one, and for one that is not there. Change the rule and the picture. The
 # sentence below it says how much of the map's strength lies on each thing.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let everybody ask the explorer for a thing that is not in the picture before you talk about
+# numbers. Then collect guesses for the three rules, as shares between 0 and 1.
 
 # %% tags=["explore"]
 from course_utils.explorers import GuidedBackprop
@@ -817,6 +850,10 @@ check(randomise_last)
 # class of your own, change the names that begin with `own_` at the top of the lesson and run it again, or run
 # `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which writes a page.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the class that the room would like to see explained, and for one that is surely not in
+# the picture. If the guided maps look alike, they have repeated the experiment of this lesson.
+
 # %%
 own = look_at(own_network, own_image or photograph("camera"), own_layer, own_class)
 print(own)
@@ -833,7 +870,12 @@ show_gradients(own)
 # | It works for any network with ReLUs. | Hooks on modules pass over `F.relu` in silence, and in-place ReLUs raise. Hooks on nodes see all. |
 # | Guided Backprop is insensitive to the class. | It depends on the network. Measure it on yours. |
 # | The bright parts are what made the network decide. | They are active edges. Test whether they depend on the class, and on what was learned. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Take the last two rows together, and go back to the sentences that were written down at the
+# photograph. Which of them would they still sign?
+
+# %% [markdown]
 # ## Summary
 #
 # - The gradient of a logit at the pixels is exact, and noisy: positive and negative paths add up.
@@ -843,7 +885,12 @@ show_gradients(own)
 # - The usual normalisation gives the same picture for any size of the gradient.
 # - Test explanations with numbers: by the class, and by what was learned. Read all methods in the same way, by sign or
 #   by absolute value.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the one network in this lesson on which Guided Backprop followed the class, and the one
+# on which it did not. The rule to take home is to measure it on their own.
+
+# %% [markdown]
 # ## Go further
 #
 # - Lesson 07: CAM and Grad-CAM, and Guided Grad-CAM, the product of both worlds.
@@ -857,3 +904,7 @@ show_gradients(own)
 #   [Sundararajan & Taly 2018](https://arxiv.org/abs/1806.04205), [Yona & Greenfeld
 #   2021](https://arxiv.org/abs/2110.14297), [Binder et al. 2023](https://arxiv.org/abs/2211.12486), [Kokhlikyan et al.
 #   2021](https://arxiv.org/abs/2106.07475).
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** At home: the exercises that were left out. Ask those who like papers to read Adebayo et al. and
+# one of its critics, and to tell the room in two minutes who is right about what.

@@ -42,6 +42,22 @@
 # | 39 | the exercises at the end of each part | 1, 3, 4, 5 and 7 in the room; 2 and 6 at home if time is short |
 # | 2 | Your network, your picture · What old tutorials say · Summary · Go further | a photograph of the room, if there is time |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 11 | One picture, two questions · CAM: the linear layer, moved inside | the pencil at the board; one vote; exercise 1 | nothing |
+# | 11 to 29 | A head that CAM does not know · Grad-CAM, line by line | five people for the five steps; one vote; exercise 3 | exercise 2 |
+# | 29 to 34 | Why the ReLU? · From numbers to a picture | one vote; the order of the three steps | exercise 4 |
+# | 34 to 41 | Is it right? Ask the masks · Which layer? · Guided Grad-CAM | the level of chance; one vote on the layer | the product; exercises 5 and 6 |
+# | 41 to 61 | A detective story | both predictions with discussion and a second vote; exercise 7 | nothing |
+# | 61 to 70 | What Grad-CAM cannot tell you | the explorer, everybody; one vote | the covered pictures |
+# | 70 to 82 | Two things in one photograph · A case to solve | one vote each; the astronaut to the end | the two further trials |
+# | 82 to 87 | Your network, your picture · What old tutorials say · Summary · Go further | which buoys are in their own data? | the own picture, and the table |
+#
+# **Homework:** Exercises 2, 4, 5 and 6, about 21 minutes.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -108,6 +124,10 @@ from course_utils.vision.saliency import (
 #
 # This is a picture of the course's picture world, and a small network that was trained on such pictures. It knows ten
 # kinds of things and gives a yes or no to each. First we ask *what* it sees, then *where* it looks.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask the room where the network should look for the cat, and where for the dog, before the maps
+# are shown. Keep the question "and how would you know that it is right?" for later.
 
 # %%
 net = load_picture_net()
@@ -222,6 +242,10 @@ check(class_activation_map)
 # CAM reads one weight for each channel. AlexNet and VGG end with a linear layer on *flattened* maps, and such a layer has
 # one weight for each channel **and place**. Which of them should be the weight of channel k? `cam` refuses:
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the 196 weights they would take for channel k of the flat head. Any suggestion, such
+# as the mean, is half of Grad-CAM: let somebody from the room make the step.
+
 # %%
 flat = nn.Sequential(net.features, nn.Flatten(), nn.Linear(96 * 14 * 14, len(KINDS))).eval()
 try:
@@ -277,6 +301,10 @@ check(channel_weights)
 # There are five steps: **gradient → GAP → weights → weighted sum → ReLU**. The hook keeps the layer's output and hands a
 # clone on, so that no in-place operation after the layer can spoil what it kept (lesson 03). `torch.autograd.grad` returns
 # one gradient and changes no `.grad`.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Put five people in a row, one for each step, and let each say the shape that they receive and the
+# one that they hand on. The mean over the places is where most shapes go wrong.
 
 # %%
 kept = []
@@ -407,6 +435,10 @@ why("dog_on_the_cat_map")
 #
 # There are three steps, always in this order: ReLU, enlarge, stretch.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what would change if the stretching came before the ReLU. The strongest objection would
+# become 0 and "nothing" would become visible: the order of the three steps is not a matter of taste.
+
 # %%
 small = relu(by_gradient[cat])
 enlarged = upsample(small, (SIZE, SIZE))
@@ -452,6 +484,10 @@ check(to_heatmap)
 #
 # Each number needs the level of **chance** beside it. A random pixel is on a thing as often as the thing has area, and an
 # even map has that share of its heat there. For the tolerant game the thing is larger, and so is chance.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show one score, and ask whether it is good. Nobody can say without the level of chance. Let them
+# guess how often a map that always points at the middle would be right.
 
 # %%
 score = localise(relu(raw), things.masks, things.others)
@@ -542,6 +578,10 @@ why("best_layer")
 # count what that brings, on 20 pictures. For the count, the three colours become one number for each pixel: the greatest
 # absolute value.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the product keeps of each of its two factors, and what it cannot repair. If Grad-CAM is
+# on the wrong thing, the product is a sharp picture of the wrong thing.
+
 # %% tags=["setup"]
 few = things.images[:20]
 rows = torch.cat([torch.arange(20), torch.arange(40, 60)])  # the same pictures among the 80 maps
@@ -599,6 +639,10 @@ evidence.show_tiles(
 # ## A detective story
 #
 # Two networks with the same layers were tested on the same forty new pictures.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say that both networks have the same score, and ask which one they would use in a product. Nobody
+# reads ahead here: the story works once.
 
 # %% tags=["setup"]
 networks = evidence.load_both()
@@ -725,6 +769,10 @@ check(lost_answers)
 # that is **not** in the picture, in three pictures. What does the finished map look like, and what do the percentages say?
 # Then put a buoy beside the cat, and ask for the fish. (Tab and arrow keys work everywhere.)
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Give three minutes with the explorer, and ask for a class that is not in the picture. Let them
+# describe the map in a word before anybody looks at the percentage.
+
 # %% tags=["explore"]
 from course_utils.explorers import GradCam
 
@@ -796,6 +844,10 @@ print("still seen with its hottest place covered:", (before & after).sum().item(
 # Does all this hold outside the picture world? EfficientNet-Lite0 was trained on the 1000 classes of ImageNet. Photographs
 # have no masks, but a **collage** of two photographs has a truth of its own: what speaks for the cat should lie in the
 # cat's half (the grid pointing game, Böhle et al., 2021). An even map has 50% of its heat there.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which question a newspaper reader would ask, and which one a doctor with two diagnoses. The
+# three questions of this part are three different backward passes and no three opinions.
 
 # %%
 real = load_classifier(REAL)
@@ -880,6 +932,10 @@ print(f"tripod rather than espresso: {shares[1]:.0%} of the heat on the cat's ha
 #
 # A photograph of an astronaut. ImageNet has no class "astronaut". What does the network say, and what made it say so?
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let each pair write down one of the five suspects, and a sentence why, before the map is shown.
+# The guess at a cause and the measured cause should be two lines in their notes.
+
 # %%
 astronaut = photograph("astronaut")
 said = real.likeliest(astronaut, 3)
@@ -947,6 +1003,10 @@ why("the_astronaut")
 # Change `own_network` and `own_image` at the top of the lesson and run it again, or let
 # `make handout LESSON=07 NETWORK=resnet34 IMAGE=photo.jpg` write a page. Each map has its own scale, so read the shares first.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Take a photograph of the room if there is time. Read the share first and the picture afterwards:
+# each map has its own scale, and a share of 2 % explains little.
+
 # %%
 from course_utils.lessons.own import look_at, show_grad_cams
 
@@ -963,7 +1023,12 @@ show_grad_cams(own)
 # | Register a backward hook on the layer to get the gradient. | `torch.autograd.grad(logit, output)` gives it without a hook, without `.grad`, and next to in-place ReLUs. |
 # | Always explain the logit, never the probability. | Choose the question: "why A?" is the logit, "why A rather than B?" a difference of logits. |
 # | Look at the map to see whether the network is right. | Count against masks, with chance beside it, and prove a suspicion with edited pictures. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the row that has cost them the most time so far. The second one is worth a word: the
+# gradient at a layer needs no backward hook at all.
+
+# %% [markdown]
 # ## Summary
 #
 # - CAM is the logit before its average: `(weight[target][:, None, None] * maps).sum(0)`; its mean plus the bias is the logit.
@@ -974,7 +1039,12 @@ show_grad_cams(own)
 # - A network can be right for the wrong reason and pass its test. A map raises the suspicion; pictures without the cue,
 #   and with the cue alone, prove it.
 # - A map is coarse, relative to its own peak, and shows what contributed, not what was needed. Its question is a choice.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what a map can do and what only an experiment can do. The two words to hear are *suspicion*
+# and *proof*.
+
+# %% [markdown]
 # ## Go further
 #
 # - Zhou et al., [Learning Deep Features for Discriminative Localization](https://arxiv.org/abs/1512.04150) (2016): CAM.
@@ -982,3 +1052,7 @@ show_grad_cams(own)
 # - Zhang et al., [Top-down Neural Attention by Excitation Backprop](https://arxiv.org/abs/1608.00507) (2018): the pointing game.
 # - Böhle et al., [Convolutional Dynamic Alignment Networks](https://arxiv.org/abs/2104.00032) (2021): the grid pointing game.
 # - Lapuschkin et al., [Unmasking Clever Hans predictors](https://www.nature.com/articles/s41467-019-08987-4) (2019): more detective stories.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** At home: the exercises that were left out. Ask everybody to find one possible buoy in the data of
+# their own work, and the experiment that would prove it.

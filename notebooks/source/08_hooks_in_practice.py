@@ -42,6 +42,21 @@
 # | 48 | the exercises at the end of each part | 1, 3, 5 and 6 in the room; 2, 4 and 7 at home if time is short |
 # | 1 | What old tutorials say · Summary · Go further | |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 19 | A nan, and the layer that made it | the first prediction with discussion and a second vote, the second by one vote; exercise 1 | exercise 2 |
+# | 19 to 25 | One unit, one large step | one step by hand; one vote | bringing the unit back; exercise 3 |
+# | 25 to 31 | Gradients that explode | the table of three clips; one vote | exercise 4 |
+# | 31 to 41 | A memory that grows | one vote; the chain of holders; exercise 5 | nothing |
+# | 41 to 68 | Activation patching | the explorer, everybody; the first prediction with discussion and a second vote, the second by one vote; exercise 6 | patching and Grad-CAM |
+# | 68 to 76 | Attention | the 0.96 by hand; one vote; the head that nobody reads | exercise 7 |
+# | 76 to 80 | What old tutorials say · Summary · Go further | the four patients, and the hook that found each | the table |
+#
+# **Homework:** Exercises 2, 3, 4 and 7, about 27 minutes.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -104,6 +119,10 @@ cat, dog, fish = (KINDS.index(kind) for kind in ("cat", "dog", "fish"))
 # ## A nan, and the layer that made it
 #
 # The first patient: two rows of numbers go in, and one of the two answers is not a number.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let somebody read the list of layers aloud, and ask which operations can make something that is
+# not finite. Whoever says "a division by zero" should say which layer divides, and by what.
 
 # %%
 net = make_first_patient()
@@ -382,6 +401,10 @@ check(dead_share)
 # the second number is 0 all the way, and nobody notices the 3. In backward it is not 0. The gradient starts as [1, 1], then
 # it is [1, 3], [1, 9], [1, 27] …
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the output of the network shows of the 3 in its weights: nothing. This patient is
+# healthy in forward, and so it is worth asking how anybody would notice.
+
 # %% tags=["setup"]
 chain, x = make_chain(6), torch.tensor([[1.0, 0.0]], requires_grad=True)
 chain(x).sum().backward()
@@ -590,6 +613,10 @@ check(watch_norms)
 # Try it: move the block over the picture. Where must it lie for the answer to turn? How small can it be? Must it grow in
 # later layers? (Pairs 1 and 2 differ by a buoy, the others by a thing.)
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Three minutes with the explorer come first. Ask for the smallest block that turns the answer, and
+# in which layer; pairs will disagree, and the table afterwards settles it.
+
 # %% tags=["explore"]
 from course_utils.explorers import Patching
 
@@ -675,6 +702,10 @@ why("which_layer_to_patch")
 # In lesson 07 the misled twin said "fish" where it saw a buoy. Here are 40 pictures without any fish, each drawn twice: with a
 # buoy (source) and without one (target). We patch the buoy's cells alone, and with one more cell on each side.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Remind them of the detective story, where a buoy was painted out. Ask what this experiment can
+# show that the painting could not: in which layer, and at which cells, the answer is carried.
+
 # %% tags=["setup"]
 twin = load_picture_net(misled=True)
 no_fish = [kind for kind in KINDS if kind != "fish"]
@@ -718,6 +749,10 @@ why("buoy_only")
 #
 # Patch one cell after the other, and the effects make a map. At the last layer it is the CAM of the source minus the CAM of
 # the target, over 196: the logit is the mean of the CAM plus a bias.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask when a small change and a large one would tell different stories. An answer that is told in
+# two places is the case to remember.
 
 # %% tags=["setup"]
 source, target = (scene("car", "tree", seed=10, cue=cue).image[None] for cue in ("buoy", None))
@@ -776,6 +811,10 @@ check(patched_logits)
 # before*, the second one for *the same word*. What fits gets 96 times the attention of what does not: among five words that
 # is 96 / (96 + 4) = 0.96.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Compute the 0.96 by hand with the room, and ask what a row of the table adds up to. Then the vote
+# is about what PyTorch gives away, and not about attention.
+
 # %%
 words = ["the", "cat", "saw", "the", "dog"]
 block, sentence = make_two_head_block(words), encode(words)
@@ -831,6 +870,10 @@ draw_attention(
 #
 # Does a head have any effect? A pre-hook can make the experiment: a mask of minus infinity forces one head to look at
 # nothing but the word itself. Does the block's output move?
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the two heads they would put on a slide, before the test. The answer is usually the
+# one that moves nothing.
 
 
 # %%
@@ -892,7 +935,12 @@ print({name: count_hooks(model).total() for name, model in models.items()}, "hoo
 # | Look for nan with `torch.isnan` in each layer. | Infinity comes first, one layer earlier: ask `torch.isfinite`, of inputs and output. |
 # | `clip_grad_norm_` protects from exploding gradients. | From long ones. After an overflow it spreads the nan to all: use `error_if_nonfinite=True`. |
 # | Append the output to a list in the hook. | It keeps the graph. Store a number or a detached copy, in a `with` block. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Take the first row, and ask for the pair that names the guilty layer: good in, bad out. One of
+# the two alone accuses the wrong one.
+
+# %% [markdown]
 # ## Summary
 #
 # - Guilt is a pair: good in, bad out. `isfinite`, not `isnan`; forward hooks for values, full backward hooks for gradients.
@@ -901,7 +949,12 @@ print({name: count_hooks(model).total() for name, model in models.items()}, "hoo
 # - A leak is a chain: model → hook → list → output → graph. Count hooks, store numbers, use `with`.
 # - Activation patching proves what a map suggests. In a chain, patch parts.
 # - Attention weights need a pre-hook that asks for them; and a test whether anybody reads them.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Name the four patients, and let the room say the one hook that found each of them. Which of the
+# four would their own training loop have noticed?
+
+# %% [markdown]
 # ## Go further
 #
 # - Pascanu, Mikolov & Bengio, [On the difficulty of training recurrent neural networks](https://arxiv.org/abs/1211.5063) (2013): clipping.
@@ -910,3 +963,7 @@ print({name: count_hooks(model).total() for name, model in models.items()}, "hoo
 # - Jain & Wallace, [Attention is not explanation](https://arxiv.org/abs/1902.10186), and Wiegreffe & Pinter, [Attention is
 #   not not explanation](https://arxiv.org/abs/1908.04626) (both 2019).
 # - You are at the end of the course. The best next step is a network of your own, and a question about it.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** At home: the exercises that were left out. Who has had one of the four faults in their own work
+# should write down which hook would have found it, and bring it to the last session.

@@ -45,6 +45,23 @@
 # | 15 | Exercises: break this rule | two in the room, three at home |
 # | 0 | What old tutorials say · Summary · Go further | print the cheat sheet for everybody |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 6 | Index | everybody looks for the answer to one question of their own | nothing |
+# | 6 to 16 | Hooks on tensors · Hooks on the graph · Hooks on what forward saves · Hooks on modules · Hooks on all modules · Hooks on saving and loading · Hooks on optimizers · The order of a call | one entry for each pair, told to the room in one sentence with its trap | all other entries; exercises 1 and 2 |
+# | 16 to 26 | When it does not fire, or fires twice | the prediction with discussion and a second vote; one case for each pair | the other cases |
+# | 26 to 28 | Several devices and processes · Hooks that are not run here | the numbers of the two processes | everything else |
+# | 28 to 32 | History: the legacy backward hook | one vote | the further cells |
+# | 32 to 35 | When something else is the better tool | one question: which one would you have used? | the four tools |
+# | 35 to 65 | Exercises: twelve puzzles | puzzles 1 to 6, in pairs, five minutes each with the explanation | puzzles 7 to 12 |
+# | 65 to 75 | Exercises: break this rule | rules 1 and 2 | rules 3 to 5 |
+# | 75 to 78 | What old tutorials say · Summary · Go further | the cheat sheet for everybody | the table |
+#
+# **Homework:** Exercises 1 and 2, puzzles 7 to 12 and rules 3 to 5, about 42 minutes.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -174,6 +191,10 @@ def report(module, grad_input, grad_output):
 # | what it stores on `module` is gone | [DataParallel](#DataParallel) |
 # | its gradient is not the one in `.grad` | [DistributedDataParallel](#DistributedDataParallel) |
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let everybody find the answer to one question of their own in these tables, and say how many
+# seconds it took. The lesson is a place to look things up; knowing this index is its first half.
+
 # %% [markdown]
 # ## Hooks on tensors
 #
@@ -183,6 +204,10 @@ def report(module, grad_input, grad_output):
 # - **Runs:** in each backward, and in `autograd.grad`, as soon as the whole gradient of the tensor is known
 # - **Returns:** a tensor of the same shape and dtype replaces the gradient; `None` keeps it
 # - **Trap:** never write into `grad`, because siblings may share it. Return a new tensor. (Lesson 01)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask the room for the trap before they read it. All entries have the same four lines, and the last
+# one is the one that costs time at work.
 
 # %%
 x = leaf(1.0, 2.0)
@@ -252,6 +277,10 @@ with every, first:
 # - **Returns:** a tuple replaces the gradients of the node's outputs; `None` keeps them
 # - **Trap:** a node belongs to one graph: the next forward makes a new one, without your hook.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask when a tensor's hook is not enough: where the operation is what matters, and where no line of
+# yours holds the tensor. Lesson 06 used it for functional ReLUs.
+
 # %%
 x = leaf(3.0)
 y = x * x
@@ -299,6 +328,10 @@ print([name for name in names if "Accumulate" not in name])
 # - **Runs:** `pack` in forward, for each tensor that an operation saves; `unpack` in backward, when it is needed
 # - **Returns:** `pack` anything at all; `unpack` a tensor with the shape and dtype that was saved
 # - **Trap:** of nested pairs only the innermost runs. Nobody checks the values: wrong ones give wrong gradients. (Lesson 02)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what may be done with a tensor between `pack` and `unpack`: it can be stored in another form,
+# another place, or not at all, if it can be computed again. Lesson 02 measured the first.
 
 # %%
 x = leaf(9.0)
@@ -362,6 +395,10 @@ print("x.grad =", x.grad.tolist(), " saved:", sorted(name for name in dir(y.grad
 # - **Runs:** in each call, before `forward`
 # - **Returns:** new arguments: a tuple, or one value; with `with_kwargs=True` a pair `(args, kwargs)`; `None` keeps them
 # - **Trap:** without `with_kwargs=True` it neither sees nor changes a keyword argument.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let them write the arguments of the four module hooks from memory, and compare. Who misses
+# `with_kwargs=True` has found the trap of this entry.
 
 # %%
 layer, x = Times(), torch.tensor([3.0])
@@ -487,6 +524,10 @@ check(Handle)
 # - **Returns:** as the hook of the same name on one module
 # - **Trap:** they stay until the kernel ends and slow every module down: use them in a `with` block.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for one good use and one price. They see every module without being told of it, and no call
+# in the program takes the fast path any more.
+
 # %%
 net = nn.Sequential(Times())
 kinds = ("forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook")
@@ -524,6 +565,10 @@ with (
 # - **Runs:** in `state_dict()`, before the module writes its entries
 # - **Returns:** nothing
 # - **Trap:** `prefix` is the module's place in the model, with a dot at its end: `"0."`, or `""` for the model itself.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what they would do with an old checkpoint whose keys have other names. A load hook mends it
+# in the model, and nobody has to write the file anew.
 
 # %%
 net = nn.Sequential(Times())
@@ -586,6 +631,10 @@ print(layer.load_state_dict({"weight": torch.ones(1, 1)}))
 # - **Runs:** before and after each `step()`
 # - **Returns:** the pre-hook may return new `(args, kwargs)`; the post-hook nothing
 # - **Trap:** a learning-rate scheduler or a gradient scaler may leave a step out, and then neither runs.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what a hook on a step sees that a hook on a gradient cannot: all parameters at one moment,
+# and the optimizer's own settings.
 
 # %%
 w = leaf(1.0)
@@ -661,6 +710,10 @@ optimizer.load_state_dict({**optimizer.state_dict(), "epoch": 3})
 # One module with a hook of every kind, its weight, its output and an optimizer with hooks too. The cell lists them as they
 # run. The hooks of all modules were registered *last*. (Lesson 04 shows the source that makes this order.)
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let pairs write down the first and the last line of the list before the cell runs. The full list
+# is for looking up: nobody has to learn it.
+
 # %% tags=["setup"]
 order = []
 
@@ -709,6 +762,10 @@ print(*(f"{number:2} {what}" for number, what in enumerate(order, start=1)), sep
 # `torch.autograd.grad` returns the gradient and does not touch `.grad`. So the tensor's hook fires, and the
 # post-accumulate hook, which waits for `.grad`, does not.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the two hooks waits for `.grad`. The rule behind it finds several of the other
+# cases: first ask what a hook waits for, and then whether that ever happens.
+
 # %%
 w, ran = leaf(3.0), []
 w.register_hook(lambda grad: ran.append("tensor hook"))
@@ -725,6 +782,10 @@ print("backward:     ", ran)
 # Forward hooks run whether or not anything requires a gradient. Backward hooks need a graph: under `torch.no_grad()`, or in
 # a frozen layer whose input requires no gradient either, there is none.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what has to require a gradient for each kind of hook to run: a parameter, an input or any of
+# them. Frozen networks are where people meet this.
+
 # %%
 layer, ran = Times(), []
 layer.register_forward_hook(lambda *_: ran.append("forward"))
@@ -740,6 +801,10 @@ print("frozen:  requires_grad =", layer(torch.ones(1)).requires_grad, ran)
 #
 # A parametrization (also `weight_norm` and `spectral_norm`) computes the weight anew whenever you write `layer.weight`. A
 # hook on that tensor belongs to a tensor that nobody uses. Put the hook on the parameter that stays, `original`.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask how many tensors stand behind the name `weight` here, and which of them the optimizer
+# changes. The hook sits on the one that is computed anew in every call.
 
 
 # %%
@@ -761,6 +826,10 @@ print("twice the same tensor:", layer.weight is layer.weight, " hooks that ran:"
 # A full backward hook follows the tensors among the *positional* arguments. A tensor that comes by keyword is not among
 # them, and a list counts as one argument without a gradient. The hook runs, with `grad_input` empty, and a warning says so.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask somebody to call a layer with a keyword argument and to guess the length of `args`. The cell
+# shows what becomes of a full backward hook on such an input.
+
 
 # %%
 class Sum(nn.Module):
@@ -780,6 +849,10 @@ with warnings.catch_warnings():
 # Of the outputs, a full backward hook follows those that are tensors, or tensors in one tuple. In a tuple in a tuple it sees
 # nothing: if a backward comes that way alone, the hook is not called. If the output is a dict, the hook is never called,
 # and PyTorch warns.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for a layer of PyTorch with a tuple in a tuple: the LSTM. The silent case is the dangerous
+# one, so ask how they would notice it.
 
 
 # %%
@@ -802,6 +875,10 @@ with layer.register_full_backward_hook(report):
 # If `forward` raises, plain forward hooks do not run; those with `always_call=True` do, with `None` for the output. But this
 # holds for an `Exception` only. `KeyboardInterrupt` (Ctrl-C, or the stop button of Jupyter) and `SystemExit` do not count as
 # one, and no forward hook runs. Whatever has to happen in any case belongs in a `finally` around the call.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what a timer made of a pre-hook and a hook would say after an exception. `always_call=True`
+# helps for errors, and not when somebody presses Ctrl-C.
 
 
 # %%
@@ -827,6 +904,10 @@ for error in (ValueError(), KeyboardInterrupt()):
 # `use_reentrant=False`, the repetition stops as soon as backward has what it needs, so a hook at the end of the piece may
 # run only once. Where a hook counts, or keeps outputs, a part of what it has is the repetition. Full backward hooks run once.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask how often the forward hook should run, and why it is more than once. Lesson 02 has the
+# reason: backward computes the piece again.
+
 # %%
 for use_reentrant in (False, True):
     piece, ran = nn.Sequential(Times(), Times()), []
@@ -845,6 +926,10 @@ for use_reentrant in (False, True):
 # raise, and does not call the hook either. Forward hooks and tensor hooks work; what they see under `vmap` is one sample,
 # although they run once for all of them.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what is special about the tensors inside such a function. Under `vmap` one call stands for
+# many samples, and under `grad` the nodes that a full hook needs are not there.
+
 # %%
 layer, batch, ran = Times(), torch.ones(3, 1), []
 with layer.register_forward_hook(lambda module, args, output: print("forward hook sees", tuple(output.shape))):
@@ -862,6 +947,10 @@ except RuntimeError as error:
 #
 # `torch.compile` translates a model when it is first called, with the hooks of that moment. Of the hooks that come later,
 # some run and some are **silently skipped**. `backend="eager"` needs no C compiler, and treats hooks as any other backend.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask when a hook has to be there to be compiled in. Who adds one afterwards gets neither a call
+# nor a warning; resetting the compiler is the cure to show.
 
 
 # %%
@@ -990,6 +1079,10 @@ for what, value in (("the model", layer), ("its state_dict", layer.state_dict())
 # runs once a device, in several threads. Its `module` is the replica, which is gone after the call, together with whatever
 # the hook stored on it. The method that makes replicas also works on the CPU.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask where the hook's notes are after the call. They are on a replica that is gone; a list outside
+# of the module would still have them.
+
 # %%
 layer = nn.ReLU()
 layer.register_forward_hook(lambda module, args, output: setattr(module, "last", output.item()))
@@ -1003,6 +1096,10 @@ print("on the replica:", hasattr(replica, "last"), " on the layer:", hasattr(lay
 # One process a device, each with a model of its own; after backward all have the mean gradient. Two processes on this
 # computer show what a hook sees. The gradient is 2 in the first process and 6 in the second, and this is what each of them
 # runs, once without and once with a communication hook:
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let them compare the numbers of the two processes with the mean. A hook on a parameter sees the
+# gradient of its own process, before the exchange.
 
 # %%
 import inspect
@@ -1065,7 +1162,12 @@ except NameError:
 #
 # A remote module (`torch.distributed.nn.RemoteModule`) takes no hooks from here: they belong on the module that it stands
 # for, in the other process.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Leave this out in the room. It is here so that a search in the index finds every name that
+# PyTorch has.
+
+# %% [markdown]
 # ## History: the legacy backward hook
 #
 # Before PyTorch 1.8 modules had one backward hook, `register_backward_hook`. Most tutorials still use it. It exists today,
@@ -1169,7 +1271,12 @@ except RuntimeError as error:
 # | another network: an operation replaced, removed or added | `torch.fx` |
 # | the outputs of some layers, once and for all, as a new module | `create_feature_extractor` |
 # | one layer, now, and without a trace afterwards | a hook |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Name three tasks: count all additions, replace every ReLU, keep two maps. Let the room choose the
+# tool for each, and say why a hook would be the wrong one.
+
+# %% [markdown]
 # ### TorchFunctionMode
 #
 # Its method gets each call of a function of PyTorch's Python interface in the block, as you wrote it, and may change it.
@@ -1261,7 +1368,12 @@ print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
 # Each puzzle is solved by **one line** that returns what registering returns. Replace the `...`, run the cell, and run the
 # check below it. If something is wrong, the check draws side by side what was wanted and what came. The puzzles go from
 # easy to wicked. `hint(make_twelve)` helps with the first one, and the reference above has all that you need.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Pairs take the first six, and the rule is that they write the line on paper before they type it.
+# Who is done early explains one of them to somebody else.
+
+# %% [markdown]
 # ### Puzzle 1
 
 # %% tags=["setup"]
@@ -1471,7 +1583,12 @@ check(pretend_saved)
 #
 # Here are five sentences of this course. Each of them is true of the program of its lesson, and too wide in general. Write
 # the counterexample. The check runs the lesson's program and yours, and looks whether the rule holds in each.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say what is new: here a correct program is to be made to fail. Ask which rule of the course they
+# trust least, and let them start with it.
+
+# %% [markdown]
 # ### Rule 1
 #
 # > Backward writes their gradients into `.grad`
@@ -1602,7 +1719,12 @@ check(stop_unheard)
 # | A backward hook on a whole model sees only the last layer. | The legacy one. The full one has the gradients of the model's inputs and outputs. |
 # | Save the model with `torch.save(model)`. | With a hook on it, this may fail. Save `model.state_dict()`. |
 # | `DataParallel` for several devices. | `DistributedDataParallel`; hooks then see the local gradient. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask how old the tutorial is that they learned hooks from. What was written before PyTorch 1.8
+# means the legacy hook when it says "backward hook".
+
+# %% [markdown]
 # ## Summary
 #
 # Five traps, of all kinds of hooks together:
@@ -1616,7 +1738,12 @@ check(stop_unheard)
 #
 # If you have the whole course, you can run `make cheatsheet`. It writes these five traps, the order of a call and a table
 # of all kinds of hooks on one page.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let each person name one kind of hook that they had never heard of, and a task for it. The others
+# may object.
+
+# %% [markdown]
 # ## Go further
 #
 # - [Autograd mechanics: backward hooks execution](https://pytorch.org/docs/stable/notes/autograd.html#backward-hooks-execution),
@@ -1624,3 +1751,7 @@ check(stop_unheard)
 # - [`torch.nn.Module`](https://pytorch.org/docs/stable/generated/torch.nn.Module.html) and
 #   [`torch.autograd.graph`](https://pytorch.org/docs/stable/autograd.html#autograd-graph), with every method of this page.
 # - [Tensor Puzzles](https://github.com/srush/Tensor-Puzzles), whose idea the puzzles follow.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Print the cheat sheet (`make cheatsheet`) for everybody. At home: the puzzles and rules that are
+# left.

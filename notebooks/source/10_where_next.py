@@ -43,6 +43,22 @@
 # | 24 | the exercises at the end of each part | 1 and 2 in the room, who has a proof explains it to who has only a verdict; 3 at home if time is short |
 # | 1 | What old tutorials say · Summary · Go further | the question that each of them takes home |
 
+# %% [markdown] tags=["instructor"]
+# **In 90 minutes**
+#
+# | Minutes | Sections | In the room | At home |
+# |---|---|---|---|
+# | 0 to 15 | Four networks, one score · Change one thing at a time | pairs at the explorer, one network each; the prediction with discussion and a second vote | the experiment with a hook |
+# | 15 to 33 | State your verdict, and prove it · What the maps had said | the table of what a proof needs; exercise 1; one vote | nothing |
+# | 33 to 47 | Seven methods, one hook | Grad-CAM at the board, one symbol changed for each method; the prediction with discussion and a second vote | the three methods with many versions; exercise 2 |
+# | 47 to 54 | One table | the rules, from the room; one vote | the intervals of two pairs |
+# | 54 to 65 | What does a channel want? | one vote each | the real network's channel; exercise 3 |
+# | 65 to 68 | Tokens | the words | the second cell |
+# | 68 to 75 | What none of them can tell you | one claim for each group | the libraries |
+# | 75 to 80 | What old tutorials say · Summary · Go further | one question, the experiment and the control, from everybody | the table |
+#
+# **Homework:** Exercises 2 and 3, about 12 minutes.
+
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
@@ -85,6 +101,10 @@ from course_utils.vision.scores import grow, points_at
 #
 # Four networks were tested, and nobody tells you what they learned. We call them A, B, C and D. They have the same
 # layers, and they were asked the same question: is there a fish?
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Give one network to each pair, and ask for a written suspicion together with the picture that
+# raised it. Nobody tells theirs yet: the experiment comes first.
 
 # %%
 case, others = case_pictures(20), fresh_pictures(20, seed=5)
@@ -155,6 +175,10 @@ Suspects("A", 1)
 # What happens in one picture may be an accident. So the editor works on an **album** of pictures as well, as
 # functions: `add`, `remove`, `move` and `blur` return a new album, in which one thing is different and all the rest is
 # the same, pixel by pixel. `masks` says where a thing is seen.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what can be concluded if nothing happens when the sun is added. Little by itself, and a lot
+# beside a change that does something: this is what a control is for.
 
 # %%
 from course_utils.lessons.blind import Album, Proof, add, answers_changed, blur, move, remove
@@ -230,7 +254,12 @@ print(f"the hook and the editor lead to the same answer in {same} of {asked} cas
 # | pairs that differ in **one** thing | you cannot say which of two changes did it |
 # | a control: something else that is changed alone | perhaps any change does the same |
 # | a pair that another network answers differently | it does not tell *this* network from the others |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let pairs cover the right column of the table, and find the reason for each of the four. Then ask
+# which of them their own suspicion still lacks.
+
+# %% [markdown]
 # ### Exercise 1 · The verdicts
 #
 # `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and
@@ -302,6 +331,10 @@ why("where_hottest")
 #
 # All you need is one hook that may **exchange** the layer's output. It can even return a larger batch than it got:
 # eight noisy copies of the maps, say. The layers behind it then run eight times, and those before it only once.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Write Grad-CAM's formula on the board, and change one symbol for each further method. Ask at each
+# step what has become local that was a mean before.
 
 
 # %%
@@ -415,6 +448,10 @@ methods.show_maps(
 # Which of these maps is right? On a photograph nobody knows. So we make a network whose truth we know. A hook behind
 # the last convolution multiplies the right half of its output by 0. From then on, what the maps of `features.10` have
 # in their last four columns cannot reach any logit. The true attribution there is 0, exactly.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what a true map has to show behind the cut before anybody votes: nothing. Let somebody say
+# why the maps there need not be 0, although no logit can see them.
 
 # %%
 left = (torch.arange(14) < 7).float()
@@ -697,6 +734,10 @@ check(logits_without)
 # the values to (N, channels, h, w). With torchvision's ViT in torch's cache, the next cell takes it. Otherwise it
 # takes the block of lesson 08 whose attention was set by hand, and words instead of patches. It says which.
 
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which token lies where, and what `reshape` needs to know for it. If the weights of the ViT
+# are not there, the words do as well: the question is the same.
+
 # %%
 # NBVAL_IGNORE_OUTPUT
 # Not compared: where the weights of the ViT are in the cache, the network is another one.
@@ -747,6 +788,10 @@ with torch.no_grad():
 #
 # **1. What else would have been enough.** Here the logit is the larger of two places. Each of them is enough, so
 # covering one of them changes nothing:
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Give one of the four claims to each group, and let it say in one sentence what a map would have
+# suggested instead. They are heard in turn, before the cells run.
 
 # %%
 either = nn.Sequential(nn.Identity(), nn.AdaptiveMaxPool2d(1), nn.Flatten())
@@ -838,7 +883,12 @@ for count in (3, pictures):
 # | Choose the method whose map looks best. | Edges look good too, and know no network. Compare with controls, by one rule. |
 # | A probe shows what the network knows. | It shows what can be read. Use a control task and a random network, and take it away. |
 # | Attention is the explanation. | It shows where values come from. Patch it, and see whether the answer moves. |
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for a figure in a paper or a talk that they have believed because it looked right. Which of
+# the four rows would have been the test for it?
+
+# %% [markdown]
 # ## Summary
 #
 # - A verdict needs an experiment: one thing changed, on many pictures, with a control.
@@ -848,7 +898,12 @@ for count in (3, pictures):
 #   scores.
 # - What a channel wants, what a probe reads, and where a head looks are three more observations. None of them says
 #   what is used.
-#
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the difference between *can be read*, *is used*, *is enough* and *is needed*, each with
+# the experiment that shows it. These four are what the course leaves behind.
+
+# %% [markdown]
 # ## Go further
 #
 # - Rao, Böhle & Schiele, [Towards Better Understanding Attribution Methods](https://arxiv.org/abs/2205.10435) (2022):
@@ -860,3 +915,7 @@ for count in (3, pictures):
 # - The libraries: [captum](https://captum.ai),
 #   [Quantus](https://github.com/understandable-machine-intelligence-lab/Quantus), [nnsight](https://nnsight.net),
 #   [TransformerLens](https://github.com/TransformerLensOrg/TransformerLens).
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** The last slide of the course. Let those who wrote a question down exchange addresses with
+# somebody who has the same kind of data.
