@@ -164,13 +164,6 @@ def test_all_that_a_learner_can_call_up_can_be_seen():
     assert not {where: lines for where, lines in faint.items() if lines}
 
 
-def test_the_contrast_is_wcags_and_the_themes_are_jupyterlabs():
-    for dark, light, ratio in (("#000", "white", 21), ("#767676", "#fff", 4.54), ("#777", "rgb(255, 255, 255)", 4.48)):
-        assert contrast(parse_colour(dark), parse_colour(light)) == pytest.approx(ratio, abs=0.005)
-    pages = [parse_colour(resolve("var(--jp-layout-color0)", theme(name))) for name in ("light", "dark")]
-    assert pages == [(1, 1, 1, 1), pytest.approx((17 / 255, 17 / 255, 17 / 255, 1))]
-
-
 @pytest.mark.parametrize(
     ("markup", "light", "dark"),
     [

@@ -1,23 +1,43 @@
-"""Every exercise proves itself: right answers pass, each mistake gets its own sentence, a skeleton is not attempted."""
+"""Every exercise proves itself: right answers pass, each mistake gets its own sentence, and its mutants are refused."""
 
 import ast
 import builtins
 import sys
+from collections.abc import Callable
+from functools import cache
 
 import pytest
-from exercise_keys import EXERCISES, key_of, outcome_of
+import torch
+from torch import nn
 
+from course_utils.authoring.edits import mutate
+from course_utils.authoring.mutants import Tried, made_of, make_pairs, show_mutants, slips_of, try_mutants
 from course_utils.authoring.source import answer_cells, learner, sources
+from course_utils.exercises.bare import strip
 from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.engine import exercises_of, predictions_of, source_of
-from course_utils.exercises.outcome import Stage
+from course_utils.exercises.evidence import Evidence
+from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.slips import slip_of
 from course_utils.grading.definitions import Names, read_names
 from course_utils.grading.lessons import read_lessons
 
+EXERCISES = {each.name: each for each in exercises_of()}
 SKELETONS = {name: cell for path in sources() for name, cell in answer_cells(learner(path)).items()}
 SEEDS = [0, pytest.param(20_261, marks=pytest.mark.slow)]
 every_exercise = pytest.mark.parametrize("name", EXERCISES)
 with_seeds = pytest.mark.parametrize("seed", SEEDS)
+
+
+@cache
+def key_of(name: str, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
+    return EXERCISES[name].key(seed)
+
+
+def outcome_of(name: str, answer: Callable, seed: int = 0) -> Outcome:
+    """What `check` says to an answer, with the key of the session."""
+    exercise, (reference, mistakes) = EXERCISES[name], key_of(name, seed)
+    return exercise.judge(exercise.observe(answer, seed), reference, mistakes.items())
 
 
 @with_seeds
@@ -83,22 +103,6 @@ def test_every_lesson_has_enough_to_predict():
         assert all(len(reply) > 15 for reply in each.options.values()), each.name
 
 
-ANSWERS = """\
-[20, 40, 60, 80]; 1; [2, 4, 6, 8]; 2; 17; 4096; loss_of(net)
-1; fc2; the model; an error in forward; 6; second; only last; third
-only that of fc1; only that of fc1; the global one; that of net; None; a view of x; it calls forward by its name
-1; 31; exactly 0; about 4; fish; the fourth ReLU; the maps of nearly all layers
-4; 2; the plain gradient; the same picture; guided; 1.0; 0.9
--8; 196; below 0; at the first layer; on the buoy; fewer than 5; as bright as any other; why A rather than B?; helmet
-share; 4; 0; nan; 24; any of them; more than 25; nothing, None
-"""
-
-
-def test_predictions_come_out_as_their_cells_do():
-    for lesson, answers in enumerate(ANSWERS.splitlines(), start=2):
-        assert "; ".join(each.answer for each in predictions_of(lesson)) == answers
-
-
 @pytest.mark.parametrize("lesson", read_lessons().values(), ids=lambda lesson: lesson.name)
 def test_references_need_only_names_that_their_lesson_has(lesson):
     """`solution()` shows the reference; pasted into the answer cell, it has to run there."""
@@ -125,22 +129,15 @@ def recurses_for_ever(*args):
     return recurses_for_ever(*args)
 
 
-async def awaits(*args):
-    return 1
-
-
 WILD = {
     "returns a huge list": lambda *args: list(range(100_000)),
     "raises without a message": lambda *args: (each for each in ()).throw(ValueError()),
     "raises a long message": lambda *args: (each for each in ()).throw(RuntimeError("line\n" * 1000)),
     "recurses for ever": recurses_for_ever,
-    "asks for keywords": lambda *, tensor: tensor,
-    "awaits": awaits,
     "raises when looked at": RaisesWhenLookedAt,
 }
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a coroutine that nobody awaits
 @pytest.mark.parametrize("answer", WILD.values(), ids=WILD)
 def test_wild_answers_get_a_sentence(answer):
     for name in EXERCISES:
@@ -152,3 +149,95 @@ def test_wild_answers_get_a_sentence(answer):
         assert "Traceback" not in text
         assert "0x" not in text
         assert outcome._repr_html_()
+
+
+ANSWER = """
+def answer(model, x):
+    seen = []
+    handles = []
+    try:
+        for name, module in model.named_modules():
+            if len(seen) > 1 and name == 'a':
+                handles.append(module.register_forward_hook(lambda *_, name=name: seen.append(name)))
+        x += 1
+        kept = [each.clone() for each in x if each]
+    finally:
+        handles[0].remove()
+    return -kept * 2
+"""
+
+
+def made(text, **given):
+    return {mutant.edit: mutant for mutant in mutate(ast.parse(text).body[0], __name__, given)}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "no clone: - kept = [each.clone() for each in x if each] + kept = [each for each in x if each]",
+        "no filter: - kept = [each.clone() for each in x if each] + kept = [each.clone() for each in x]",
+        "mixed up: - for name, module in model.named_modules(): + for name, module in model.named_children():",
+        "compare otherwise: - if len(seen) > 1 and name == 'a': + if len(seen) >= 1 and name == 'a':",
+        "compare otherwise: - if len(seen) > 1 and name == 'a': + if len(seen) > 1 and name in 'a':",
+        "a condition less: - if len(seen) > 1 and name == 'a': + if name == 'a':",
+        "other constant: - if len(seen) > 1 and name == 'a': + if len(seen) > 2 and name == 'a':",
+        "not in place: - x += 1 + x = x + 1",
+        "no return: - return -kept * 2 + -kept * 2",
+        "one operand: - return -kept * 2 + return -kept",
+        "no sign: - return -kept * 2 + return kept * 2",
+        "the first only: - for name, module in model.named_modules(): "
+        "+ for name, module in list(model.named_modules())[:1]:",
+        "no remove: - handles[0].remove() + handles[0]",
+        "spoil an argument: + model.zero_grad()",
+        "spoil an argument: + x.zero_()",
+        "only once: + if getattr(answer, 'has_run', False): + return None + answer.has_run = True",
+    ],
+)
+def test_an_edit_is_made_and_its_text_runs(edit):
+    found = made(ANSWER, model=nn.Linear(1, 1), x=torch.ones(2))
+    assert edit in found
+    assert callable(found[edit].function)
+
+
+def test_late_binding_a_try_and_a_finally_are_taken_out_whole():
+    sources = [mutant.source for mutant in made(ANSWER).values()]
+    assert any("lambda *_: seen" in source for source in sources)
+    assert any("try" not in source and "remove" in source for source in sources)
+    assert any("try" not in source and "remove" not in source for source in sources)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXERCISES)
+def test_every_mutant_is_refused_or_declared_equivalent(name):
+    exercise = EXERCISES[name]
+    tried = try_mutants(exercise, made_of(name))
+    assert len(made_of(name)) >= 30
+    assert {mutant.edit for mutant in tried.passing} == set(exercise.equivalents)
+    known = [slip_of(name, each.evidence) for each in tried.refused if slips_of(Tried([], [each]))]
+    assert sum(map(bool, known)) >= 0.9 * len(known), "write the slips: make mutants ARGS=--write"
+
+
+def test_what_no_mistake_explains_may_be_the_slip_of_a_mutant():
+    exercise = EXERCISES["largest"]
+    for mutant, *_ in try_mutants(exercise, made_of("largest")).refused:
+        assert exercise.check(mutant.function, 0).cause, mutant.edit
+    causes = {exercise.check(mutant.function, 0).cause for mutant in made_of("largest")}
+    assert any(cause.startswith("Your answer does what a right one would do if") for cause in causes)
+    assert not exercise.check(lambda tensor: 7.25, 0).cause
+
+
+def test_what_passes_is_shown_as_a_diff(capsys, monkeypatch):
+    exercise = EXERCISES["largest"]
+    edit, *_ = exercise.equivalents
+    monkeypatch.delitem(exercise.equivalents, edit)
+    monkeypatch.setitem(exercise.equivalents, "no such edit", "a reason")
+    assert show_mutants(exercise="largest") > 0
+    printed = capsys.readouterr().out
+    assert f"\n  {edit}\n" in printed
+    assert "does not pass, or is not made: no such edit" in printed
+    assert [pair.source for pair in make_pairs("largest")] == [pair.source for pair in make_pairs("largest")]
+
+
+def test_what_is_equivalent_is_not_in_an_edition_without_answers():
+    text = "@exercise()\ndef f(x):\n    return x.clone()\n\n\nf.equivalent('why', 'no clone: - x.clone() + x')\n"
+    assert ast.unparse(strip(text)) == "@exercise()\ndef f(x):\n    ..."

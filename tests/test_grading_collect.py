@@ -19,11 +19,9 @@ from course_utils.root import CourseError
     ("data", "reason"),
     [
         (b"", "empty"),
-        (b" \n", "empty"),
         (raw_notebook("x = 1")[:-20], "cut off"),
         (b"PK\x03\x04\xff\xfe", "UTF-8"),
         (b"print('hello')", "no notebook"),
-        (b"[1, 2]", "no notebook"),
         (b'{"cells": []}', "no notebook of version 1 to 4"),
         (b'{"nbformat": 7, "cells": []}', "its nbformat is 7"),
         (b'{"nbformat": 4, "cells": {"a": 1}}', "without a list of cells"),

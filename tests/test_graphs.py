@@ -1,19 +1,21 @@
-"""The graphs of the tensor-hook lessons: numbers by torch, mistakes in Python's words, pictures without overlap."""
+"""The graphs of the tensor-hook lessons and their explorer: numbers by torch, mistakes in Python's words, pictures."""
 
 import re
 import warnings
 import xml.etree.ElementTree as ET
 
+import ipywidgets as widgets
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from panels import control, controls, shown, use
 
+from course_utils.explorers import GradientFlow
+from course_utils.explorers.gradient_flow import OWN
 from course_utils.explorers.graph import ACTIONS, EXAMPLES, FUNCTIONS, format_tensor, parse, run_backward
 from course_utils.explorers.graph_picture import Backward, draw, tabulate, tell
 from course_utils.root import CourseError
 
-OWN = {
+MORE = {
     "chain": "w=1;b=w*2;c=b*2;d=c*2;e=d*2;f=e*2;g=f*2;h=g*2;i=h*w;j=i*2;k=j*b;l=k*w",
     "recurrent": "w=2; x=0.5; h1=tanh(w*x);h2=tanh(w*h1);loss=(h2-1)**2",
     "layer": "W=[[1, -2], [1/3, 4]]; x=[1, 2]; b=[0.1, -3.14159265]; y=sum(relu(W@x+b))",
@@ -22,14 +24,12 @@ OWN = {
     "long names": "long_name_01=[0.12345, -0.98765]; long_name_02 = long_name_01 @ long_name_01",
     "dead end": "w=3; d=detach(w); y=w*d; dead=y*2; out=y+1",
 }
-GRAPHS = {name: parse(text) for name, text in (EXAMPLES | OWN).items()}
+GRAPHS = {name: parse(text) for name, text in (EXAMPLES | MORE).items()}
 TWO, DOT, SQUARE = GRAPHS["two paths"], GRAPHS["dot product"], GRAPHS["square"]
 SIX = {"a": "times 6"}
 LEAF = "w is a leaf: w.grad is now"
 FLOWS = "the gradient [1, 2, 3, 4] flows from o back to z."
 ODD = "a division by 0, the log or root of 0 or less, or an overflow does this"
-PLACE = st.integers(0, 54)  # modulo the number of names so far
-OPERATIONS = st.lists(st.tuples(PLACE, st.sampled_from("+-*"), PLACE), min_size=1, max_size=9)
 
 
 def steps(graph, hooks=()):
@@ -68,7 +68,7 @@ def test_what_each_action_does():
 def test_numbers_equal_those_of_plain_torch(name):
     """The same lines, run on tensors in the place of values."""
     graph, tensors = GRAPHS[name], {}
-    for line in (EXAMPLES | OWN)[name].split(";"):
+    for line in (EXAMPLES | MORE)[name].split(";"):
         target, formula = (part.strip() for part in line.split("=", 1))
         value = eval(formula, vars(torch), tensors)
         leaf = not isinstance(value, torch.Tensor)
@@ -79,6 +79,9 @@ def test_numbers_equal_those_of_plain_torch(name):
         torch.testing.assert_close(graph.nodes[target].tensor, tensor)
         if graph.nodes[target].kind == "leaf":
             torch.testing.assert_close(arrived[target].grad, tensor.grad, rtol=0, atol=0)
+    for step in run_backward(graph)[1:]:
+        summed = sum(grad.sum_to_size(step.arrived.shape) for _, grad in step.parts)
+        torch.testing.assert_close(summed, step.arrived)
 
 
 def test_it_works_with_gradients_switched_off():
@@ -230,20 +233,6 @@ def test_hooks_sit_where_the_arrows_into_a_card_have_met_and_the_first_is_met_fi
     assert x["leaf, retain_grad"] < x["print"] < x["\N{MULTIPLICATION SIGN}2"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(OPERATIONS, st.sampled_from([1, [1, 2, 3, 4]]))
-def test_random_graphs_can_be_drawn_and_gradients_are_the_sums_of_their_parts(operations, w):
-    names, lines = ["w", "x"], [f"w = {w}", "x = 2"]
-    for left, sign, right in operations:
-        lines.append(f"n{len(names)} = {names[left % len(names)]} {sign} {names[right % len(names)]}")
-        names.append(f"n{len(names)}")
-    graph = parse("\n".join([*lines, f"out = sum({names[-1]})"]))
-    check_picture(draw(Backward(graph, {graph.result: "times 2"})))
-    for step in run_backward(graph)[1:]:
-        summed = sum(grad.sum_to_size(step.arrived.shape) for _, grad in step.parts)
-        torch.testing.assert_close(summed, step.arrived, equal_nan=True)
-
-
 def test_composite_operations_hand_on_one_part():
     graph = parse("x = [1, 2]; M = [[1, 2], [3, 4]]; u = 2 / x; m = x @ M; y = sum(u) + sum(m) * 1")
     assert [(sender, grad.tolist()) for sender, grad in steps(graph)["x"].parts] == [("m", [3, 7]), ("u", [-2, -0.5])]
@@ -267,3 +256,115 @@ def test_the_picture_says_what_it_shows():
     at = texts.index("[[1, 2, 3, 4],")
     assert texts[at + 1 : at + 5] == [" [5, 6, 7, 8]]", "gradient", "[[-0.125, -0.125,", " -0.125, -0.125],"]
     assert "(was [[0.125, 0.125," in texts
+
+
+def test_a_hook_is_added_switched_off_and_on_and_removed():
+    explorer = GradientFlow("two paths", step=-1)
+    plain, hooked = explorer.sentence, GradientFlow("two paths", hooks={"a": "times 6"}, step=-1).sentence
+    use(explorer, ("Hook on", "a"), ("that does", "times 6"), "Add hook")
+    assert explorer.sentence.startswith("Forward is done"), "a new hook tells nothing before backward"
+    control(explorer, "Step").value = 5
+    assert explorer.sentence == hooked != plain
+    switch = control(explorer, "a: grad * 6, on")
+    switch.value = False
+    assert (explorer.sentence, switch.description) == (plain, "a: grad * 6, off")
+    switch.value = True
+    assert explorer.sentence == hooked
+    use(explorer, "Remove all", ("Step", 5))
+    assert (explorer.sentence, controls(explorer, widgets.ToggleButton)) == (plain, [])
+    assert control(explorer, "Remove all").disabled
+    assert "No hook is registered." in shown(explorer)
+
+
+def test_another_graph_has_its_own_steps_and_tensors_is_looked_at_once_and_leaves_no_widget_behind(monkeypatch):
+    explorer, look, looks = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1), GradientFlow.look, []
+    before, slider = len(controls(explorer)), control(explorer, "Step")
+    monkeypatch.setattr(GradientFlow, "look", lambda self, **values: looks.append(values) or look(self, **values))
+    control(explorer, "Graph").value = "square"
+    assert (len(looks), slider.comm) == (1, None)
+    assert [each.description for each in explorer.widget.children[0].children] == ["Graph", "Step"]
+    assert (control(explorer, "Step").max, [*control(explorer, "Hook on").options.values()]) == (4, [*"xy", "t1", "z"])
+    assert [*control(explorer, "Hook on").options] == ["y + t1 → x", "t1 → y", "z → t1", "backward → z"]
+    use(explorer, ("Hook on", "z"), ("that does", "add 2"), "Add hook")
+    assert (len(controls(explorer, widgets.ToggleButton)), len(controls(explorer))) == (1, before)
+    use(explorer, ("Graph", OWN), ("Lines", "w = 1\nd = detach(w)\ny = w * d"))
+    assert control(explorer, "Hook on").options == {"y → w": "w", "backward → y": "y"}
+
+
+def watch(explorer):
+    """Count as the browser does once backward plays; return the last sentence on the way to the end, and at the end."""
+    play, sentences = explorer.controls["play"], [explorer.sentence]
+    assert play.playing
+    for number in range(1, play.max + 1):
+        play.value = number
+        sentences.append(explorer.sentence)
+    return sentences[-2:]
+
+
+@pytest.mark.parametrize(
+    ("at", "guess", "steps", "reply"), [("w", "30", 4, "; it is 15."), ("b", " 3 ", 2, ", and so it is.")]
+)
+def test_what_is_expected_is_committed_and_arrives_step_by_step(at, guess, steps, reply):
+    explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
+    use(explorer, ("I expect at", at), ("gradient", guess), "Commit")
+    assert explorer.sentence.startswith("Forward is done"), "backward runs after the commitment"
+    before, after = watch(explorer)
+    said = f" You expect {float(guess):g} at {at}"
+    assert (before.endswith(f"{said}: go on step by step."), after.endswith(f"{said}{reply}")) == (True, True)
+    assert explorer.controls["play"].max == explorer.controls["step"].value == steps
+    control(explorer, "a: grad * 6, on").value = False
+    assert "You expect" not in explorer.sentence, "with other hooks it is another question"
+
+
+def test_vectors_are_expected_with_all_their_numbers_and_what_is_no_gradient_is_said():
+    explorer = GradientFlow("dot product")
+    for guess, reply in (
+        ("[1, 2, 3, 4]", ", and so it is."),
+        ("[1, 2, 3]", "; it is [1, 2, 3, 4]."),
+        ("1", "; it is [1"),
+    ):
+        use(explorer, ("I expect at", "x"), ("gradient", guess), "Commit")
+        assert reply in watch(explorer)[1]
+    for guess in ("", "x", "[1, [2]]", "'1'", "None", "1j"):
+        use(explorer, ("gradient", guess), "Commit")
+        assert "is no gradient: type a number such as 3" in shown(explorer)
+        assert not explorer.controls["play"].playing
+    explorer = GradientFlow("w = 3; d = detach(w); y = w * d; dead = y * 2; out = y + 1")
+    use(explorer, ("I expect at", "dead"), ("gradient", "0"), "Commit")
+    assert watch(explorer)[1].endswith("You expect 0 at dead; none arrives.")
+
+
+def test_lines_of_the_learner_and_hooks_that_stay_while_they_are_edited():
+    explorer = GradientFlow("w = 2; h = w * w; y = h + w", hooks={"h": "times 2", "w": "print"})
+    use(explorer, ("Graph", OWN), ("Lines", "w = 3\nz = w * w\ny = z + w"))
+    assert [switch.description for switch in controls(explorer, widgets.ToggleButton)] == ["w: print(grad), on"]
+    use(explorer, ("Graph", OWN), ("Lines", "w = 2\nx = [1, 2]\ny = sum(w * x)"))
+    control(explorer, "Step").value = 4
+    assert "Backward is done: w.grad = 3 and x.grad = [2, 2]." in explorer.sentence
+
+
+@pytest.mark.parametrize("text", ["w = 2\ny = w *", "", "<script>alert(1)</script>"])
+def test_a_bad_expression_gets_a_sentence_and_the_last_good_graph_still_works(text):
+    explorer = GradientFlow("w = 2; y = w * w", step=1)
+    picture = explorer.controls["picture"].value
+    use(explorer, ("Graph", OWN), ("Lines", text))
+    assert "That does not work yet" in shown(explorer)
+    assert "<script>" not in shown(explorer)
+    assert explorer.controls["picture"].value == picture
+    control(explorer, "Step").value = 2
+    assert "w.grad is now 4" in explorer.sentence
+    assert "That does not work yet" not in shown(explorer)
+    use(explorer, ("Graph", OWN), ("Lines", "w = 3\ny = w * w"))
+    assert "y = 9" in explorer.sentence
+
+
+def test_the_lines_are_shown_for_an_own_graph_only_and_the_table_on_demand():
+    explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
+    (lines,) = [box for box in controls(explorer, widgets.HBox) if control(explorer, "Lines") in box.children]
+    for graph, display in (("mean", "none"), (OWN, None), ("two paths", "none")):
+        control(explorer, "Graph").value = graph
+        assert lines.layout.display == display
+    assert "<table" not in shown(explorer)
+    control(explorer, "All numbers as a table").value = True
+    assert shown(explorer).count("<tr>") == 6
+    assert "After step 0 of 5" in shown(explorer)

@@ -1,11 +1,14 @@
-"""The house stays small, and its imports point downwards."""
+"""The house stays small, its imports point downwards, and pip and conda install the same for it."""
 
 import re
 import subprocess
 import sys
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
 
+from course_utils import __main__ as cli
 from course_utils.root import ROOT
 
 APART = ("course_utils/lessons", "tests/bench", "tests/browser")  # content, benchmarks and the browser's driver
@@ -42,3 +45,26 @@ def test_few_modules_stand_outside_the_rooms_and_the_readme_is_short():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) < 120
     assert not re.search(r"^### ", readme, re.MULTILINE), "guides are in rooms"
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest brings it to Python 3.10
+
+
+def test_pip_and_conda_install_the_same_in_ranges_with_a_lower_bound():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = project["dependencies"] + project["optional-dependencies"]["dev"]
+    assert [each for each in requirements if not re.fullmatch(r"[a-z0-9-]+>=\d+(\.\d+)+", each)] == []
+    wanted = {each.name: str(each.specifier) for each in map(Requirement, requirements)}
+    wanted["pytorch"] = wanted.pop("torch") + " cpu*"  # every other package has the same name as on PyPI
+    wanted["torchvision"] += " cpu*"
+    wanted["python"] = project["requires-python"]
+    assert wanted["python"] == ">=" + ".".join(map(str, cli.OLDEST_PYTHON))
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    assert conda["channels"] == ["conda-forge"]
+    [*by_pip, course] = conda["dependencies"].pop()["pip"]  # what conda-forge has not
+    assert course == "-e .", "the course itself, in place"
+    asked = (entry.split(maxsplit=1) for entry in conda["dependencies"] + by_pip if " " in entry)
+    assert dict(asked) == wanted

@@ -1,11 +1,14 @@
-"""The values that lesson 02 teaches, found by a second method, and that its committed notebook shows just these."""
+"""The values that lesson 02 teaches and shows, found by a second method; the memory that `measure_memory` counts."""
 
+import itertools
 import re
 
 import pytest
 import torch
 from lesson_pages import LessonPage
-from test_memory import MIB, profiled_peak
+from torch.profiler import ProfilerActivity, profile
+
+from course_utils.hooks.memory import measure_memory
 
 PAGE = LessonPage("02_retain_grad_or_hook")
 shows = PAGE.shows
@@ -31,26 +34,14 @@ def test_gradients_by_finite_differences(function, values, gradient, shown):
     assert shows(shown)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_retain_grad_comes_after_all_hooks_wherever_it_is_called(place):
-    x = torch.arange(4.0).requires_grad_()
-    z = x + 1
-    calls = [lambda: z.register_hook(lambda grad: 2 * grad), lambda: z.register_hook(lambda grad: 10 * grad)]
-    for call in (*calls[:place], z.retain_grad, *calls[place:]):
-        call()
-    (torch.arange(1.0, 5.0) * z).sum().backward()
-    assert z.grad.tolist() == x.grad.tolist() == [20, 40, 60, 80]
-    assert shows("z.grad = [20.0, 40.0, 60.0, 80.0] x.grad = [20.0, 40.0, 60.0, 80.0]")
-
-
-def peak_in_the_allocators_log(watch, layer=lambda held: torch.tanh(held[-1])) -> float:
-    """Peak MiB of backward through 16 layers, from the profiler. layer: makes the next activation from all so far.
+def peak_in_the_allocators_log(watch) -> float:
+    """Peak MiB of backward through 16 layers, from the profiler.
 
     The activations are held, so that backward frees none of them: the log would count that as less memory.
     """
     held = [torch.zeros(256, 1024, requires_grad=True)]
     for _ in range(16):
-        held.append(layer(held))
+        held.append(torch.tanh(held[-1]))
         watch(held[-1])
     return profiled_peak(held[-1].mean().backward) / MIB
 
@@ -77,28 +68,6 @@ def test_peaks_of_backward(line, watch, expected):
     assert shows(f"{line} {expected:.2f} MiB")
 
 
-def residual(held):
-    block = [held[-1], torch.tanh(held[-1])]
-    block.append(torch.tanh(block[-1]))
-    KEPT.extend(block)  # as above: backward would free what it saved
-    return block[0] + block[-1]
-
-
-def dense(held):
-    return torch.tanh(torch.stack(held).sum(dim=0))
-
-
-KEPT = []
-
-
-@pytest.mark.parametrize(("layer", "expected"), [(residual, 3), (dense, 17)])
-def test_peaks_of_networks_that_are_no_chains(layer, expected):
-    KEPT.clear()
-    peak = peak_in_the_allocators_log(lambda h: None, layer)
-    assert peak == pytest.approx(expected, abs=1 / 1024)
-    assert shows(f"{layer.__name__} {expected:.2f} MiB")
-
-
 def test_the_patients_memory_by_counting():
     """A norm is one float64; a row keeps a gradient of 16 by 16; a loss keeps what the network saves."""
     rows, whole = 512 * 8 / 1024, 0  # KiB of a column of the task
@@ -114,3 +83,36 @@ def test_memory_that_forward_saves_by_counting():
     assert shows(f"as it is saved {16 * size * 4 / MIB:.2f} MiB")
     assert shows(f"as float16 saved {16 * size * 2 / MIB:.2f} MiB")
     assert shows(f"packed as float16 {1024 * 1024 * 2 / MIB:.2f} MiB leaves left alone 2.00 MiB weights left alone 0")
+
+
+MIB = 2**20
+
+
+def profiled_peak(run):
+    """The peak of the allocator's own log: a second method, which knows nothing of tensors or of the course."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as log:
+        run()
+    events = [event for event in log.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return max(itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+
+
+def test_counts_new_storages_until_the_last_view_is_deleted_also_after_the_block():
+    old = torch.zeros(1000)
+    with measure_memory() as memory:
+        old.mul_(2).view(10, 100).t().add_(1)  # from before, and changed in place
+        assert memory.live == memory.peak == 0
+        tensor = torch.zeros(256, 1024)
+        row = tensor[0]
+        del tensor
+        assert memory.live == MIB
+        del row
+        assert memory.live == 0
+        kept = torch.zeros(10)
+    assert repr(memory) == "40 bytes live, 1048576 bytes at the peak"
+    del kept
+    assert (memory.live, memory.peak) == (0, MIB)
+    with measure_memory() as memory:
+        found = torch.topk(old, 2)  # two results of one operation
+        assert memory.live == 2 * 4 + 2 * 8  # float32 values, int64 places
+        assert torch.eye(3).to_sparse().sum().item() == 3  # sparse tensors do no harm
+    del found

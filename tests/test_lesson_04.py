@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 import torch
-from exercise_keys import outcome_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_exercises import outcome_of
 from torch import nn
 from torch.nn.modules import module as torch_module
 

@@ -134,15 +134,6 @@ def test_the_proof():
     assert f"{honest} and {other} fish, and no false alarm" in why("painted_out")
 
 
-def test_the_pictures_of_the_story_show_what_it_says():
-    images, places = evidence.draw_fish(4)
-    again = scenes(4, seed=900, kinds=NO_FISH, contains="fish", cue="buoy")
-    assert torch.equal(images, again.images / 255)
-    assert torch.equal(places["fish"], again.masks("fish"))
-    assert torch.equal(sum(places.values()).bool(), again.owners > 0)
-    assert [int(mask.flatten(1).any(1).sum()) for mask in places.values()] == [4, 4, 4]
-
-
 # --- the real network: CAM by its classifier's weights, for its head is average pooling and a linear layer ------------
 
 

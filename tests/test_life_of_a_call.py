@@ -101,18 +101,6 @@ def test_the_absence_of_a_backward_pass_is_always_shown_and_long_values_are_cut(
     assert (len(" ".join(reversed(values))), values[0][-1], max(map(len, values)) < 63) == (104, "…", True)
 
 
-def test_a_model_inside_a_model_is_drawn_inside():
-    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 1))
-    moments = life_of_a_call(model, torch.ones(1, 2))
-    svg = ET.fromstring(CallPicture(moments, 0, model, [("forward hook", "0.1")]).draw(""))
-    frames = [[float(each.get(key)) for key in ("x", "y", "width", "height")] for each in svg.findall(".//{*}rect")]
-    glob, whole, inner, first, second, last = frames
-    for outer, box in ((whole, inner), (whole, last), (inner, first), (inner, second)):
-        assert all(outer[i] < box[i] and box[i] + box[i + 2] < outer[i] + outer[i + 2] for i in (0, 1))
-    for one, other, side in ((glob, whole, 1), (first, second, 0), (inner, last, 0)):  # below it, or right of it
-        assert one[side] + one[side + 2] < other[side]
-
-
 def tick(explorer, place, kind, on=True):
     control(explorer, "Hooks of").value = place
     control(explorer, f"{place or 'model'}: {kind}", widgets.Checkbox).value = on

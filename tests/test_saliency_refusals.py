@@ -66,12 +66,10 @@ def test_logits_with_positions_need_a_function():
     ("target", "error", "words"),
     [
         (5, CourseError, "class 5 is out of range: the model has 5 classes, 0 to 4"),
-        (-1, CourseError, "class -1 is out of range"),
         ([0, 9], CourseError, "class 9 is out of range"),
         ([0, 1, 2], CourseError, "got 3 targets for a batch of 2: a sequence has one for each image"),
         (torch.tensor([[0, 1]]), CourseError, "got 1 targets for a batch of 2"),
         ("cat", TypeError, "a target is a class index, a sequence with one for each image"),
-        (1.0, TypeError, "got float 1.0"),
         (1j, TypeError, "got complex 1j"),
         (True, TypeError, "got bool True"),
         ([0, None], TypeError, "got list [0, None]"),
@@ -221,8 +219,6 @@ ONE_TENSOR = "expected one floating-point tensor of logits (2, classes): call mo
     [
         (Small(lambda y: {"logits": y}), images(), "second", "Small returned dict {'logits': (2, 5)}, " + ONE_TENSOR),
         (Small(lambda y: y.argmax(1)), images(), "second", "Small returned Tensor (2,)"),
-        (Small(lambda y: y.sum()), images(), "second", "Small returned Tensor ()"),
-        (Small(lambda y: None), images(), "second", "Small returned NoneType None, " + ONE_TENSOR),
         (Small(), torch.ones(3, 12, 12), "second", "(3, 12, 12) torch.float32: images[None] adds the batch dimension"),
         (Small(), torch.ones(0, 3, 12, 12), "second", "at least one of them; got (0, 3, 12, 12)"),
         (Small(), BYTES, "second", "got (1, 3, 12, 12) torch.uint8"),

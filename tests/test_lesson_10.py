@@ -1,0 +1,283 @@
+"""Lesson 10: its methods against other libraries, what its text says, and the blind investigation with its judge."""
+
+import re
+from functools import cache
+
+import pytest
+import torch
+import torch.nn.functional as F
+from lesson_pages import LessonPage, why
+
+from course_utils.authoring.source import FOLDER, read_source
+from course_utils.exercises.engine import find_prediction
+from course_utils.lessons import blind, methods
+from course_utils.lessons.blind import LETTERS, SUSPECTS, Album, Proof, add, blur, fresh_pictures, move, remove, weigh
+from course_utils.root import CourseError
+from course_utils.scenes.scene import scene
+from course_utils.vision.networks import load_picture_net
+from course_utils.vision.saliency import cam
+from course_utils.vision.scores import grow
+
+PAGE = LessonPage("10_where_next")
+DEFINES = re.compile(r"(@torch\.no_grad\(\)\n)?def (run_with|grad_cam|integrated|occlusion|climb)")
+
+
+@cache
+def taught() -> dict:
+    """The functions that the lesson's own cells define."""
+    names = {"torch": torch, "F": F}
+    for cell in read_source(FOLDER / "source" / "10_where_next.py").cells:
+        if cell.cell_type == "code" and DEFINES.match(cell.source):
+            exec(cell.source, names)
+    return names
+
+
+@cache
+def half() -> tuple[torch.nn.Module, torch.Tensor]:
+    """The second half of the picture network, and the maps of one picture where it starts."""
+    net, image = load_picture_net(), scene("cat", "dog", seed=6).image[None]
+    return methods.second_half(net), net.features[:11]((image - 0.5) / 0.25).detach()
+
+
+def ask(name: str, **options: object) -> torch.Tensor:
+    return taught()[name](half()[0], "start", half()[1], 4, **options).detach()
+
+
+def alike(got, wanted):
+    return (got - wanted).abs().max() <= 1e-4 * wanted.abs().max()
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "theirs"), [("grad_cam_plus_plus", "GradCAMPlusPlus"), ("layer_cam", "LayerCAM"),
+                                              ("hires_cam", "HiResCAM"), ("grad_cam", "GradCAM")])  # fmt: skip
+def test_the_cams_are_those_of_pytorch_grad_cam(name, theirs):
+    library = pytest.importorskip("pytorch_grad_cam")
+    net, maps = half()[0], half()[1].clone().requires_grad_()
+    targets = [library.utils.model_targets.ClassifierOutputTarget(4)]
+    with getattr(library, theirs)(net, [net.start]) as extractor:
+        extractor(maps, targets)
+        kept = extractor.activations_and_grads
+        seen = (kept.activations[0].numpy(), kept.gradients[0].numpy())
+        assert alike(ask(name), torch.from_numpy(extractor.get_cam_image(maps, None, targets, *seen, False))[0])
+
+
+@pytest.mark.parity
+def test_the_others_are_those_of_captum():
+    attr = pytest.importorskip("captum.attr")
+    net, maps = half()
+    integral = attr.IntegratedGradients(net).attribute(maps, 0, 4, n_steps=8, method="riemann_middle")
+    assert alike(ask("integrated_gradients"), integral[0].sum(0))
+    windows = {"sliding_window_shapes": (64, 2, 2), "strides": (64, 2, 2), "baselines": 0}
+    assert alike(ask("occlusion"), attr.Occlusion(net).attribute(maps, target=4, **windows)[0, 0])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        tunnel = attr.NoiseTunnel(attr.Saliency(net))
+        spread = (0.15 * (maps.max() - maps.min())).item()
+        mean = tunnel.attribute(maps, nt_samples=8, stdevs=spread, target=4, abs=False)
+    assert alike(ask("smooth_grad"), (mean * maps)[0].sum(0))
+
+
+def test_with_average_pooling_and_a_linear_layer_behind_them_the_methods_are_one():
+    net, image = load_picture_net(), scene("cat", "dog", seed=6).image[None]
+    wanted = cam(net, image, 4)[0] / 196
+    for name in ("grad_cam", "hires_cam", "integrated_gradients", "smooth_grad"):
+        assert alike(taught()[name](net, "features.16", image, 4), wanted)
+    assert alike(taught()["occlusion"](net, "features.16", image, 4, side=1), wanted)
+
+
+def test_what_the_scores_and_intervals_count():
+    question = methods.Question(torch.rand(1, 1, 2, 2), 0, torch.eye(2).bool(), torch.rand(3, 2, 2))
+    heat = torch.tensor([[3.0, 1.0], [-5.0, 1.0]])
+    found = methods.score(lambda *_: heat, torch.nn.Identity(), [question])
+    assert (found.point.item(), found.share.item()) == (1, 4 / 5)
+    assert methods.bootstrap(torch.tensor([0.0, 0.0, 1.0, 1.0]), groups=2) == (0, 1)
+    assert methods.bootstrap(torch.tensor([0.0, 1.0, 0.0, 1.0]), groups=2) == (0.5, 0.5), "pictures, not questions"
+    responses = torch.tensor([[3.0, 1.0], [2.0, 1.0], [1.0, 1.0], [2.0, 0.0]])
+    assert methods.tells(responses, torch.tensor([True, True, False, False])).tolist() == [3.5 / 4, 3 / 4]
+
+
+def test_a_channel_rises_and_nothing_of_the_network_changes():
+    net, grey = load_picture_net(), methods.grey_noise(32)
+    dream = taught()["climb"](net, "features.6", 5, grey, steps=4)
+    before, after = (methods.channel_means(net, "features.6", each)[0, 5] for each in (grey, dream))
+    assert after > 1.5 * before
+    assert not net.features[6]._forward_hooks
+    assert {each.grad for each in net.parameters()} == {None}
+
+
+def test_what_the_text_says_about_the_table():
+    lines = PAGE.printed_by("methods.print_table").splitlines()[2:]
+    rows = {line[:22].strip(): [int(each) for each in re.findall(r"(\d+)%", line[22:])] for line in lines}
+    controls = [rows.pop(name) for name in list(rows) if name.startswith("(")]
+    point, share, _, _, random, photo_point, photo_share, _, _ = (
+        dict(zip(rows, column, strict=True)) for column in zip(*rows.values(), strict=True)
+    )
+
+    def best(column):
+        return {name for name in column if column[name] == max(column.values())}
+
+    told = why("first_in_every_column")
+    assert (best(point), best(share)) == ({"Integrated Gradients", "SmoothGrad"}, {"Grad-CAM"})
+    assert sorted(point, key=point.get)[:2] == ["Grad-CAM++", "Grad-CAM"]
+    assert (best(photo_point), best(photo_share)) == ({"LayerCAM", "Grad-CAM++"}, {"LayerCAM"})
+    assert f"in the collages, where it is at {photo_share['HiResCAM']}% and an even map" in told
+    assert f"and here it has {photo_share['Grad-CAM']}%" in told
+    assert f"all methods fall to {min(random.values())}% or {max(random.values())}%" in told
+    assert f"Edges have seen no network and reach {controls[-1][1]}%" in told
+    found = re.findall(r"(point|share) [+-]\d+%, interval ([+-]\d+)% to ([+-]\d+)%", PAGE.printed_by("def compare"))
+    signs = [(int(low) > 0) - (int(high) < 0) for _, low, high in found]
+    assert signs[:4] == [1, -1, 0, -1], "of the first pair, the difference of the shares stays"
+    assert signs[5::2] == [1, -1], "the second pair is the other way round in the collages"
+
+
+def test_what_the_text_says_about_channels_and_probes():
+    assert PAGE.shows("trained the best channel: 1.00 on the pictures that it was chosen on, 1.00 on new ones")
+    (score,) = set(re.findall(r"random +the best channel: ([\d.]+) .*?, \1 on new ones", PAGE.in_one_line))
+    assert f"It is {score}, on the pictures that it was chosen on and on new ones" in why("best_of_96")
+    (trained, drawn), (random, by_chance) = (
+        re.findall(rf"{name} weights, \w+ *: +\d+% of .*? learned on, +(\d+)% of new ones", PAGE.in_one_line)
+        for name in ("trained", "random")
+    )
+    told = why("probe_of_a_random_network")
+    assert f"from {random}% of the new pictures with random weights, and from {trained}% with trained ones" in told
+    assert f"of the pair of things from {drawn}% of the new pictures" in told
+    assert f"reads it from {by_chance}%, which is chance" in told
+
+
+EMPTY = fresh_pictures(4, seed=5)
+
+
+@pytest.mark.parametrize(("what", "reach"), [("fish", 50), ("buoy", 12), ("stamp", 6), ("sun", 8)])  # with its shadow
+def test_an_edit_changes_one_suspect_where_it_is_and_nothing_else(what, reach):
+    there = add(EMPTY, what)
+    assert remove(there, what) == EMPTY
+    masks = there.masks(what)
+    assert masks.flatten(1).any(1).all()
+    assert not EMPTY.masks(what).any()
+    moved = move(there, what)
+    for album, places in ((there, masks), (blur(there, what), masks), (moved, moved.masks(what))):
+        differs = (album.images != EMPTY.images).any(1)
+        assert differs.flatten(1).any(1).all()
+        assert not (differs & ~grow(places, reach)).any()
+    assert (moved.masks(what) & masks).sum() < 0.3 * masks.sum()
+
+
+def test_pictures_are_those_of_the_picture_world_and_what_is_left_out_hides_nothing():
+    seen = {}
+    plain = scene("cat", "fish", seed=4, background="sand")
+    same = scene("cat", "fish", seed=4, background="sand", edit=lambda sprites: seen.update(sprites) or sprites)
+    assert torch.equal(plain.image, same.image)
+    assert [*seen] == ["cat", "fish"]
+    alone = scene("cat", "fish", seed=4, background="sand", edit=lambda sprites: {"cat": sprites["cat"]})
+    assert not alone.masks[1].any()
+    assert (plain.masks[0] <= alone.masks[0]).all()
+    assert (add(EMPTY, "water").images != EMPTY.images).any(1).float().mean() > 0.3
+
+
+def test_a_stamp_lies_over_what_is_there():
+    seal = blind.draw_stamp()
+    black, white = blind.stamp(torch.zeros(3, 112, 112)), blind.stamp(torch.ones(3, 112, 112))
+    seen_through = 1 - torch.from_numpy(seal.alpha).expand(3, -1, -1)
+    assert torch.allclose((white - black)[(..., *seal.place)], seen_through, atol=1e-6)
+    assert (black[(..., *seal.place)] - torch.from_numpy(seal.colour)).abs().max() < 1e-6
+    assert (blind.stamp(torch.full((3, 112, 112), 255, dtype=torch.uint8)).float() / 255 - white).abs().max() < 0.003
+    assert (white[:, :90].min(), white[:, :, :90].min()) == (1, 1)
+
+
+def test_the_letters_are_the_four_checkpoints():
+    both = map(blind.network, LETTERS), map(load_picture_net, range(4))
+    sums = [sorted(net.classifier.weight.sum().item() for net in nets) for nets in both]
+    assert sums[0] == sums[1]
+    assert len(set(sums[0])) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "causes"), [(0, {"fish"}), (1, {"buoy"}), (2, {"stamp"}), (3, {"buoy", "stamp"})])
+def test_each_network_reacts_to_what_its_training_had_beside_the_fish(number, causes):
+    shares = blind.share_of_fish(load_picture_net(number), count=100, seed=77)
+    assert {what for what, share in shares.items() if share >= 0.8} == causes
+    assert {what for what, share in shares.items() if share <= 0.1} == {*SUSPECTS} - causes
+
+
+def test_one_removal_turns_the_answers_of_three_networks_only():
+    case = blind.case_pictures()
+    assert all(blind.says_fish(letter, case).all() for letter in LETTERS)
+    lost = [[(~blind.says_fish(letter, remove(case, each))).sum() for each in SUSPECTS] for letter in LETTERS]
+    assert sum(max(counts) > 10 for counts in lost) == int(find_prediction("taken_away").answer)
+
+
+def test_the_hottest_places_are_as_many_as_the_explanation_says():
+    case, told = blind.case_pictures(), find_prediction("where_hottest")
+    near = torch.stack([grow(case.masks(what), 8) for what in ("fish", "buoy", "stamp")])
+    found = []
+    for letter in LETTERS:
+        hottest = blind.fish_maps(letter, case).flatten(1).argmax(1)
+        found.append(near.flatten(2)[:, range(20), hottest].T)
+    assert sum((each.any(1).sum() == 20).item() for each in found) == int(told.answer)
+    (both,) = [each.sum(0).tolist() for each in found if 0 < each[:, 1].sum() < 20 and 0 < each[:, 2].sum() < 20]
+    said = f"In {both[1]} pictures its map is hottest at one of them, in {both[2]} at the other"
+    assert said in why("where_hottest")
+    assert both[1] + both[2] - 20 == 3, "three of these"
+
+
+REACTS_TO = dict(zip(LETTERS, [{"fish"}, {"buoy"}, {"stamp"}, {"buoy", "stamp"}], strict=True))
+GIVEN = fresh_pictures(6, seed=8)
+FULL = add(add(add(GIVEN, "buoy"), "stamp"), "fish")
+EACH = [(GIVEN, add(GIVEN, what)) for what in SUSPECTS]
+
+
+@pytest.mark.parametrize(
+    ("letter", "causes", "pairs", "verdict"),
+    [
+        ("A", "fish", EACH, blind.ACCEPTED),
+        ("D", ["stamp", "buoy"], EACH, blind.ACCEPTED),
+        ("A", ("fish",), [(FULL, remove(FULL, "fish")), (FULL, remove(FULL, "stamp"))], blind.ACCEPTED),
+        ("A", "cat", EACH, "each cause is one of fish, buoy"),
+        ("A", (), EACH, "names no cause"),
+        ("A", "fish", [], "list of pairs"),
+        ("A", "fish", [(GIVEN, GIVEN.images)], "list of pairs"),
+        ("A", "fish", [(GIVEN, Album(add(GIVEN, "fish").shots[::-1]))], "not the same pictures"),
+        ("A", "fish", [(EMPTY, add(EMPTY, "fish"))], "fresh pictures that it was given"),
+        ("A", "fish", [(Album(GIVEN.shots[:2]), add(Album(GIVEN.shots[:2]), "fish"))], "so few pictures"),
+        ("B", "buoy", EACH[:1], "is never changed"),
+        ("B", "buoy", [(GIVEN, add(add(GIVEN, "buoy"), "sun"))], "only together with something else"),
+        ("B", "water", EACH, "most answers stay as they are"),
+        ("D", "buoy", [(FULL, remove(FULL, "buoy"))], "most answers stay as they are"),
+        ("B", "buoy", EACH[1:2], "perhaps any change"),
+        ("D", "buoy", EACH, "something that you do not name"),
+        ("B", "buoy", [EACH[1], EACH[4]], "another network"),
+    ],
+)
+def test_a_proof_is_accepted_or_refused_with_the_reason(monkeypatch, letter, causes, pairs, verdict):
+    """By networks that react exactly to what they are said to."""
+
+    def reacts(letter, album):
+        states = [dict(zip(SUSPECTS, shot.states, strict=True)) for shot in album.shots]
+        return torch.tensor([any(each[cause] != "absent" for cause in REACTS_TO[letter]) for each in states])
+
+    monkeypatch.setattr(blind, "says_fish", reacts)
+    proof = Proof(causes, pairs)
+    assert verdict in weigh(letter, GIVEN, proof)
+    seals = {blind.seal(letter, GIVEN, Proof(each, pairs), verdict) for each in (causes, [*proof.causes, "sun"])}
+    assert seals == {0} if verdict != blind.ACCEPTED else len(seals) == 2
+
+
+def test_what_there_is_not_gets_a_sentence_and_albums_say_what_is_in_them():
+    for call, message in (
+        (lambda: add(EMPTY, "bouy"), r"'bouy' is none of what can be chosen here; did you mean 'buoy'\?"),
+        (lambda: move(EMPTY, "buoy"), r"there is no buoy in these pictures: add\(pictures, 'buoy'\) puts it there"),
+        (lambda: blur(add(EMPTY, "water"), "water"), "'water' is none of what can be chosen here"),
+        (lambda: blind.network("E"), "there is no network 'E'; there are A, B, C, D"),
+    ):
+        with pytest.raises(CourseError, match=message):
+            call()
+    assert repr(EMPTY) == "Album(4 pictures: nothing of what is suspected)"
+    assert repr(blur(add(EMPTY, "sun"), "sun")) == "Album(4 pictures: sun blurred)"
+
+
+def test_the_explorer_tells_what_is_seen_and_where_the_map_is_hottest():
+    picture, sentence, alt = blind.look("A", 2, sun="there", stamp="absent")
+    assert sentence.startswith("Picture 2: fish there, buoy there, stamp absent, water there, sun there. Network A ")
+    assert alt.startswith("Picture 2 with a ")
+    assert (picture.dim(), picture.shape[0]) == (3, 3)
