@@ -1,6 +1,6 @@
 // Slides of 1280 x 720 from the sections of a lesson: what a slide cannot hold goes on upon the next, below its heading.
 "use strict";
-const ROOM = 688; // where the content of a slide ends, in pixels from its top
+const ROOM = 684; // where the content of a slide ends, in pixels from its top
 const HEADING = /^H\d$/;
 const blank = (element) => !element.getClientRects().length || element.matches("aside, colgroup, .anchor-link, .jp-Collapser");
 const bottomOf = (element) => element.getBoundingClientRect().bottom;
@@ -61,14 +61,16 @@ function findBreak(section) {
 const heightOf = (element) => element.getBoundingClientRect().height;
 const picturesOf = (section) => [...section.querySelectorAll("img, svg:not(svg svg)")].filter((each) => !blank(each));
 
-// One picture becomes as tall as it can be, or the tallest of a slide that is too full as small as it must.
+// A single picture takes the room that is left, up to twice its size; the tallest of a slide that is too full gives way.
 function sizePicture(section) {
-  const pictures = picturesOf(section).sort((a, b) => heightOf(b) - heightOf(a));
+  const [picture, other] = picturesOf(section).sort((a, b) => heightOf(b) - heightOf(a));
   const free = endOf(section) - Math.max(...atoms(section).map(bottomOf));
-  if (!pictures.length || (free > 0 && pictures.length > 1)) return;
-  const before = pictures[0].style.maxHeight;
-  pictures[0].style.maxHeight = `${heightOf(pictures[0]) + free - 2}px`;
-  if (free > 0 && !fits(section)) pictures[0].style.maxHeight = before;
+  if (!picture || (free > 0 && other)) return;
+  const before = picture.style.cssText, { width, height } = picture.getBoundingClientRect();
+  const wider = picture.closest(".jp-OutputArea-output, .jp-RenderedMarkdown").clientWidth / width;
+  const wanted = `${Math.floor(Math.min(height + free - 2, height * Math.min(wider, 2)))}px`;
+  Object.assign(picture.style, { height: wanted, maxHeight: wanted, width: "auto", maxWidth: "100%" });
+  if (free > 0 && !fits(section)) picture.style.cssText = before;
 }
 
 // Move what is behind the place into a new slide, with the heading, and what a table, list or fold begins with.
