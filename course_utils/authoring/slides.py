@@ -1,8 +1,9 @@
 """Slides of a lesson: reveal.js in one HTML file, with the teacher's notes in the speaker view, and no network.
 
 Each heading of level 1 or 2 begins a column of slides, each of level 3 a slide below, and so do text after code, code
-after an output or a prediction, and an explanation: nobody reads the answer with the question. Imports, parameters and
-checks are left out; answer cells show the task, and the notes the answer.
+after an output or a prediction, and an explanation: nobody reads the answer with the question. A heading without words
+stays with the next one. Imports, parameters and checks are left out; answer cells show the task, and the notes the
+answer. What a slide cannot hold goes on upon the next: `assets/slides.js` measures that in the browser.
 """
 
 import ast
@@ -18,9 +19,10 @@ from course_utils.authoring import page
 from course_utils.authoring.editions import BUILD, describe_answers, describe_mistakes, read_built, write_each
 from course_utils.authoring.source import called_with, defined_name, read_source, tags_of
 from course_utils.exercises.engine import find, find_prediction
-from course_utils.root import CourseError
+from course_utils.root import ASSETS, CourseError
 
 LEFT_OUT = {"parameters", "injected-parameters", "check"}
+KEYS = r"[^.\s](?:(?!\n\n)[^.])*Shift\+Enter[^.]*\.\s*"  # a sentence about keys, of no use to a class
 GO_ON = '<p class="goes-on">{}</p>'
 
 
@@ -30,7 +32,8 @@ def write_slides(lesson: str | None = None, folder: Path = BUILD / "slides") -> 
     if found is None:
         raise CourseError(page.explain_missing("pyreveal, which carries reveal.js,"))
     dist = Path(found.submodule_search_locations[0]) / "revealjs" / "dist"
-    reveal = tuple((dist / name).read_text(encoding="utf-8") for name in ("reveal.css", "reveal.js", "plugin/notes.js"))
+    files = (*(dist / name for name in ("reveal.css", "reveal.js", "plugin/notes.js")), ASSETS / "slides.js")
+    reveal = tuple(file.read_text(encoding="utf-8") for file in files)
 
     def make(path: Path) -> str:
         return page.export(cut(page.flatten_outputs(with_notes(path, read_built(path)))), reveal=reveal)
@@ -49,6 +52,7 @@ def cut(notebook: NotebookNode) -> NotebookNode:
     """A lesson with notes and flat outputs as slides, which nbconvert reads from each cell's metadata `slideshow`."""
     cells: list[NotebookNode] = []
     heading = shown = ""  # of the last slide: its heading; and "code" or "output", if it has one already
+    bare = False  # has it nothing but its heading?
 
     def add(part: NotebookNode | str, kind: str = "-") -> None:
         cells.append(nbformat.v4.new_markdown_cell(part) if isinstance(part, str) else part)
@@ -60,13 +64,14 @@ def cut(notebook: NotebookNode) -> NotebookNode:
         if "instructor" in tags:
             add(cell.source, "notes")
         elif cell.cell_type == "markdown":
-            for level, title, text in _split_at_headings(cell.source):
+            for level, title, text in _split_at_headings(_for_a_class(cell.source)):
                 heading = title if level else heading
                 if shown and not level:
                     add(GO_ON.format(html.escape(heading)), "subslide")
-                add(text, "-" if not level else "slide" if level < 3 else "subslide")
-                shown = ""
+                add(text, "-" if not level or bare else "slide" if level < 3 else "subslide")
+                shown, bare = "", bool(level) and "\n" not in text.strip()
         elif not (tags & LEFT_OUT) and not _only_prepares(cell.source, "setup" in tags):
+            bare = False
             if shown == "output" or "why" in tags:
                 add(GO_ON.format(html.escape(heading)), "subslide")
             cell.outputs = [] if "answer" in tags else cell.outputs
@@ -82,6 +87,10 @@ def cut(notebook: NotebookNode) -> NotebookNode:
                 add(f"**The answer**\n\n```python\n{exercise.source.strip()}\n```", "notes")
                 add(f"**Mistakes to expect, in the words of the check**\n\n{describe_mistakes(exercise)}", "notes")
     return nbformat.v4.new_notebook(cells=cells)
+
+
+def _for_a_class(text: str) -> str:
+    return re.sub(KEYS, "", text).replace("before you run the next cell", "before the next slide")
 
 
 def _split_at_headings(text: str) -> list[tuple[int, str, str]]:

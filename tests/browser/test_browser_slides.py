@@ -1,33 +1,99 @@
-"""A lesson's slides in a real browser: nothing is loaded, nothing is too wide, and the speaker view has the notes."""
+"""The slides of every lesson in a real browser: nothing is loaded, cut or too small; the speaker view has the notes."""
 
 import pytest
 
 from course_utils.authoring import slides
+from tests.browser.conftest import LESSONS
 
 pytestmark = pytest.mark.browser
+WIDTH, HEIGHT = 1280, 720
+
+# Of a slide: its words, where they end, what can only be seen by scrolling, the sizes of its code, its headings.
+LOOK = """() => {
+    const slide = Reveal.getCurrentSlide(), scale = Reveal.getScale();
+    const all = [...slide.querySelectorAll('*')].filter(each => !each.closest('aside'));
+    const shown = all.filter(each => each.getClientRects().length);
+    const boxes = shown.filter(each => !each.closest('svg *, math *')).map(each => each.getBoundingClientRect());
+    const code = shown.filter(each => each.matches('pre, code'));
+    return {
+        words: slide.innerText, heading: slide.querySelector('h1, h2, h3, .goes-on')?.innerText ?? '',
+        right: Math.max(...boxes.map(each => each.right)), bottom: Math.max(...boxes.map(each => each.bottom)),
+        hidden: Math.max(...[slide, ...shown].filter(each => getComputedStyle(each).overflowX !== 'visible')
+            .map(each => Math.max(each.scrollHeight - each.clientHeight, each.scrollWidth - each.clientWidth))),
+        code: code.map(each => parseFloat(getComputedStyle(each).fontSize) * scale),
+        bare: !shown.some(each => each.matches('p:not(.goes-on), li, td, pre, img, svg, summary')),
+        goesOn: slide.querySelectorAll('.goes-on').length, title: slide.querySelectorAll('h1, h2, h3').length,
+    };
+}"""
 
 
-def test_slides_ask_for_nothing_and_the_speaker_view_has_the_notes(browser, tmp_path):
+def open_slides(context, folder, lesson):
+    """The first slide of a lesson in a window, and how many slides there are."""
     for package in ("pyreveal", "latex2mathml"):
         pytest.importorskip(package, reason=f"slides need {package}: pip install -e '.[instructor]'")
-    slides.write_slides("01", tmp_path)
-    address, asked, errors, wide = (tmp_path / "01_tensor_hooks.slides.html").as_uri(), [], [], []
-    context = browser.new_context(viewport={"width": 1280, "height": 720}, offline=True)
-    context.on("request", lambda request: asked.append(request.url))
-    shown = context.new_page()
-    shown.on("pageerror", lambda error: errors.append(str(error)))
-    shown.goto(address)
-    shown.wait_for_function("window.Reveal && Reveal.isReady()")
-    for number in range(shown.evaluate("Reveal.getTotalSlides()")):
-        too_wide = "(slide => slide.scrollWidth > slide.clientWidth)(Reveal.getCurrentSlide())"
-        wide += [number] if shown.evaluate(too_wide) else []
+    name = lesson.removesuffix(".ipynb")
+    slides.write_slides(name, folder)
+    page = context.new_page()
+    page.goto((folder / f"{name}.slides.html").as_uri())
+    page.wait_for_function("window.Reveal && Reveal.isReady()")
+    return page, page.evaluate("Reveal.getTotalSlides()")
+
+
+@pytest.fixture
+def context(browser):
+    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, offline=True)
+    yield context
+    context.close()
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda name: name.removesuffix(".ipynb"))
+def test_nothing_is_cut_code_has_20_pixels_and_no_slide_is_only_a_title(context, tmp_path, lesson):
+    shown, total = open_slides(context, tmp_path, lesson)
+    seen, faults = [], []
+    for number in range(1, total + 1):
+        slide = shown.evaluate(LOOK)
+        seen.append(slide["words"])
+        wrong = {
+            "ends beyond the slide": slide["right"] > WIDTH or slide["bottom"] > HEIGHT or slide["hidden"] > 0,
+            "small code": min(slide["code"], default=20) < 20,
+            "only a title": slide["bare"],
+            "no heading": not slide["heading"] or (slide["goesOn"] > 0) == (slide["title"] > 0),
+            "keys": "Shift+Enter" in slide["words"],
+        }
+        faults += [f"{number} ({slide['heading']}): {fault}" for fault, found in wrong.items() if found]
         shown.evaluate("Reveal.next()")
+    assert (faults, len(set(seen)) > 10) == ([], True)
+
+
+def test_what_is_divided_is_all_there_and_in_order_and_an_output_follows_its_code(context, tmp_path):
+    """The longest output of the course, the source of a call, goes over many slides: each of its lines is on one."""
+    shown, total = open_slides(context, tmp_path, "04_inside_call.ipynb")
+    whole = context.new_page()
+    whole.set_content((tmp_path / "04_inside_call.slides.html").read_text("utf-8").split("<script>")[0])
+    told = "of => [...of.querySelectorAll('.slides > section')].map(each => [...each.querySelectorAll('pre')]"
+    told += ".filter(pre => !pre.closest('aside')).map(pre => pre.textContent).join(''))"
+    asked = f"() => ({told})(document)"
+    before, after = whole.evaluate(asked), shown.evaluate(asked)
+    assert after == before
+    assert total > whole.evaluate("document.querySelectorAll('.slides > section > section').length")
+    alone = """() => [...document.querySelectorAll('.slides > section > section')].filter(slide => {
+        const first = slide.querySelector('.jp-Cell:not(:has(.goes-on, h1, h2, h3))');
+        return first?.matches('.jp-CodeCell:not(.celltag_why, .celltag_predict)') && !first.querySelector('.jp-Editor')
+            && !slide.previousElementSibling?.querySelector('.jp-Cell:last-of-type:is(.jp-CodeCell)');
+    }).length"""
+    assert shown.evaluate(alone) == 0
+
+
+def test_slides_ask_for_nothing_and_the_speaker_view_has_the_notes(context, tmp_path):
+    asked, errors = [], []
+    context.on("request", lambda request: asked.append(request.url))
+    context.on("weberror", lambda error: errors.append(str(error.error)))
+    shown, _ = open_slides(context, tmp_path, "01_tensor_hooks.ipynb")
     shown.evaluate("Reveal.slide(1)")  # the plan stands with what the lesson is for
     with context.expect_page() as opened:
         shown.keyboard.press("s")
     notes = opened.value.locator(".speaker-controls-notes .value")
     notes.filter(has_text="Where does the gradient go?").wait_for(timeout=60_000)
     assert "chalk" in notes.inner_text()
-    context.close()
-    assert (errors, wide) == ([], [])
-    assert [url for url in asked if not url.startswith(("data:", address, "about:"))] == []
+    assert errors == []
+    assert [url for url in asked if not url.startswith(("data:", tmp_path.as_uri(), "about:"))] == []
