@@ -73,7 +73,6 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option["lab"]("--port", type=int, default=8888, help="where it listens on this machine (default: 8888)")
     only = "only copy the lessons and write JupyterLab's settings"
     option["lab"]("--prepare", dest="only_prepare", action="store_true", help=only)
-    option["check"]("--lesson", help="this lesson only, like 01")
     option["check"]("--folder", type=Path, default=ROOT / "work", help="where your lessons are (default: work)")
     option["submit"]("--name", default="", help="yours, as your instructor knows it; without it, you are asked")
     option["submit"]("--check", action="store_true", help="also run the answers, and show their scores")
@@ -87,8 +86,8 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option["class"]("--address", default="", help="what learners type, where it is another, as behind a tunnel")
     option["class"]("--new", action="store_true", help="begin another class, also where one of today could go on")
     option["class"]("--forget", action="store_true", help="delete everything that was kept of all classes")
-    for name in ("instructor", "slides"):
-        option[name]("--lesson", help="this one only, like 01")
+    for name in ("check", "instructor", "mutants", "slides"):
+        option[name]("--lesson", help="this lesson only, like 03")
     option["site"]("--answers", action="store_true", help="with an answer to each exercise, below a fold")
     option["handout"]("--lesson", default="", help="the lesson's number, like 07")
     option["handout"]("--network", default="", help="a network by name, like resnet34")
@@ -99,7 +98,6 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
     option["release"]("--output", type=Path, metavar="ZIP", help="where to write it")
     option["release"]("--nbgrader", type=Path, metavar="FOLDER", help="write an nbgrader course there instead")
     option["release"]("--hints", type=int, default=2, help="of each exercise, if they complete no answer (default: 2)")
-    option["mutants"]("--lesson", help="of this lesson only, like 03")
     option["mutants"]("--exercise", help="of this exercise only")
     option["mutants"]("--write", action="store_true", help="try all, and write their slips to the assets")
     option["train"]("--measure", action="store_true", help="only measure the networks that are there")

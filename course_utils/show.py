@@ -31,10 +31,8 @@ def make_panel(rows: Sequence[Widget], width: str = "none") -> Widget:
     """Widgets below each other, in a box that keeps their keys from JupyterLab, as `assets/keep_keys.html` says."""
     from ipywidgets import HTML, VBox
 
-    panel = VBox(
-        [*rows, HTML((ASSETS / "keep_keys.html").read_text(), layout={"display": "none"})], layout={"max_width": width}
-    )
-    return panel.add_class("course-panel")
+    keys = HTML((ASSETS / "keep_keys.html").read_text(), layout={"display": "none"})
+    return VBox([*rows, keys], layout={"max_width": width}).add_class("course-panel")
 
 
 class Told:

@@ -242,8 +242,7 @@ def _of_node(node: ast.AST) -> Iterator[Edit]:
         case ast.FunctionDef(args=ast.arguments(args=args), body=body, name=name):
             used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
             for each in (each.arg for each in args if each.arg in used):
-                first_only = ast.parse(f"{each} = {each}[:1]").body
-                yield "of an argument the first only", body, [*first_only, *body]
+                yield "of an argument the first only", body, [*ast.parse(f"{each} = {each}[:1]").body, *body]
             if not any(each.arg == "self" for each in args):
                 yield "only once", body, [*ast.parse(ONLY_ONCE.format(name)).body, *body]
             if node.decorator_list:
@@ -283,8 +282,7 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
                 if final or len(handlers) > 1:
                     yield "no except", [_with(node, handlers=_without(handlers, each))]
                 yield "swallow", [_with(node, handlers=[_with(each, body=[ast.Pass()])])]
-                other = _with(each, type=_expression("ZeroDivisionError"))
-                yield "except less", [_with(node, handlers=[other])]
+                yield "except less", [_with(node, handlers=[_with(each, type=_expression("ZeroDivisionError"))])]
         case ast.With(body=body, items=items):
             yield "no with", [*[ast.Expr(each.context_expr) for each in items if each.optional_vars], *body]
         case ast.If(test=test, body=body, orelse=orelse):
@@ -298,8 +296,7 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
             yield "no jump", [ast.Pass()]
     match node:
         case ast.AugAssign(target=target, op=op, value=value):
-            read = _expression(ast.unparse(target))
-            yield "not in place", [ast.Assign([target], ast.BinOp(read, op, value))]
+            yield "not in place", [ast.Assign([target], ast.BinOp(_expression(ast.unparse(target)), op, value))]
             if type(op) in ARITHMETIC:
                 yield "compute otherwise", [_with(node, op=ARITHMETIC[type(op)]())]
         case ast.Assign(targets=[ast.Name() as target], value=ast.BinOp(left=ast.Name(id=name), op=op, right=right)):

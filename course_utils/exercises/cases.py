@@ -86,8 +86,7 @@ class Numbers:
 
     def whole(self, *shape: int, low: int = 1, high: int = 9) -> torch.Tensor:
         """A float32 tensor of whole numbers from `low` to `high`."""
-        numbers = [float(self.integer(low, high)) for _ in range(math.prod(shape))]
-        return torch.tensor(numbers).reshape(shape)
+        return torch.tensor([float(self.integer(low, high)) for _ in range(math.prod(shape))]).reshape(shape)
 
     def mixed(self, *shape: int, high: int = 9) -> torch.Tensor:
         """A float32 tensor of whole numbers from `-high` to `high` without 0, of which neighbours differ in sign."""

@@ -1,5 +1,6 @@
 """What a learner calls in a lesson. Nothing here raises: whatever comes in, a sentence comes out."""
 
+import contextlib
 import functools
 import gc
 import html
@@ -104,10 +105,8 @@ def _identify(answer: object) -> Exercise | str:
         return f"This is an object of the class {type(answer).__name__}. Give the function that you wrote with `def`."
     if not isinstance(name, str) or not (callable(answer) or name is answer):
         value = "None" if answer is None else f"a value of type {type(answer).__name__}"
-        return (
-            f"Give the function itself, such as check(my_function): this is {value}. If you called the function inside "
-            "the brackets, leave the call away."
-        )
+        mend = "If you called the function inside the brackets, leave the call away."
+        return f"Give the function itself, such as check(my_function): this is {value}. {mend}"
     if name == "<lambda>":
         return "A lambda has no name by which its exercise could be found. Write the answer with `def`."
     if inspect.ismethod(answer):
@@ -253,10 +252,8 @@ def follow_class(opened: Mapping[str, bool]) -> None:
 
 
 def _number(text: str) -> float | None:
-    try:
+    with contextlib.suppress(ValueError):
         return float(text)
-    except ValueError:
-        return None
 
 
 class WhyView(_View):

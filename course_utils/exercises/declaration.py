@@ -65,8 +65,7 @@ def _read(lesson: int) -> dict[str, tuple[str, dict[str, Any]]]:
     for node in ast.parse(text).body:
         if "exercise" in (declared := decorators(node)):
             said = {each.arg: ast.literal_eval(each.value) for each in declared["exercise"].keywords}
-            lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
-            found[node.name] = "\n".join(lines) + "\n", said
+            found[node.name] = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno]) + "\n", said
     return found
 
 
@@ -100,8 +99,7 @@ def decorators(node: ast.AST) -> dict[str, ast.expr]:
 
 def without_answer(node: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef | ast.ClassDef:
     """Leave of a reference answer its signature and its docstring; changes `node`."""
-    docstring = node.body[:1] if ast.get_docstring(node) is not None else []
-    node.body = [*docstring, ast.Expr(ast.Constant(...))]
+    node.body = [*node.body[: ast.get_docstring(node) is not None], ast.Expr(ast.Constant(...))]
     return node
 
 

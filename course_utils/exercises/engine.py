@@ -13,11 +13,11 @@ import secrets
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from course_utils.exercises.declaration import PACKAGE, Declaration, is_blank, lesson_files, renamed
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
-from course_utils.exercises.judging import judge
+from course_utils.exercises.judging import Cases, Mistakes, judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import recorded_key, recorded_seeds
 from course_utils.exercises.slips import SEED as SLIPS_SEED
@@ -78,10 +78,8 @@ class Exercise(Declaration):
         """Say why answers with these edits, as `make mutants` writes them, are right as well."""
         self.equivalents.update(dict.fromkeys(edits, reason))
 
-    def observe(
-        self, function: Callable, seed: int, limit: float | None = None, at: int | None = None
-    ) -> list[Evidence]:
-        """What `function` does in every case of `seed`, or in number `at` alone; each has `limit` seconds."""
+    def observe(self, function: Callable, seed: int, limit: float = 0, at: int | None = None) -> list[Evidence]:
+        """What `function` does in every case of `seed`, or in number `at` alone; `limit` is in seconds, for each."""
         return observe_all(self.make_cases, function, seed, limit or self.limit, at)
 
     def key(self, seed: int) -> tuple[list[Evidence], dict[str, list[Evidence]]]:
@@ -117,9 +115,7 @@ class Exercise(Declaration):
             return outcome
         return replace(outcome, cause=slip_of(self.name, got))
 
-    def judge(
-        self, got: Sequence[Evidence], reference: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]
-    ) -> Outcome:
+    def judge(self, got: Cases, reference: Cases, mistakes: Mistakes) -> Outcome:
         """The outcome of the evidence `got`, by what the reference and the mistakes did on the same inputs."""
         return judge(self.name, got, reference, mistakes, self.points, len(self.hints))
 
@@ -144,8 +140,6 @@ class Prediction:
     answer: str
     why: str = ""
 
-
-Declared = TypeVar("Declared", Exercise, Prediction)
 
 _exercises: dict[str, Exercise] = {}
 _predictions: dict[str, Prediction] = {}
@@ -196,7 +190,7 @@ def predictions_of(lesson: int | None = None) -> list[Prediction]:
     return _of_lesson(lesson, _predictions)
 
 
-def _of_lesson(lesson: int | None, table: Mapping[str, Declared]) -> list[Declared]:
+def _of_lesson(lesson: int | None, table: Mapping[str, Any]) -> list[Any]:
     for path in lesson_files():
         importlib.import_module(f"{PACKAGE}.{path.stem}")
     found = sorted(table.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
@@ -213,7 +207,7 @@ def find_prediction(name: str) -> Prediction:
     return _lookup(name, _predictions, "a prediction")
 
 
-def _lookup(name: str, table: Mapping[str, Declared], kind: str) -> Declared:
+def _lookup(name: str, table: Mapping[str, Any], kind: str) -> Any:
     if not isinstance(name, str):
         raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
     known, name = {each.name: each for each in _of_lesson(None, table)}, renamed().get(name, name)

@@ -229,14 +229,6 @@ def _folder() -> str | None:
         return os.getcwd()
 
 
-def _set_device(device: torch.device) -> None:
-    torch.set_default_device(None if device.type == "cpu" else device)  # None is the CPU, without a mode that slows
-
-
-def _saved_hooks() -> object:
-    return torch._C._autograd._top_saved_tensors_default_hooks(True)
-
-
 def _pop_saved_hooks(before: object) -> None:
     while _saved_hooks() not in (None, before):
         torch._C._autograd._pop_saved_tensors_default_hooks()
@@ -247,13 +239,15 @@ def _refill(table: dict[Any, Any], before: dict[Any, Any]) -> None:
     table.update(before)
 
 
+_saved_hooks = functools.partial(torch._C._autograd._top_saved_tensors_default_hooks, True)
 # What an answer could change for everyone: settings, and hooks on all modules; how each is read, and how it is set.
 WORLD = [
     ("default dtype", torch.get_default_dtype, torch.set_default_dtype),
     ("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
     ("number of threads", torch.get_num_threads, torch.set_num_threads),
     ("deterministic algorithms", torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    ("default device", torch.get_default_device, _set_device),
+    # None is the CPU, without a mode that slows.
+    ("default device", torch.get_default_device, lambda it: torch.set_default_device(None if it.type == "cpu" else it)),
     ("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     ("working folder", _folder, os.chdir),
     ("hooks on what autograd saves", _saved_hooks, _pop_saved_hooks),

@@ -16,6 +16,8 @@ from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, name_type, 
 
 RELATIVE = 1e-5
 ABSOLUTE = 1e-6
+Cases = Sequence[Evidence]  # what one answer did in each case
+Mistakes = Iterable[tuple[str, Cases]]  # each with its message
 Part = tuple[Stage, str, Plain, Plain]
 NOTHING: Plain = {"type": "None"}
 INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"}, {"function", "module"})
@@ -27,10 +29,8 @@ CHANGES = {
     "hooks": "your function left a hook on `{name}`: remove every hook that you no longer need",
     "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
-KEPT_ALIVE = (
-    "something you stored keeps an input, and with it the computation graph, alive after the call: "
-    "store a detached copy, or only the numbers you need"
-)
+KEPT_ALIVE = "something you stored keeps an input, and with it the computation graph, alive after the call: "
+KEPT_ALIVE += "store a detached copy, or only the numbers you need"
 
 
 class Fact(NamedTuple):
@@ -160,7 +160,7 @@ class Difference(NamedTuple):
     sentence: str
 
 
-def first_difference(got: Sequence[Evidence], expected: Sequence[Evidence], name: str) -> Difference | None:
+def first_difference(got: Cases, expected: Cases, name: str) -> Difference | None:
     """Compare case by case; the first case that differs decides. None if they are equal within tolerance."""
     for mine, reference in zip(got, expected, strict=False):
         where = f"for {reference['given']}" if reference["given"] else "in the first case"
@@ -231,7 +231,7 @@ def _pair_text(mine: Plain, reference: Plain) -> str:
     return f"{show(mine)}; expected {show(reference)}"
 
 
-def _behaves_alike(one: Sequence[Evidence], other: Sequence[Evidence]) -> bool:
+def _behaves_alike(one: Cases, other: Cases) -> bool:
     """Whether two answers did the same in every case; what they printed does not count, nor where they raised."""
     return len(one) == len(other) and all(map(_case_alike, one, other))
 
@@ -252,14 +252,7 @@ def kind_of_error(error: Mapping[str, Any]) -> tuple[str, str, list[str]]:
     return error["type"], error["during"] if error["during"] == "call" else "afterwards", words[:12]
 
 
-def judge(
-    name: str,
-    got: Sequence[Evidence],
-    key: Sequence[Evidence],
-    mistakes: Iterable[tuple[str, Sequence[Evidence]]],
-    possible: int = 0,
-    hints: int = 0,
-) -> Outcome:
+def judge(name: str, got: Cases, key: Cases, mistakes: Mistakes, possible: int = 0, hints: int = 0) -> Outcome:
     """The outcome of one exercise from the evidence of the answer, of the reference and of the declared mistakes.
 
     `mistakes` pairs each declared message with the evidence of its function for the same cases. They only explain a
@@ -278,14 +271,12 @@ def judge(
     return Outcome(name, difference.stage, sentence, cause, possible=possible, hints=hints)
 
 
-def _side_effects(got: Sequence[Evidence], key: Sequence[Evidence]) -> list[str]:
+def _side_effects(got: Cases, key: Cases) -> list[str]:
     pairs = zip(got, key, strict=False)
     return list({fact.words: None for pair in pairs for fact in facts(*pair) if fact.stage is Stage.SIDE_EFFECT})
 
 
-def _find_causes(
-    got: Sequence[Evidence], key: Sequence[Evidence], mistakes: Iterable[tuple[str, Sequence[Evidence]]]
-) -> list[str]:
+def _find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> list[str]:
     """The message of the mistake that behaves alike; else of those that together do, but for side effects."""
     others, names = [], got[0]["names"] if got else []
     first = min((number for number, _ in _differences(got, key)), default=None)
@@ -317,7 +308,7 @@ def _share(got: Evidence, mistake: Evidence, key: Evidence) -> bool:
     return any(alike(value, others[place]) for place, value in mine.items() if place in others)
 
 
-def _relate_numbers(got: Sequence[Evidence], key: Sequence[Evidence]) -> str:
+def _relate_numbers(got: Cases, key: Cases) -> str:
     """What all numbers of the first aspect that differs have in common, wherever it differs; empty if nothing."""
     found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
     wrong = [fact for fact in found if not alike(fact.mine, fact.expected)]
@@ -359,7 +350,7 @@ def _registers(names: Sequence[str]) -> bool:
     return any(name.startswith("register_") for name in names)
 
 
-def _differences(got: Sequence[Evidence], key: Sequence[Evidence]) -> dict[tuple[int, str], Plain]:
+def _differences(got: Cases, key: Cases) -> dict[tuple[int, str], Plain]:
     """What differs but for side effects: the value by the number of the case and the words for it."""
     found = {}
     for number, (mine, reference) in enumerate(zip(got, key, strict=False)):

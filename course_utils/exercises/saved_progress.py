@@ -49,12 +49,10 @@ def keep_here() -> None:
 
 def load() -> dict[str, dict[str, Any]]:
     """All progress: `{"exercises": {name: {...}}, "predictions": {name: choice}}`. A damaged file counts as empty."""
-    found: Any = _in_memory
-    if path := location():
-        try:
+    found: Any = {} if (path := location()) else _in_memory
+    if path:
+        with contextlib.suppress(OSError, ValueError):
             found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            found = {}
     parts = found if isinstance(found, dict) else {}
     read = {name: part if isinstance(part := parts.get(name), dict) else {} for name in ("exercises", "predictions")}
     return {name: {renamed().get(old, old): done for old, done in part.items()} for name, part in read.items()}

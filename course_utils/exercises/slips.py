@@ -21,12 +21,10 @@ COUNTS = ("returned", "seen", "changed", "world", "alive")
 
 def fingerprint(got: Sequence[Evidence]) -> str:
     """A short text that two answers share if they did the same in every case, to four digits of each number."""
-    parts = [
-        [case["raised"] and kind_of_error(case["raised"])]
-        if case["raised"]
-        else [*(case[part] for part in COUNTS), [state.get("grad") for state in case["inputs"].values()]]
-        for case in got
-    ]
+    parts = []
+    for case in got:
+        did = [*map(case.get, COUNTS), [state.get("grad") for state in case["inputs"].values()]]
+        parts.append([kind_of_error(case["raised"])] if case["raised"] else did)
     return hashlib.sha256(json.dumps(_round(parts)).encode()).hexdigest()[:16]
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_utils.explorers.markup import make_label
-from course_utils.explorers.own_picture import OwnPicture, Photo, load_real
+from course_utils.explorers.own_picture import Chosen, OwnPicture, Photo, load_real
 from course_utils.explorers.panel import Explorer, View, make_choice, make_slider, name_place
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
@@ -174,12 +174,7 @@ class FeatureMaps(Explorer):
     """
 
     def __init__(
-        self,
-        network: str = "picture_net",
-        *,
-        layer: str | None = None,
-        channel: int | None = None,
-        picture: int | str | Tensor = 0,
+        self, network: str = "picture_net", *, layer: str = "", channel: int | None = None, picture: Chosen = 0
     ) -> None:
         own = OwnPicture(picture, drawing=True)
         if network == real.REAL and own.value is None:

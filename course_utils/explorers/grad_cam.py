@@ -1,13 +1,13 @@
 """The explorer of Grad-CAM: where the honest network and its misled twin look for one class, or a real one does."""
 
 import functools
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import ipywidgets as widgets
 from torch import Tensor
 
 from course_utils.explorers import own_picture
-from course_utils.explorers.own_picture import OwnPicture, Photo, PhotoExplorer, load_real
+from course_utils.explorers.own_picture import Chosen, OwnPicture, Photo, PhotoExplorer, load_real
 from course_utils.explorers.panel import View, make_choice, make_slider, name_place
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
@@ -48,13 +48,12 @@ def run_network(network: str, picture: Tensor | Photo, layer: str) -> Run:
     return explain(load_network(network), picture[None], layer)
 
 
-@dataclass(frozen=True)
-class CamLook:
+class CamLook(NamedTuple):
     """What one network makes of a picture: its probability for the one class, the heat map, what the map points at."""
 
     network: str
     probability: float | None
-    heat: Tensor = field(repr=False)
+    heat: Tensor
     words: str
 
 
@@ -71,8 +70,7 @@ def say_where(heat: Tensor, found: Scene | None) -> str:
 
 
 def _masks_of(found: Scene) -> dict[str, Tensor]:
-    masks = dict(zip(found.labels, found.masks, strict=True))
-    return masks | ({found.cue: found.cue_mask} if found.cue else {})
+    return dict(zip(found.labels, found.masks, strict=True)) | ({found.cue: found.cue_mask} if found.cue else {})
 
 
 def draw_cams(
@@ -149,13 +147,7 @@ class GradCam(PhotoExplorer):
     place, layers, only_course = "layer", (LAYERS, real.LAYERS), ("number", "buoy", "truth")
 
     def __init__(
-        self,
-        picture: int | str | Tensor = 1,
-        kind: str = "cat",
-        *,
-        layer: str = "",
-        opacity: float = 0.6,
-        buoy: bool = False,
+        self, picture: Chosen = 1, kind: str = "cat", *, layer: str = "", opacity: float = 0.6, buoy: bool = False
     ) -> None:
         if not 0 <= opacity <= 1:
             raise CourseError(f"opacity is from 0 (picture only) to 1 (map only), got {opacity!r}")

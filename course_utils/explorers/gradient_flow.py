@@ -33,7 +33,7 @@ class GradientFlow(Explorer):
     def __init__(self, graph: str = "two paths", *, hooks: TensorHooks = (), step: int = 0) -> None:
         own = "=" in graph
         drop, style, button = widgets.Dropdown, {"description_width": "60px"}, {"layout": {"width": "100px"}}
-        wide = {"width": "380px"}
+        wide, late = {"width": "380px"}, {"continuous_update": False}
         choice = make_choice(drop, "Graph", [*EXAMPLES, OWN], OWN if own else graph, width=380)
         self._graph = parse(graph if own else EXAMPLES.get(graph, OWN_TEXT))
         self._switches = [self._make_switch(*hook) for hook in read_hooks(self._graph, hooks)]
@@ -43,9 +43,7 @@ class GradientFlow(Explorer):
         controls = {
             "graph": choice,
             "step": make_slider("Step", 0, stopped.last_step, stopped.step, width=380),
-            "lines": widgets.Textarea(
-                text, description="Lines", continuous_update=False, rows=5, style=style, layout=wide
-            ),
+            "lines": widgets.Textarea(text, description="Lines", rows=5, style=style, layout=wide, **late),
             "draw": widgets.Button(description="Draw this graph", tooltip="Draw the graph of these lines"),
             "node": widgets.Dropdown(description="Hook on", style=style, layout={"width": "190px"}),
             "action": make_choice(drop, "that does", does, "times 6", width=330, indent=70),
@@ -53,9 +51,7 @@ class GradientFlow(Explorer):
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", **button),
             "hooks": widgets.HTML(),
             "at": widgets.Dropdown(description="I expect at", layout={"width": "220px"}),
-            "guess": widgets.Text(
-                description="gradient", placeholder="3 or [1, 2]", continuous_update=False, layout={"width": "230px"}
-            ),
+            "guess": widgets.Text(description="gradient", placeholder="3 or [1, 2]", layout={"width": "230px"}, **late),
             "commit": widgets.Button(description="Commit", tooltip="Fix this, and watch the gradient arrive", **button),
             "play": widgets.Play(max=stopped.last_step, interval=900, layout={"display": "none"}),
             "numbers": widgets.Checkbox(description="All numbers as a table", indent=False),
@@ -66,9 +62,8 @@ class GradientFlow(Explorer):
             '<div style="line-height:1.4;margin:0 8px">Numbers first, such as <code>w = 2</code> or <code>x = [1, 2]'
             "</code>. Then operations. Backward starts from the last line.</div>"
         )
-        self._own = widgets.HBox(
-            [controls["lines"], widgets.VBox([help_text, controls["draw"]], layout=wide)], layout=WRAPPED
-        )
+        beside = widgets.VBox([help_text, controls["draw"]], layout=wide)
+        self._own = widgets.HBox([controls["lines"], beside], layout=WRAPPED)
         self._chips = widgets.HBox([controls["hooks"]], layout=WRAPPED)
         rows = [("graph", "step"), self._own, ("node", "action", "add", "clear"), self._chips]
         rows.append(("at", "guess", "commit", "play"))

@@ -158,10 +158,8 @@ def parse(text: str) -> Graph:
         if not 1 <= value.tensor.numel() <= MAX_ELEMENTS:
             raise CourseError(f"{value.name} has {value.tensor.numel()} elements: use between 1 and {MAX_ELEMENTS}.")
     if result.tensor.numel() != 1:
-        raise CourseError(
-            f"The result {result.name} has shape {tuple(result.tensor.shape)}; backward starts from a single number: "
-            f"end with sum({result.name}) or mean({result.name})."
-        )
+        what = f"The result {result.name} has shape {tuple(result.tensor.shape)}; backward starts from a single number"
+        raise CourseError(f"{what}: end with sum({result.name}) or mean({result.name}).")
     return Graph("\n".join(lines), {value.name: value for value in values}, result.name)
 
 
@@ -259,11 +257,9 @@ def run_backward(graph: Graph, hooks: TensorHooks = ()) -> list[Step]:
     steps, done = {name: Step(name) for name in graph.hookable}, []
     nodes = parse(graph.text).nodes
     for name, step in steps.items():
-        for operand, edge in nodes[name].edges:
+        for value, edge in nodes[name].edges:
             if edge.requires_grad:
-                edge.register_hook(
-                    lambda grad, to=steps[operand.name], name=name: to.parts.append((name, grad.clone()))
-                )
+                edge.register_hook(lambda grad, to=steps[value.name], name=name: to.parts.append((name, grad.clone())))
         _register(nodes[name].tensor, step, [action for node, action in chosen if node == name], done)
     nodes[graph.result].tensor.backward()
     with warnings.catch_warnings():

@@ -331,8 +331,7 @@ def _draw_legend(width: float, y: float) -> tuple[str, float]:
         wide = 30 + len(words) * 6.7
         if x + wide > width:
             x, y = MARGIN, y + 22
-        label = draw_text(29, 0, words, opacity=0.8)
-        legend += f'<g transform="translate({px(x)} {px(y)})">{sign}{label}</g>'
+        legend += f'<g transform="translate({px(x)} {px(y)})">{sign}{draw_text(29, 0, words, opacity=0.8)}</g>'
         x += wide + 24
     return legend, y + 18
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from course_utils.explorers import own_picture
 from course_utils.explorers.grad_cam import LAYERS, find_scene, load_network
-from course_utils.explorers.own_picture import OwnPicture, Photo, PhotoExplorer, load_real
+from course_utils.explorers.own_picture import Chosen, OwnPicture, Photo, PhotoExplorer, load_real
 from course_utils.explorers.panel import View, make_choice, make_slider, name_place
 from course_utils.hooks.record import record
 from course_utils.scenes.scene import KINDS, Scene
@@ -120,10 +120,8 @@ def draw_guided(
     seen = f" The frame holds {framed.float().mean():.0%} of the picture." if start != CLASS else ""
     alt = f"{title[0].upper()}{title[1:]}; beside it, the {rule} map for the {kind}, from {start}, is {place}.{seen}"
     drawn = NORMALISATIONS[normalisation](gradient)
-    image, drawn = (
-        F.interpolate(each[None], size=(SIDE, SIDE), mode="bilinear", align_corners=False)[0].clamp(0, 1)
-        for each in (shown.image, drawn)
-    )
+    smooth = {"size": (SIDE, SIDE), "mode": "bilinear", "align_corners": False}
+    image, drawn = (F.interpolate(each[None], **smooth)[0].clamp(0, 1) for each in (shown.image, drawn))
     if framed is not None:
         image = outline(image, F.interpolate(framed[None, None].float(), size=(SIDE, SIDE))[0, 0] > 0.5, width=2)
     sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])
@@ -168,7 +166,7 @@ class GuidedBackprop(PhotoExplorer):
 
     def __init__(
         self,
-        picture: int | str | Tensor = 1,
+        picture: Chosen = 1,
         kind: str = "cat",
         *,
         start: str = CLASS,

@@ -4,7 +4,7 @@ The pictures and sentences are the same for every torch release; the source besi
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from course_utils.explorers import markup
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
-from course_utils.hooks.call import HOOK_KINDS, Moment, life_of_a_call, read_parts
+from course_utils.hooks.call import HOOK_KINDS, Hooks, Moment, life_of_a_call, read_parts
 from course_utils.root import CourseError
 from course_utils.vision.toys import EXAMPLE_CALLS, make_example
 
@@ -104,9 +104,7 @@ def show_source(moment: Moment) -> str:
 class CallPicture:
     """The picture of one moment of a call: the modules with their hooks, the parts of the call, the hooks so far."""
 
-    def __init__(
-        self, moments: Sequence[Moment], place: int, model: nn.Module, hooks: Sequence[tuple[str, str]]
-    ) -> None:
+    def __init__(self, moments: Sequence[Moment], place: int, model: nn.Module, hooks: Hooks) -> None:
         self.past, self.moment, self.hooks = moments[: place + 1], moments[place], hooks
         self.names = [name for name, _ in model.named_modules()]
         if len(self.names) > MAX_MODULES:
@@ -124,10 +122,9 @@ class CallPicture:
         # A warning or an exception has no part of its own: show the call in which it came.
         told, parts, reached = [moment for moment in self.past if moment.part is not None], list_parts(), {}
         module, now = told[-1].module, self.moment.part and self.moment.part.name
-        for part, taken in (
-            (each.part.name, each.taken) for each in told if (each.what, each.module) == ("part", module)
-        ):
-            reached = (reached if part != parts[0] else {}) | {part: taken}  # the first part begins another call
+        for part, each in ((each.part.name, each) for each in told):
+            if (each.what, each.module) == ("part", module):
+                reached = ({} if part == parts[0] else reached) | {part: each.taken}  # the first one begins a new call
         waits, lines = parts[1 + max(map(parts.index, reached)) :], [f"The call of {module or MODEL}"]
         for name in parts:
             sign = "►" if name == now else "○" if name in waits else "●" if reached.get(name) else "-"
@@ -191,9 +188,8 @@ class CallPicture:
         line = f'stroke="{colour}" stroke-width="3"' if here else 'stroke="currentColor" stroke-opacity="0.55"'
         title = (name.rpartition(".")[2] or MODEL) + ("  ◄ here" if here else "")
         lines, inside = self._hook_lines(name), self._inside(name)
-        drawing = markup.draw_box(x, y, width, height, 6, f'fill="none" {line}') + _draw_list(
-            [title, *lines], x + PAD, y + 19, 12, 1
-        )
+        drawing = markup.draw_box(x, y, width, height, 6, f'fill="none" {line}')
+        drawing += _draw_list([title, *lines], x + PAD, y + 19, 12, 1)
         top, room, x = y + 28 + LINE * len(lines), width - 2 * PAD - 8 * (len(inside) - 1), x + PAD
         for each in inside:
             share = room * self._leaves(each) / self._leaves(name)
@@ -244,9 +240,9 @@ class LifeOfACall(Explorer):
     def __init__(
         self,
         model: str | nn.Module = "plain",
-        inputs: Tensor | tuple[object, ...] | None = None,
+        inputs: Tensor | tuple | None = None,
         *,
-        hooks: Iterable[tuple[str, str]] = (),
+        hooks: Hooks = (),
         step: int = 1,
     ) -> None:
         self._own = None if isinstance(model, str) else (model, inputs)

@@ -121,8 +121,7 @@ def draw_text(
 
 def draw_box(x: float, y: float, width: float, height: float, corner: int, look: str) -> str:
     """Return a rectangle with rounded corners, its colours and lines as in the attributes `look`."""
-    place = f'x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{px(height)}"'
-    return f'<rect {place} rx="{corner}" {look}/>'
+    return f'<rect x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{px(height)}" rx="{corner}" {look}/>'
 
 
 def draw_fish_hook(x: float, y: float) -> str:

@@ -162,8 +162,7 @@ def _compare(after: Tensor | None, before: Tensor, otherwise: str) -> list[str]:
 
 
 def _beside(after: Tensor, before: Tensor, same: str = "") -> str:
-    words = same if after.equal(before) else f" ({format_tensor(before[0])} without hooks)"
-    return format_tensor(after[0]) + words
+    return format_tensor(after[0]) + (same if after.equal(before) else f" ({format_tensor(before[0])} without hooks)")
 
 
 def _count(placements: Sequence[Placement]) -> str:
@@ -179,10 +178,8 @@ def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> 
         ]
         told += f"In the order of firing: {'; '.join(turns)}. "
     if run.error:
-        return (
-            f"{told}The call raises RuntimeError: {run.error}. A full backward hook or pre-hook makes views of what "
-            "goes in and out of its module, and the in-place ReLU may not write into a view."
-        )
+        why = "makes views of what goes in and out of its module, and the in-place ReLU may not write into a view"
+        return f"{told}The call raises RuntimeError: {run.error}. A full backward hook or pre-hook {why}."
     same = run.output.equal(plain.output) and run.gradient.equal(plain.gradient)
     begin = "The output" if not (placements and same) else "Nothing changes: the output"
     words = "" if same else " as without hooks"
@@ -233,9 +230,7 @@ class ModelHooks(Explorer):
         drop, button = widgets.Dropdown, {"layout": {"width": "96px"}}
         controls = {
             "model": make_choice(drop, "Model", [*MODELS], model, width=300),
-            "module": widgets.Dropdown(
-                description="Hook on", style={"description_width": "60px"}, layout={"width": "170px"}
-            ),
+            "module": drop(description="Hook on", style={"description_width": "60px"}, layout={"width": "170px"}),
             "kind": make_choice(drop, "Kind", KINDS, "forward hook", width=235, indent=40),
             "effect": make_choice(drop, "that does", [*EFFECTS], LOOK, width=215, indent=70),
             "register": widgets.Button(description="Register", tooltip="Register this hook on the module", **button),

@@ -21,6 +21,7 @@ from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.pictures import draw_strokes, put_on_white, read_picture
 
 COURSE, OWN = "the course's pictures", "your own picture"
+Chosen = int | str | Tensor  # what an explorer opens at: a numbered picture, a photograph by its name, one's own
 
 
 @dataclass(frozen=True, eq=False)  # each is a key for what was made of it
@@ -34,8 +35,7 @@ class Photo:
 @functools.cache
 def find_photo(name: str) -> Photo:
     """Read one of `real.PHOTOGRAPHS`, once. Raises `CourseError` for a name that there is not."""
-    image = real.photograph(name)
-    return Photo(real.PHOTOGRAPHS[name][0], image)
+    return Photo(image=real.photograph(name), title=real.PHOTOGRAPHS[name][0])
 
 
 @functools.cache
@@ -151,10 +151,9 @@ def make_class_controls(photo: Photo | None, kind: str = KINDS[0]) -> tuple[widg
         other = widgets.Combobox(description="or", layout={"display": "none"}, style=style)
         return make_choice(widgets.ToggleButtons, "Class", KINDS, kind, width=74), other
     likeliest = {f"{name} ({share:.0%})": name for name, share in find_likeliest(photo).items()}
-    first = next(iter(likeliest.values()))
     help_ = {"placeholder": "any class, or: one rather than another", "continuous_update": False}
     other = widgets.Combobox(description="or", options=load_real().classes, style=style, layout=layout, **help_)
-    return make_choice(widgets.Dropdown, "Class", likeliest, first, width=300), other
+    return make_choice(widgets.Dropdown, "Class", likeliest, next(iter(likeliest.values())), width=300), other
 
 
 class DrawingPad(widgets.HBox):

@@ -171,8 +171,7 @@ def make_choice(
     if value not in known:
         near = "".join(f"did you mean {each!r}? " for each in nearest(value, known, 1))
         raise CourseError(f"{label}: there is no {value!r} here; {near}There are: {', '.join(known)}")
-    look = {"style": {"description_width": f"{indent}px"}, "layout": {}}
-    look["layout"]["width"] = f"{width}px" if width else "auto"
+    style, wide = {"description_width": f"{indent}px"}, f"{width}px" if width else "auto"
     if kind is widgets.ToggleButtons:
-        look["style"]["button_width"], look["layout"]["width"] = look["layout"]["width"], "auto"
-    return kind(description=label, options=options, value=value, **look)
+        style["button_width"], wide = wide, "auto"
+    return kind(description=label, options=options, value=value, style=style, layout={"width": wide})

@@ -78,8 +78,7 @@ def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size:
         f"{source} ({chosen.kind}: {answers[0]}); {target} ({answers[1]}, patched: {answers[2]}); in both the outlined "
         f"block, from row {row} and column {column}, {size} wide. Grad-CAM's map of the first {hottest}."
     )
-    large = block.repeat_interleave(2, 0).repeat_interleave(2, 1)
-    tiles = outline(tiles, large.expand(3, -1, -1), "cyan", width=2)
+    tiles = outline(tiles, block.repeat_interleave(2, 0).repeat_interleave(2, 1).expand(3, -1, -1), "cyan", width=2)
     labels = [f"source: {chosen.kind} {answers[0]}", f"target: {answers[1]}, patched: {answers[2]}"]
     labels.append(f"Grad-CAM of the source: {chosen.kind}")
     return View(grid(tiles, columns=3, labels=labels), sentence, alt[0].upper() + alt[1:], facts=logits)
@@ -95,25 +94,18 @@ def find_block(row: int, column: int, size: int) -> Tensor:
 class Patching(Explorer):
     """Two pictures that differ in one respect, and a block of a layer that is taken from one into the other.
 
-    pair: the number of one of `PAIRS`, from 1. network: "honest" or "misled". layer: one of `LAYERS`.
+    pair: the number of one of `PAIRS`, from 1. network: "honest" or "misled". layer: of `LAYERS`; "" the second.
     row, column, size: the block on a grid of 14 x 14 over the picture: its first row and column, from 0, and its side.
     """
 
     look = staticmethod(draw_patch)
 
     def __init__(
-        self,
-        pair: int = 1,
-        network: str = "misled",
-        *,
-        layer: str = LAYERS[1],
-        row: int = 0,
-        column: int = 0,
-        size: int = 3,
+        self, pair: int = 1, network: str = "misled", *, layer: str = "", row: int = 0, column: int = 0, size: int = 3
     ) -> None:
         controls = {
             "pair": make_slider("Pair", 1, len(PAIRS), pair, width=300),
-            "layer": make_choice(widgets.SelectionSlider, "Layer", LAYERS, layer),
+            "layer": make_choice(widgets.SelectionSlider, "Layer", LAYERS, layer or LAYERS[1]),
             "network": make_choice(widgets.ToggleButtons, "Network", NETWORKS, network, width=90),
             "row": make_slider("Row", 0, PLACES - 1, row, width=300),
             "column": make_slider("Column", 0, PLACES - 1, column, width=300),

@@ -26,6 +26,7 @@ from course_utils.hooks.record import find_layer, map_tensors, shapes_in, tensor
 from course_utils.hooks.trace import go_backward
 from course_utils.root import CourseError
 
+Hooks = Iterable[tuple[str, str]]  # pairs of a kind (one of `HOOK_KINDS`) and a place
 _DOES = {  # the parts, in the order in which they run
     "dispatch": "`module(x)` runs this: the compiled call if there is one, else the plain one.",
     "choose forward": "Take `self.forward`, which is a plain method call.",
@@ -139,7 +140,7 @@ class Moment:
 
 
 def life_of_a_call(
-    model: nn.Module, inputs: Tensor | tuple[Any, ...], hooks: Iterable[tuple[str, str]] = (), *, backward: bool = True
+    model: nn.Module, inputs: Tensor | tuple[Any, ...], hooks: Hooks = (), *, backward: bool = True
 ) -> list[Moment]:
     """Step through one call of a small model, and the backward pass from the sum of its output.
 

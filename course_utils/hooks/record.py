@@ -31,10 +31,8 @@ from course_utils.root import CourseError, nearest
 
 Layer = str | nn.Module | type[nn.Module]
 
-_SKIPPED = (
-    "it never ran, or it ran in code compiled before the block, which does not see hooks added later; "
-    "call the model itself and not the compiled one, or call torch.compiler.reset() first"
-)
+_SKIPPED = "it never ran, or it ran in code compiled before the block, which does not see hooks added later; "
+_SKIPPED += "call the model itself and not the compiled one, or call torch.compiler.reset() first"
 
 
 def find_layers(model: nn.Module, *layers: Layer) -> dict[str, nn.Module]:
@@ -251,9 +249,8 @@ class LayerRecord:
 
     def __init__(self, name: str, module: nn.Module) -> None:
         self._name = name
-        self._obstacle = (
-            f"it never ran in this block. Call the model (not `model.forward`) in it. Or {why_never(module)}"
-        )
+        mend = f"Call the model (not `model.forward`) in it. Or {why_never(module)}"
+        self._obstacle = f"it never ran in this block. {mend}"
         self.calls: list[Call] = []
 
     @property
@@ -408,8 +405,7 @@ def _compiled_parts(model: nn.Module) -> list[str]:
     # A module does not know its wrapper, so look for wrappers among all objects.
     wrappers = [each for each in gc.get_objects() if type(each) is dynamo.OptimizedModule]
     compiled = {id(each) for wrapper in wrappers for each in (wrapper, wrapper._orig_mod)}
-    named = model.named_modules()
-    return [name for name, module in named if id(module) in compiled or module._compiled_call_impl]
+    return [name for name, each in model.named_modules() if id(each) in compiled or each._compiled_call_impl]
 
 
 def _uncompiled_hook(hook: Callable) -> Callable:

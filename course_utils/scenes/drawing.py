@@ -113,8 +113,7 @@ def cover(shapes: Sequence[np.ndarray], boxes: np.ndarray) -> list[np.ndarray]:
     sum along the row is then the covered length. A line leaves a polygon as often as it enters it, so that each row's
     sum ends at 0 and one running sum serves all the shapes at once.
     """
-    counts = np.array([len(shape) for shape in shapes])
-    owner = np.repeat(np.arange(len(shapes)), counts)
+    owner = np.repeat(np.arange(len(shapes)), [len(shape) for shape in shapes])
     start = np.concatenate(shapes)
     following = np.concatenate([part for shape in shapes for part in (shape[1:], shape[:1])])
     left, top, right, bottom = boxes.T

@@ -95,12 +95,7 @@ class SceneBatch:
 
 
 def scene(
-    *kinds: str,
-    seed: int = 0,
-    size: int = SIZE,
-    background: str | None = None,
-    cue: str | None = None,
-    edit: Edit = None,
+    *kinds: str, seed: int = 0, size: int = SIZE, background: str = "", cue: str | None = None, edit: Edit = None
 ) -> Scene:
     """Draw one picture of no, one or two things, such as `scene("cat", "boat", seed=3)`.
 
@@ -108,7 +103,7 @@ def scene(
     seed: a whole number from 0: colours, sizes, places, light. With the same seed, another background or cue leaves the
         things as they are.
     size: height and width in pixels, 64 to 512.
-    background: a name from `BACKGROUNDS`; None leaves it to the seed.
+    background: a name from `BACKGROUNDS`; without it, the seed chooses.
     cue: a name from `CUES`, a small object that is not one of the things; without it no picture contains one.
     edit: gets what is painted, by the names of kinds and cues, and returns what is to be painted instead.
     Raises `CourseError` for an unknown name (the nearest one is suggested), the same kind twice, more than two kinds, a
@@ -118,7 +113,7 @@ def scene(
     if len(kinds) > 2 or len(set(kinds)) < len(kinds):
         raise CourseError(f"a scene has at most two things, of different kinds, got {', '.join(kinds)}")
     seed, size = _whole(seed, "seed", 0, 2**31 - 1), _whole(size, "size", 64, 512)
-    background = None if background is None else _known(background, BACKGROUNDS, "background")
+    background = _known(background, BACKGROUNDS, "background") if background else None
     cue = None if cue is None else _known(cue, CUES, "cue")
 
     pixels, owners, world = _compose(kinds, seed, size, background, cue, edit)
@@ -172,16 +167,14 @@ def scenes(
 def _choose(pool: Sequence[str], contains: str | None, things: int, dice: Dice) -> tuple[str, ...]:
     if contains is None:
         return dice.pick_two(pool)[:things] if len(pool) > 1 else tuple(pool)[:things]
-    others = [kind for kind in pool if kind != contains]
-    chosen = (contains, dice.pick(others)) if things == 2 else (contains,)
+    chosen = (contains, dice.pick([kind for kind in pool if kind != contains])) if things == 2 else (contains,)
     return chosen[::-1] if dice.chance(0.5) else chosen
 
 
 def _known(name: str, names: Sequence[str], what: str) -> str:
     if name not in names:
-        near = nearest(str(name).strip().lower(), names, most=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise CourseError(f"{name!r} is not a {what}; {hint}There are: {', '.join(names)}")
+        near = "".join(f"did you mean {each!r}? " for each in nearest(str(name).strip().lower(), names, 1))
+        raise CourseError(f"{name!r} is not a {what}; {near}There are: {', '.join(names)}")
     return name
 
 

@@ -67,8 +67,7 @@ class PictureNet(nn.Module):
         if images.dim() != 4 or images.shape[1] != 3 or min(images.shape[2:]) < 32:
             cure = "; add the batch dimension with image[None]" if images.dim() == 3 else ""
             raise CourseError(f"PictureNet takes (N, 3, H, W) with H and W from 32, got {tuple(images.shape)}{cure}")
-        maps = self.features((images - 0.5) / 0.25)
-        return self.classifier(self.avgpool(maps).flatten(1))
+        return self.classifier(self.avgpool(self.features((images - 0.5) / 0.25)).flatten(1))
 
 
 def _convolution(inputs: int, outputs: int, kernel_size: int = 3, stride: int = 1) -> list[nn.Module]:
@@ -211,9 +210,7 @@ def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, s
         hint = f"did you mean {' or '.join(near)}?" if near else "networks.list_classifiers() lists all of them"
         raise CourseError(f"there is no network {name!r}; {hint}")
     if name == REAL:
-        model, transform, classes = load_parts()
-        note = f"{name} has weights trained on ImageNet."
-        return Classifier(name, model, transform, classes, True, several=False, note=note)
+        return Classifier(name, *load_parts(), True, several=False, note=f"{name} has weights trained on ImageNet.")
     return _describe_picture_net(name) if name in PICTURE_NETS else _load_torchvision(name, pretrained, seed)
 
 
@@ -235,6 +232,7 @@ def _load_torchvision(name: str, pretrained: bool | str, seed: int) -> Classifie
     was_cached = file.is_file()
     trained = bool(pretrained) and (pretrained != "if cached" or was_cached)
     note = f"{name} has random weights" + (": trained ones are not in torch's cache." if pretrained else ".")
+    note = f"{name} has weights trained on ImageNet ({weights.name})." if trained else note
     socket.setdefaulttimeout(STALL_SECONDS)  # torch's own download would wait for ever
     try:
         with seeded(seed), warnings.catch_warnings():
@@ -247,7 +245,5 @@ def _load_torchvision(name: str, pretrained: bool | str, seed: int) -> Classifie
         raise WeightsError(f"{file} is damaged: delete it, and it is downloaded again" if was_cached else why) from None
     finally:
         socket.setdefaulttimeout(timeout)
-    if trained:
-        note = f"{name} has weights trained on ImageNet ({weights.name})."
     classes = tuple(weights.meta["categories"])
     return Classifier(name, model.eval(), weights.transforms(), classes, trained, several=False, note=note)

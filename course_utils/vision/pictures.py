@@ -214,23 +214,18 @@ def put_on_white(rgba: Tensor) -> Tensor:
 
 
 def grid(
-    pictures: Tensor | Sequence[Tensor],
-    columns: int | None = None,
-    padding: int = 4,
-    labels: Sequence[str] | None = None,
-    scale: int = 1,
+    pictures: Tensor | Sequence[Tensor], columns: int = 0, padding: int = 4, labels: Sequence[str] = (), scale: int = 1
 ) -> Tensor:
     """Put equally large pictures side by side: N of (3, H, W), or maps (H, W) in grey, to one picture (3, H', W').
 
-    columns: how many in a row; None makes the grid about square. padding: pixels between and around them.
+    columns: how many in a row; 0 makes the grid about square. padding: pixels between and around them.
     labels: a short text under each. scale: how often each pixel is repeated, to see small maps pixel by pixel.
     """
     tiles = torch.stack([_enlarge(tile, scale) for tile in pictures])
-    if labels is not None:
+    if labels:
         if len(labels) != len(tiles):
             raise CourseError(f"{len(tiles)} pictures need as many labels, got {len(labels)}")
-        strips = [_draw_text([label], tiles.shape[-1]) for label in labels]
-        tiles = torch.cat([tiles, torch.stack(strips)], dim=-2)
+        tiles = torch.cat([tiles, torch.stack([_draw_text([label], tiles.shape[-1]) for label in labels])], dim=-2)
     height, width = (side + padding for side in tiles.shape[-2:])
     columns = min(columns or math.ceil(math.sqrt(len(tiles))), len(tiles))
     paper = torch.tensor(PAPER, dtype=torch.float32)[:, None, None] / 255

