@@ -16,14 +16,7 @@ PAGE = LessonPage("06_guided_backprop")
 shows = PAGE.shows
 
 
-def test_pencil_example_by_finite_differences():
-    def y(x1, x2):
-        return 2 * max(x1 + 2 * x2, 0) - 3 * max(3 * x1 - x2, 0) + 4 * max(x1 - 2 * x2, 0)
-
-    step = 2**-10
-    assert y(1, 2) == 7
-    slopes = [(y(1 + step, 2) - y(1 - step, 2)) / (2 * step), (y(1, 2 + step) - y(1, 2 - step)) / (2 * step)]
-    assert slopes == [-7, 7]
+def test_the_pencil_example_is_shown_for_every_kind_of_relu():
     assert shows("backprop: [-7.0, 7.0] deconvnet: [6.0, -4.0] guided: [2.0, 4.0]")
     for kind in ("nn.ReLU", "in place", "F.relu", "reused"):
         assert shows(f"{kind} guided [2.0, 4.0], after the block [-7.0, 7.0]")
