@@ -64,7 +64,44 @@ def test_each_part_of_the_installed_torch_is_the_right_piece_of_source():
     assert all(earlier.last < later.first for earlier, later in itertools.pairwise(called))
 
 
-def test_a_missing_part_is_named_with_the_release():
+class Rewritten(nn.Module):
+    """A release that renamed its variables, flattened `inner` and moved the fast path down."""
+
+    def _call_impl(self, *arguments, **options):
+        run = self.forward
+        if self._backward_pre_hooks:
+            before = self._get_backward_pre_hooks()
+        if self._backward_hooks:
+            full, legacy = self._get_backward_hooks()
+        if not self._forward_hooks:
+            return run(*arguments, **options)
+        try:
+            if self._forward_pre_hooks:
+                for hook in torch_module._global_forward_pre_hooks.values():
+                    hook(self, arguments)
+            if full or before:
+                arguments = full.setup_input_hook(arguments)
+            value = run(*arguments, **options)
+            if self._forward_hooks:
+                for hook in torch_module._global_forward_hooks.values():
+                    hook(self, arguments, value)
+            if full:
+                value = full.setup_output_hook(value)
+            if legacy:
+                value.grad_fn.register_hook(legacy[0])
+            return value
+        except Exception:
+            for key in self._forward_hooks_always_called:
+                self._forward_hooks[key](self, arguments)
+            raise
+
+
+def test_parts_are_found_by_structure_and_a_missing_one_is_named_with_the_release():
+    parts = {part.name: part for part in read_parts(Rewritten)}
+    assert list(parts) == [name for name, _, _ in PARTS]
+    assert parts["forward"].source == "value = run(*arguments, **options)\n"
+    assert parts["return"].source == "return value\n"
+    assert parts["fast path"].first > parts["collect backward hooks"].last
     with pytest.raises(CourseError, match=r"'choose forward' was not found in Sequential\.forward of torch \d"):
         read_parts(type("Bare", (nn.Module,), {"_call_impl": nn.Sequential.forward}))
 
