@@ -27,7 +27,7 @@ from course_utils.authoring.source import called_with, sources, tags_of
 from course_utils.exercises.engine import find
 from course_utils.root import ASSETS, ROOT, CourseError, write_whole
 
-GLOSSARY = re.compile(r"(?<=## Glossary\n\n).+?(?=\n\n## )", re.DOTALL)
+GLOSSARY = re.compile(r"(?<=## Glossary\n\n).+", re.DOTALL)
 ENTRY = re.compile(r"^\*\*(.+?)\*\*(.*?): ((?:.+\n?)+)", re.MULTILINE)
 
 

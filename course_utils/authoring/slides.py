@@ -52,7 +52,7 @@ def cut(notebook: NotebookNode) -> NotebookNode:
     """A lesson with notes and flat outputs as slides, which nbconvert reads from each cell's metadata `slideshow`."""
     cells: list[NotebookNode] = []
     heading = shown = ""  # of the last slide: its heading; and "code" or "output", if it has one already
-    bare = False  # has it nothing but its heading?
+    bare = imported = False  # has it nothing but its heading? Was the last cell one of imports?
 
     def add(part: NotebookNode | str, kind: str = "-") -> None:
         cells.append(nbformat.v4.new_markdown_cell(part) if isinstance(part, str) else part)
@@ -64,14 +64,19 @@ def cut(notebook: NotebookNode) -> NotebookNode:
         if "instructor" in tags:
             add(cell.source, "notes")
         elif cell.cell_type == "markdown":
+            imported = False
             for level, title, text in _split_at_headings(_for_a_class(cell.source)):
                 heading = title if level else heading
                 if shown and not level:
                     add(GO_ON.format(html.escape(heading)), "subslide")
                 add(text, "-" if not level or bare else "slide" if level < 3 else "subslide")
                 shown, bare = "", bool(level) and "\n" not in text.strip()
-        elif not (tags & LEFT_OUT) and not _only_prepares(cell.source, "setup" in tags):
-            bare = False
+        elif _imports(cell.source, "setup" in tags) or (imported and "setup" in tags and not cell.outputs):
+            imported = True  # what stands with the imports is for the notes
+            if re.search(r"^(def|class) ", cell.source, re.MULTILINE):
+                add(f"**Defined with the imports**\n\n```python\n{cell.source}\n```", "notes")
+        elif not tags & LEFT_OUT:
+            bare = imported = False
             if shown == "output" or "why" in tags:
                 add(GO_ON.format(html.escape(heading)), "subslide")
             cell.outputs = [] if "answer" in tags else cell.outputs
@@ -104,8 +109,7 @@ def _split_at_headings(text: str) -> list[tuple[int, str, str]]:
     return [(len(start[1]), start[2].replace("`", ""), part) for start, part in found]
 
 
-def _only_prepares(source: str, setup: bool) -> bool:
-    tree, kinds = ast.parse(source), (ast.Import, ast.ImportFrom)
-    if setup and any(isinstance(node, kinds) for node in ast.walk(tree)):
-        return not any(isinstance(each, ast.FunctionDef | ast.ClassDef) for each in tree.body)
-    return all(isinstance(each, kinds) for each in tree.body)
+def _imports(source: str, setup: bool) -> bool:
+    body = ast.parse(source).body  # a cell of the setup may do more than to import, and "find the course" tries to
+    nodes = [node for each in body for node in ast.walk(each)] if setup else body
+    return (any if setup else all)(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)

@@ -210,9 +210,9 @@ def find_prediction(name: str) -> Prediction:
 def _lookup(name: str, table: Mapping[str, Any], kind: str) -> Any:
     if not isinstance(name, str):
         raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
-    known, name = {each.name: each for each in _of_lesson(None, table)}, renamed().get(name, name)
-    if name in known:
-        return known[name]
+    known = {each.name: each for each in _of_lesson(None, table)}
+    if found := known.get(name) or known.get(renamed().get(name)):  # names of today do without the lessons' files
+        return found
     near = nearest(name, known)
     raise CourseError(f"`{name}` is not the name of {kind}" + (f"; did you mean {' or '.join(near)}?" if near else "."))
 

@@ -45,7 +45,8 @@ class Diagnosis(NamedTuple):
     findings: tuple[Finding, ...]
     details: bool = False
 
-    def _summary(self) -> str:
+    def summary(self) -> str:
+        """Whether all is well, in a sentence."""
         fine = [one.status == "ok" for one in self.findings if one.status != "note"]
         rest = f"{sum(fine)} of {len(fine)} checks are fine; the lines above say how to mend the rest."
         return "All is well: the lessons can start." if all(fine) else rest
@@ -58,8 +59,11 @@ class Diagnosis(NamedTuple):
         ]
 
     def __repr__(self) -> str:
-        shown = [f"{status:<6}" + "\n      ".join(lines) for status, lines in self._shown()]
-        return "\n".join([*shown, self._summary()])
+        return "\n".join([*self.lines(), self.summary()])
+
+    def lines(self) -> list[str]:
+        """What was found, as text without the summary."""
+        return [f"{status:<6}" + "\n      ".join(lines) for status, lines in self._shown()]
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -68,7 +72,7 @@ class Diagnosis(NamedTuple):
             f"<div>{code_spans(found)}{''.join(f'<div>{code_spans(line)}</div>' for line in more)}</div></li>"
             for status, (found, *more) in self._shown()
         )
-        return PAGE.format(rows, self._summary())
+        return PAGE.format(rows, self.summary())
 
 
 def doctor(details: bool = False) -> Diagnosis:
@@ -77,10 +81,13 @@ def doctor(details: bool = False) -> Diagnosis:
 
 
 def main() -> int:
-    """Print the diagnosis of the environment that runs this, with details; return 1 where a check failed."""
-    work = ROOT / "work"
-    print(found := Diagnosis(tuple(examine(work if work.is_dir() else ROOT)), details=True))
-    return int(any(one.status == "fail" for one in found.findings))
+    """Print what is found in the environment that runs this, with details; return 1 where a check failed."""
+    work, found = ROOT / "work", []
+    for one in examine(work if work.is_dir() else ROOT):  # to load PyTorch takes a while, so each line comes at once
+        found.append(one)
+        print(*Diagnosis((one,), details=True).lines(), flush=True)
+    print(Diagnosis(tuple(found)).summary())
+    return int(any(one.status == "fail" for one in found))
 
 
 def examine(folder: Path) -> Iterator[Finding]:

@@ -660,8 +660,7 @@ for_cats = (by_photo[0] - by_photo[1:].amax(0)).argmax().item()
 real_dream = climb(front, place, for_cats, grey)
 print("the photographs excite it with", [round(each, 1) for each in by_photo[:, for_cats].tolist()])
 
-# %% tags=["setup"]
-# NBVAL_IGNORE_OUTPUT
+# %% tags=["setup", "nbval-ignore-output"]
 # Not compared: each step enlarges the rounding of the machine, so that the patterns differ in their details.
 methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], photograph("chelsea"))
 
@@ -738,8 +737,7 @@ check(logits_without)
 # **On this slide:** Ask which token lies where, and what `reshape` needs to know for it. If the weights of the ViT
 # are not there, the words do as well: the question is the same.
 
-# %%
-# NBVAL_IGNORE_OUTPUT
+# %% tags=["nbval-ignore-output"]
 # Not compared: where the weights of the ViT are in the cache, the network is another one.
 tokens = methods.find_tokens()
 print(tokens.note)
@@ -761,8 +759,7 @@ def force(head, heads, length):
     return lambda module, args, kwargs: (args, {**kwargs, "attn_mask": mask})
 
 
-# %%
-# NBVAL_IGNORE_OUTPUT
+# %% tags=["nbval-ignore-output"]
 # Not compared: where the weights of the ViT are in the cache, the network is another one.
 with torch.no_grad():
     before, weights = tokens.model(tokens.image), tokens.attend()
