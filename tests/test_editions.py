@@ -247,12 +247,14 @@ def test_a_question_ends_its_slide_and_its_answer_is_in_the_notes():
     assert cells[4].source == '<p class="goes-on">The Part</p>'
 
 
-def test_imports_checks_and_parameters_are_left_out_and_definitions_are_not():
+def test_imports_checks_and_parameters_are_left_out_and_what_stands_with_imports_is_in_the_notes():
     tried, used = "try:\n    import torch\nexcept ImportError:\n    raise", "import torch\n_ = torch.ones(2)"
     left_out = [cell("import torch"), cell("seed = 3", "parameters"), cell("check(f)", "check")]
     left_out += [cell(tried, "setup"), cell(used, "setup")]
-    kept = [cell("# A"), cell(used), cell("def f(): ...", "setup"), cell("import a\ndef g(): ...", "setup")]
-    assert [each.source for each in cut(*kept[:1], *left_out, *kept[1:])[0]] == [each.source for each in kept]
+    kept = [cell("# A"), cell(used), cell("def f(): ...", "setup")]
+    cells, kinds = cut(*kept[:1], *left_out, cell("def g(): ...", "setup"), *kept[1:])
+    assert kinds == ["slide", "notes", "-", "-"] and "def g(): ..." in cells.pop(1).source
+    assert [each.source for each in cells] == [each.source for each in kept]
 
 
 def test_without_reveal_a_sentence_says_how_to_get_it(monkeypatch):

@@ -76,10 +76,10 @@ def write_appendix(number: int) -> str:
 
 
 def describe_answers(prediction: Prediction) -> str:
-    """Markdown: the right option of a prediction, for each wrong one what to say to who chose it, and why."""
+    """Markdown: the right option of a prediction, for each wrong one what to say and to ask who chose it, and why."""
     why = {option: _plain(reason) for option, reason in prediction.options.items()}
     lines = [f"**{prediction.question}**\n\n- Right: **{prediction.answer}**. {why.pop(prediction.answer)}"]
-    wrong = [f"- Who says {option}: {reason}" for option, reason in why.items()]
+    wrong = [f"- Who says {option}: {said} **Ask:** {_plain(prediction.ask[option])}" for option, said in why.items()]
     return "\n".join([*lines, *wrong, "", prediction.why]).rstrip()
 
 

@@ -131,6 +131,7 @@ class Prediction:
     """A question to answer before the surprising cell. `options` maps each option to what to say to who chose it.
 
     `why` is what the cells showed and the reason for it, in Markdown; it stays sealed until the learner has committed.
+    `ask` is for teachers: for each wrong option a question to those who chose it.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Prediction:
     options: Mapping[str, str]
     answer: str
     why: str = ""
+    ask: Mapping[str, str] = field(default_factory=dict)
 
 
 _exercises: dict[str, Exercise] = {}
@@ -164,19 +166,28 @@ def exercise(*, lesson: int, points: int = 1, hints: Sequence[str], formerly: st
 
 
 def prediction(
-    name: str, *, lesson: int, question: str, options: Mapping[Any, str], answer: Any, why: str = "", formerly: str = ""
+    name: str,
+    *,
+    lesson: int,
+    question: str,
+    options: Mapping[Any, str],
+    answer: Any,
+    why: str = "",
+    ask: Mapping[Any, str] | None = None,
+    formerly: str = "",
 ) -> Prediction:
     """Declare a prediction. Options and answer are kept as text; each option has the sentence that answers it.
 
-    `why` is the explanation that opens after the commit: Markdown, dedented. `formerly`: as in `exercise`.
+    `why` is the explanation that opens after the commit: Markdown, dedented. `ask` has for each wrong option what a
+    teacher may ask those who chose it. `formerly`: as in `exercise`.
     """
     known = _predictions.get(name)
     if known and (known.lesson, known.question) != (lesson, question):
         raise CourseError(f"two predictions are called {name}: in lesson {known.lesson} and in lesson {lesson}")
-    texts = {str(option): reply for option, reply in options.items()}
+    texts, asks = ({str(option): text for option, text in each.items()} for each in (options, ask or {}))
     if str(answer) not in texts:
         raise CourseError(f"the answer {str(answer)!r} of prediction {name} is not one of its options")
-    _predictions[name] = Prediction(name, lesson, question, texts, str(answer), textwrap.dedent(why).strip())
+    _predictions[name] = Prediction(name, lesson, question, texts, str(answer), textwrap.dedent(why).strip(), asks)
     return _predictions[name]
 
 

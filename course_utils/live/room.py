@@ -20,7 +20,7 @@ from tornado.web import HTTPError
 from course_utils.exercises import slips
 from course_utils.exercises.engine import Exercise, exercises_of, predictions_of
 from course_utils.exercises.outcome import Stage
-from course_utils.live.plan import CUT, plan_of, question_for
+from course_utils.live.plan import CUT, plan_of
 from course_utils.live.store import Store
 from course_utils.root import CourseError, write_whole
 
@@ -140,7 +140,7 @@ class Room:
         wrong = rounds[1] or rounds[0]
         most = max((each for each in asked.options if each != asked.answer and wrong[each]), key=wrong.get, default="")
         found = {"asked": asked, "phase": phase, "phases": PHASES, "voted": rounds[phase == "again"].total()}
-        told = {"rounds": rounds, "most": most, "question": most and question_for(asked, most)}
+        told = {"rounds": rounds, "most": most, "question": asked.ask.get(most)}
         return found | told if phase == "reveal" else found
 
     def _votes(self, prediction: str) -> dict[int, list[str]]:
