@@ -22,6 +22,10 @@ prediction(
         $y$ has grown by six times the $0.01$ that were added to $x$. `y.backward()` works this number out and stores
         it in `x.grad`.
     """,
+    ask={
+        3: "Take y = 5 · x, with x = 3 again. If x grows by 1, does y grow by 3 or by another number?",
+        9: "Let x grow from 3 to 3.01. By how much does y grow, roughly, and how many times as much is this as 0.01?",
+    },
 )
 
 

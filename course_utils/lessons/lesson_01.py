@@ -33,6 +33,13 @@ prediction(
         this is probably not what you want. (Lesson 02 shows the warning.) A hook sees these gradients while they are
         there.
     """,
+    ask={
+        "all five": "All five require a gradient. In the printout, which of them show None, and what else do these "
+        "lines have in common?",
+        "only y": "What is the gradient of y with respect to y itself? Is it another number in another graph?",
+        "a and b": "Take `w` for a weight and `a` for an activation. Which of their gradients does the optimizer read "
+        "after backward?",
+    },
 )
 prediction(
     "patient_layers",
@@ -58,6 +65,15 @@ prediction(
         No error was raised, because `third` and `last` still have something to learn. That is why the loss falls a
         little. Three lines with a hook were enough to find the place. The cure comes at the end of this lesson.
     """,
+    ask={
+        "in all four": "Walk back from the loss, step by step. Which function do you meet between `third` and "
+        "`second`, and how does its code begin?",
+        "in second, third and last": "In `forward`, which of the two comes later: `second` or `standardise`? So which "
+        "of them does backward meet first?",
+        "only in last": "Which step of `forward` lies between `third` and `last`? Does it run under `no_grad`?",
+        "in none": "The loss of the patient falls a little. Which weights must have changed for that, and what does "
+        "training need to change a weight?",
+    },
 )
 prediction(
     "hook_on_w",
@@ -74,6 +90,12 @@ prediction(
         5 · 2 · 3 = 30. The hook ran once, on the sum of what came along both paths. `x.grad` is still 2, because
         backward does not pass through `w` on its way to `x`.
     """,
+    ask={
+        5: "What does `change_gradient` return if you give it 5? And what does PyTorch do with a tensor that a hook "
+        "returns?",
+        10: "How would you have to change the last line of the hook, so that 10 is right?",
+        15: "When the last line of the hook runs, which number is in `grad`?",
+    },
 )
 prediction(
     "hook_on_a",
@@ -91,6 +113,11 @@ prediction(
         the hook. So `w` receives 12 + 3 = 15. `x` has no second path, so all of its gradient is multiplied: it receives
         12.
     """,
+    ask={
+        5: "Which gradient arrives at `a`, and which one does the hook pass on? Which leaves receive it?",
+        12: "How many arrows lead to w in backward? One of them comes through the hook: what does the other one bring?",
+        30: "Follow the arrows from `y` through `b` to `w` with your finger. Where on this path do you meet the hook?",
+    },
 )
 prediction(
     "first_hook_to_fire",
@@ -106,6 +133,11 @@ prediction(
         `z` comes first although its hook was registered last, because backward starts at the result. Then `y` receives
         2 · (y - x) = -4. `x` receives -4 through `y` and +4 on the direct path, which is 0 together.
     """,
+    ask={
+        "y": "Which gradient must backward know before it can work out the gradient of `y`?",
+        "whichever was registered first": "In the cell, which hook was registered first, and which one printed first? "
+        "What changes if you swap the two lines?",
+    },
 )
 prediction(
     "sibling_gradient",
@@ -128,6 +160,13 @@ prediction(
 
         The result depends on which of the two comes first, and that is not yours to choose.
     """,
+    ask={
+        2: "With the hook on `c`, what did the cell print for `d.grad`? What does this tell you about the two gradient "
+        "tensors?",
+        100: "Which number does the hook find in `grad`? What does `mul_(100)` make of it?",
+        "an error": "Which line should raise the error? And how could PyTorch know there that this change was not "
+        "wanted?",
+    },
 )
 
 # --- exercises --------------------------------------------------------------------------------------------------------

@@ -32,6 +32,14 @@ prediction(
         hook in the queue of hooks. It always comes last, wherever you call it. So `z.grad` is the gradient that `z`
         **passes on**, not the one that arrived.
     """,
+    ask={
+        "[1, 2, 3, 4]": "The cell printed `x.grad` too. Which hooks has that gradient passed, and is `z.grad` the same "
+        "or another one?",
+        "[2, 4, 6, 8]": "In the explorer, `retain_grad` stood between the two hooks, and then last. What was `z.grad` "
+        "each time?",
+        "[10, 20, 30, 40]": "For this result, one of the two hooks must not have run. Which one, and what would have "
+        "stopped it?",
+    },
 )
 prediction(
     "retain_then_change",
@@ -50,6 +58,13 @@ prediction(
         side by side expects that the two belong together. In real networks, an in-place ReLU after a layer has the same
         effect.
     """,
+    ask={
+        10: "`h` has had two values. To which of them does the gradient 10 belong, and which one do you see if you "
+        "print `h`?",
+        "None": "Compare `h.mul_(10)` with `h = h * 10`. After which of the two is `h` still the tensor on which you "
+        "called `retain_grad()`?",
+        "an error": "Which operation would need the old values of `h` in backward: `3 * x`, `mul_(10)` or `sum()`?",
+    },
 )
 prediction(
     "second_backward",
@@ -67,6 +82,10 @@ prediction(
         a result the sum is a new tensor, and the old one stays as it is. If you want the passes apart, set `z.grad =
         None` between them.
     """,
+    ask={
+        "[1, 2, 3, 4]": "What happens to the `.grad` of a weight if you call backward twice without `zero_grad()`?",
+        "None": "After the first pass, `z.grad` held numbers. Which line of the cell would take them away?",
+    },
 )
 prediction(
     "gradients_alive",
@@ -85,6 +104,12 @@ prediction(
         two is freed. This is the reason why PyTorch does not keep the gradients of results: a chain of a thousand
         layers would need no more than this one. (To be exact, there are 4 bytes more, for the gradient of `loss`.)
     """,
+    ask={
+        1: "While backward computes the gradient of activation 7, which other gradient does it still need?",
+        16: "Backward has come to activation 3. Who still needs the gradient of activation 15?",
+        17: "After backward, which of the 17 tensors has a `.grad` that you can read? What became of the other 16 "
+        "gradients?",
+    },
 )
 prediction(
     "slices_kept",
@@ -101,6 +126,11 @@ prediction(
         copy of the row takes 4 KiB, and 16 copies take the 0.06 MiB that you see in the second line. `detach()` would
         not help, because it makes a view too.
     """,
+    ask={
+        2: "Where in memory are the numbers of `grad[0]`? Can PyTorch free the other 255 rows while you keep this one?",
+        "2.06": "To get 2.06 MiB, each row needs 4 KiB of its own. Which of the two hooks in the cell makes this new "
+        "memory, and how?",
+    },
 )
 prediction(
     "half_of_2049",
@@ -118,6 +148,12 @@ prediction(
         becomes inf. Its smallest number is about 6e-8, so 1e-8 becomes 0. bfloat16 has the range of float32 but only 8
         binary digits: nothing becomes inf or 0 here, but everything is rounded more. In no case was there an error.
     """,
+    ask={
+        4098: "Run `torch.tensor(2049.0).half()`. Which number comes out, and what is twice this number?",
+        "inf": "Look at the row of float16. Under which x does it show inf, and what does it show under 2049?",
+        "an error": "After `unpack`, with which number would PyTorch have to compare 2048? Is that number still kept "
+        "for backward?",
+    },
 )
 prediction(
     "patient_memory",
@@ -140,6 +176,14 @@ prediction(
 
         `.item()` turns a loss or a norm into a plain number, and `.clone()` makes a copy of the row.
     """,
+    ask={
+        "grad.norm()": "How many numbers are in `grad.norm()`? Does it look at the memory of the gradient, or does it "
+        "have its own?",
+        "grad[0]": "The memory grows by about 330 KiB a step. How much of it is the gradient of `second.weight`, 16 · "
+        "16 numbers of 8 bytes?",
+        "all three the same": "Take the notes one by one. Which of them is a view, which has a `grad_fn`, and which "
+        "has neither?",
+    },
 )
 
 # --- exercises --------------------------------------------------------------------------------------------------------

@@ -27,6 +27,11 @@ prediction(
         What a forward hook returns takes the place of the output, and the network goes on with it. Here `fc2` receives
         four zeros and adds its bias, 1. If the hook returns None, or has no `return` at all, the output stays as it is.
     """,
+    ask={
+        89: "With the hook, the cell printed 1 and not 89. Which layer must have got other numbers than before?",
+        0: "`fc2` multiplies what it gets by its weights. What does it do after that?",
+        "an error": "Compare `output * 0` with `output`. What could `fc2` refuse: the shape, the dtype or the values?",
+    },
 )
 prediction(
     "order_of_module_hooks",
@@ -46,6 +51,11 @@ prediction(
         The second task of the explorer has several answers. A full backward hook that returns zeros changes only
         gradients, so the output stays as it is. Wherever it sits on the way, nothing arrives at the input.
     """,
+    ask={
+        "fc1": "`fc1` received [1, 0, 3, 0]. Which layer passed these numbers on, and what did that layer have to "
+        "receive first?",
+        "relu": "The gradient starts at the output of the network. Which layer made this output?",
+    },
 )
 prediction(
     "first_with_plain_data",
@@ -65,6 +75,11 @@ prediction(
 
         With an input that requires a gradient, the model's hook would be the last of the four.
     """,
+    ask={
+        "fc2": "Compare `grad_input` in the lines of `fc2` and of the model. For which of the two did PyTorch have to "
+        "compute something first?",
+        "fc1": "Neither `fc1` nor the model waits for a `grad_input`. Which of the two gets its `grad_output` first?",
+    },
 )
 prediction(
     "inplace_relu",
@@ -85,6 +100,14 @@ prediction(
 
         On the ReLU itself it is the view of the *input* that must not be written to.
     """,
+    ask={
+        "nothing unusual": "Into which tensor does the in-place ReLU write its result? Which layer made this tensor, "
+        "and what sits on that layer?",
+        "a wrong gradient": "How many gradients did the two hooks print? And in the printed message, what is being "
+        "modified in place?",
+        "an error in backward": "In the `try`, the cell calls `net(…)`, `.sum()` and `.backward()`. Take `.backward()` "
+        "away and run it again: is the error still there?",
+    },
 )
 prediction(
     "reused_relu",
@@ -101,6 +124,11 @@ prediction(
         second call of `relu` overwrote the first, whose shape was (1, 10, 4, 4). So store a list for each module, or
         one list for all of them.
     """,
+    ask={
+        7: "`relu` runs twice, so `store` writes twice. Under which key does it write each time?",
+        9: "`hook_layers` walks through `module.children()`. Which children does `MixedNet` have, and is the pooling "
+        "one of them?",
+    },
 )
 prediction(
     "layer_of_patient_a",
@@ -118,6 +146,12 @@ prediction(
         rows look alike, so the network can only guess. Such a ReLU is called **dead**. The weights of `second` are all
         negative, and its inputs come out of a ReLU, so they are never negative.
     """,
+    ask={
+        "first": "How many numbers are above 0 after `relu1`, and how many after `relu2`? Between which two lines did "
+        "they get lost?",
+        "third": "What goes into `third` for each row? What would a healthy layer make of that?",
+        "last": "Imagine that `last` had fresh weights. What would it get as its input, in each of the 512 rows?",
+    },
 )
 prediction(
     "gradients_of_patient_a",
@@ -136,6 +170,13 @@ prediction(
         of what the layer receives in backward and of its input in forward. `third` receives something, but its input
         is 0.
     """,
+    ask={
+        "all four": "How many inputs of `relu2` were above 0? What does a ReLU do with the gradient where its input "
+        "was negative?",
+        "third and last": "A weight's gradient is what arrives in backward times what came in during forward. What "
+        "came into `third`?",
+        "none": "`third` gets only zeros, and then it adds its bias. So what goes into `last`?",
+    },
 )
 prediction(
     "layer_of_patient_b",
@@ -153,6 +194,12 @@ prediction(
         **explodes**. `last` does nothing unusual, it only passes the size on. The gradients are just as large, so one
         training step later the other layers are out of order too. This is why we looked before the first step.
     """,
+    ask={
+        "first": "Look at the line of `first` for patient A, and then for patient B. What is different?",
+        "second": "How large are the numbers just before `third`, and how large right after it?",
+        "last": "What is the largest size that goes into `last`, and the largest that comes out? Does `last` make the "
+        "numbers larger?",
+    },
 )
 
 # --- small networks for the cases -------------------------------------------------------------------------------------

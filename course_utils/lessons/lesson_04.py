@@ -40,6 +40,11 @@ prediction(
         Only `fc1` goes the long way. `net` calls `fc1`, but the call of `net` looks into the tables of `net` and into
         the global ones, and all of these are empty.
     """,
+    ask={
+        "those of fc1 and net": "Whose tables does the call of `net` look into? Is there a hook in any of them?",
+        "all four": "Into which table does `fc1.register_forward_hook` put the hook? Does the call of `relu` look into "
+        "that one?",
+    },
 )
 prediction(
     "forward_directly",
@@ -58,6 +63,11 @@ prediction(
         So if a layer of yours never fires its hook, look whether somebody calls `layer.forward(x)`. Or somebody takes
         only its weights and calls a function, such as `F.linear(x, layer.weight)`. Then not even its `forward` runs.
     """,
+    ask={
+        "none": "`net.forward(x)` runs one line of code. How does this line call `fc1`: with brackets, or as "
+        "`fc1.forward`?",
+        "both": "Where is the code that calls the hook of `net`? Can you find it in the `forward` of the class `Net`?",
+    },
 )
 prediction(
     "which_pre_hook_first",
@@ -75,6 +85,12 @@ prediction(
         inside one table. `prepend=True` puts a hook at the front of its own table, so it still runs after the global
         ones.
     """,
+    ask={
+        "the one on fc1": "The hook on `fc1` was registered first, and it printed second. Do the two hooks stand in "
+        "one table or in two?",
+        "both at once": "Suppose that one hook doubles the input and the other one adds 1. Does it matter which of "
+        "them runs first?",
+    },
 )
 prediction(
     "last_in_backward",
@@ -95,6 +111,11 @@ prediction(
         If x required no gradient, there would be nothing to wait for, and the full hook of `net` would fire before
         those of its layers, as you saw in lesson 03.
     """,
+    ask={
+        "that of fc1": "`fc1` gets the gradient of x as its `grad_input`. Which other hook waits for this same "
+        "gradient?",
+        "that of fc2": "What must `fc1` receive before it can begin? Through which layers has that come?",
+    },
 )
 prediction(
     "always_call_when_forward_raises",
@@ -110,6 +131,12 @@ prediction(
         The plain hook stays silent. The other one runs with None as the output, and after it the exception goes on as
         it was. This is right for a hook that has to stop or undo something, such as a timer.
     """,
+    ask={
+        "it does not run": "There were two hooks on the layer. Which of them printed a line, and how had it been "
+        "registered?",
+        "the exception": "A forward hook gets what `forward` has returned. What had the `forward` of this layer "
+        "returned when the hook ran?",
+    },
 )
 prediction(
     "what_forward_receives",
@@ -126,6 +153,11 @@ prediction(
         output is such a view too. PyTorch does this only while autograd is recording, and only where a gradient is
         required. You can read it in the parts "wrap inputs", "wrap outputs" and "insert a node" of the source below.
     """,
+    ask={
+        "x itself": "With the hook, `Peek` printed the name of a node. What does it print for a leaf such as x, and "
+        "why?",
+        "a copy of x": "What did `Peek` print after `same memory`? What would it print for `x.clone()`?",
+    },
 )
 prediction(
     "silent_hook",
@@ -146,6 +178,13 @@ prediction(
         In a network whose code you cannot change, put hooks on the neighbours. A forward pre-hook on `relu3` gets
         what `third` gave.
     """,
+    ask={
+        "it uses the weights in a function": "Suppose that the network called `F.linear(h, self.third.weight)`. Which "
+        "lines of the trace would be missing?",
+        "the hook has been removed": "What did `list_hooks` print here? What would it print after `handle.remove()`?",
+        "it calls another module": "On which module did `list_hooks` find the hook? Whose `forward` does the trace "
+        "show between `relu2` and `relu3`?",
+    },
 )
 
 # --- what the cases are made of ---------------------------------------------------------------------------------------
