@@ -142,9 +142,9 @@ prediction(
     },
     answer="second",
     why="""
-        `second` gives only negative numbers, whatever it gets, and `relu2` makes 0 of all of them. From there on all
-        rows look alike, so the network can only guess. Such a ReLU is called **dead**. The weights of `second` are all
-        negative, and its inputs come out of a ReLU, so they are never negative.
+        `second` gives only negative numbers, for every row, and `relu2` makes 0 of all of them. From there on all rows
+        look alike, so the network can only guess. Such a ReLU is called **dead**. The cause is the bias of `second`:
+        each of its 16 numbers is -10, and the weights make this larger by hardly more than 1.
     """,
     ask={
         "first": "How many numbers are above 0 after `relu1`, and how many after `relu2`? Between which two lines did "
