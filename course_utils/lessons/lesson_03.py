@@ -136,7 +136,7 @@ prediction(
     question="you have looked at the output of every layer of patient A. Which linear layer is ill?",
     options={
         "first": "About half of its numbers are above 0, and none is large: first is well.",
-        "second": "None of its numbers is above 0, for none of the 512 rows, so relu2 gives nothing but zeros.",
+        "second": "In all 512 rows none of its numbers is above 0, so relu2 gives nothing but zeros.",
         "third": "It gives the same numbers for every row, but only because it gets the same zeros for every row.",
         "last": "It answers the same for every row, because everything before it has become the same.",
     },
