@@ -137,8 +137,7 @@ def test_who_is_where_which_causes_and_who_is_stuck(live):
 
 
 def test_the_teacher_has_a_question_for_each_wrong_option_and_the_plan_is_a_timer(live):
-    asked = engine.predictions_of()
-    assert [each.name for each in asked if each.ask.keys() != each.options.keys() - {each.answer}] == []
+    assert [each.name for each in engine.predictions_of() if each.ask.keys() ^ each.options != {each.answer}] == []
     parts = plan_of(1)
     assert [parts[0][:3], parts[-1][:2]] == [(0, 3, "A network that does not learn"), (86, 88)]
     live.press("timer", "start")

@@ -162,8 +162,7 @@ def unpacked(tmp_path_factory):
 
 def test_the_release_has_what_students_need_and_nothing_else(unpacked):
     paths = {path.relative_to(unpacked).as_posix(): path for path in unpacked.rglob("*") if path.is_file()}
-    kinds = {"py", "ipynb", "md", "json", "toml", "yml", "pt", "svg", "css", "js", "txt", "html", "j2", "gitignore"}
-    kinds |= {"LICENSE", "Makefile"}
+    kinds = {*"py ipynb md json toml yml pt svg css js txt html j2 gitignore LICENSE Makefile".split()}
     assert {name.rpartition(".")[2] for name in paths} <= kinds
     assert not [name for name in paths if name.startswith(("tests", "report", "work", "build", ".git/"))]
     readme = paths["README.md"].read_text(encoding="utf-8")
