@@ -230,8 +230,7 @@ def test_a_heading_begins_a_slide_and_so_do_text_after_code_and_code_after_an_ou
 
 def test_a_class_is_told_no_keys_and_a_heading_without_words_stays_with_the_next():
     keys = "T 1.\n\nPress\n**Shift+Enter** in 00. Commit before you run the next cell."
-    parts = ["# T", "## U", keys, "### V\n\nW", "## X", "1", "### Y"]
-    cells, kinds = cut(*map(cell, parts))
+    cells, kinds = cut(*map(cell, ["# T", "## U", keys, "### V\n\nW", "## X", "1", "### Y"]))
     assert cells[2].source == "T 1.\n\nCommit before the next slide."
     assert kinds == ["slide", "-", "-", "subslide", "slide", "-", "subslide"]
 
@@ -253,7 +252,8 @@ def test_imports_checks_and_parameters_are_left_out_and_what_stands_with_imports
     left_out += [cell(tried, "setup"), cell(used, "setup")]
     kept = [cell("# A"), cell(used), cell("def f(): ...", "setup")]
     cells, kinds = cut(*kept[:1], *left_out, cell("def g(): ...", "setup"), *kept[1:])
-    assert kinds == ["slide", "notes", "-", "-"] and "def g(): ..." in cells.pop(1).source
+    assert kinds == ["slide", "notes", "-", "-"]
+    assert "def g(): ..." in cells.pop(1).source
     assert [each.source for each in cells] == [each.source for each in kept]
 
 
