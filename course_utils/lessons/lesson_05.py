@@ -31,6 +31,12 @@ prediction(
         The first channel has one number, 0, at every place, and so have green and blue. Black ink is stored as (0, 0,
         0), and the transparent ground is stored as (0, 0, 0) as well. The cat is stored only in the alpha channel.
     """,
+    ask={
+        2: "A pixel without ink has four numbers, too. Which of them says that nothing is there? Does it then matter "
+        "what the other three are?",
+        "many": "Go from the inside of a line over its soft edge to the outside. Which of a pixel's four numbers "
+        "changes on the way?",
+    },
 )
 prediction(
     "drawers_by_shape",
@@ -49,6 +55,11 @@ prediction(
         worked by luck: its five weights have five different shapes. So have the five of AlexNet, on which the
         tutorials try it.
     """,
+    ask={
+        49: "Two layers have weights of the same shape. What does `stored.setdefault(...)` do when this shape comes "
+        "for the second time?",
+        5: "In the small network, three convolutions return maps of 14 x 14. How many keys do these three have?",
+    },
 )
 prediction(
     "lowest_number_stored",
@@ -68,6 +79,12 @@ prediction(
         `output.detach().clone()` keeps what the layer returned, as `record` does. Without `detach()` the copy would
         keep the graph in memory.
     """,
+    ask={
+        "below 0": "How many tensors are there after the hook has run, one or two? Which line of `keep` would make the "
+        "second?",
+        "an error": "Try `a = torch.tensor([-2.0])`, `b = a`, `a.relu_()`. Does anything complain, and what is in `b` "
+        "now?",
+    },
 )
 prediction(
     "widest_and_narrowest_tile",
@@ -87,6 +104,11 @@ prediction(
         `scale_each=True` is good for seeing the *pattern* of each channel. To compare tiles, draw them on **one
         scale**.
     """,
+    ask={
+        "about 20": "Say that one channel goes from 0 to 23, another from 0 to 0.001. How bright does "
+        "`scale_each=True` draw the highest number of each?",
+        "about 10": "What on the sheet made you say 10? What would look different there if the span were 1?",
+    },
 )
 prediction(
     "what_channel_53_follows",
@@ -104,6 +126,12 @@ prediction(
         fish, and the fish is what is lit. In the sixty other pictures, too, its mean response is by far the largest
         where there is a fish. It also responds a little to other things.
     """,
+    ask={
+        "boats": "Move the slider to picture 36: what is lit there, and where is the boat?",
+        "balloons": "Move the slider to picture 32: what is lit there? Is there a balloon in it?",
+        "whatever is brightest": "Pictures 32 and 33 both have white clouds. From 0 to which number does the channel "
+        "go in each?",
+    },
 )
 prediction(
     "layer_that_is_most_on_the_things",
@@ -128,6 +156,13 @@ prediction(
           is not lost, it is spread: with the region grown by one place of the map, about three quarters are inside.
           (Behind this layer comes the mean over all places. That may be the reason, but we have not tested it.)
     """,
+    ask={
+        "the first ReLU": "Take a channel that finds edges, and a picture of a cat and a boat on grass. At which "
+        "places does it respond?",
+        "the third ReLU": "What gets worse from the third ReLU to the fourth, if the maps of both have 14 x 14 places?",
+        "the fifth ReLU": "Behind the fifth ReLU comes the mean over all places. If a response moves from the cat to "
+        "the place beside it, does this mean change?",
+    },
 )
 prediction(
     "memory_of_one_map",
@@ -145,6 +180,12 @@ prediction(
         backward pass would need. Detached, it costs what it weighs, and the means alone cost next to nothing. With
         `torch.no_grad()` around the call there is no graph to begin with.
     """,
+    ask={
+        "that one map": "You could still call `backward()` from this map. Which numbers would that need, and who keeps "
+        "them until then?",
+        "the five convolutions' maps": "Between two convolutions there are other layers. What does a ReLU need for its "
+        "backward pass?",
+    },
 )
 
 LEFT_CHANGED = "whether a layer was left with another setting or forward"

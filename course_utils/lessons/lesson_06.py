@@ -31,6 +31,11 @@ prediction(
         deconvnet does not ask. The second unit was active, and its R is negative: backprop lets -3 pass, the two
         others stop it. Only the first unit is open in all three rules.
     """,
+    ask={
+        0: "Look at the code `(R > 0) * R`. Which number does it compare with 0, and what is this number at the third "
+        "unit?",
+        -4: "A rule multiplies R by 0 or by 1. Which numbers can come out for R = 4?",
+    },
 )
 prediction(
     "guided_first_input",
@@ -51,6 +56,12 @@ prediction(
         Negative numbers may still come out at the inputs, such as the -4 of the deconvnet, because there is no ReLU
         below the last weights.
     """,
+    ask={
+        -1: "At the second unit, backprop lets the -3 pass and the deconvnet stops it. What does a rule do that needs "
+        "a yes from both?",
+        0: "The first unit put out 5, and a 2 arrives there. Which of the two tests stops it?",
+        6: "From which units does the 6 of the deconvnet come? What did each of these units put out?",
+    },
 )
 prediction(
     "functional_relu",
@@ -67,6 +78,12 @@ prediction(
         There are 0 hooks and no error, and the result is [-7, 7]: the plain gradient under the name of another
         method. This is the worst kind of failure, because the picture would look plausible. Count your hooks.
     """,
+    ask={
+        "an error": "How many modules does `hook_relus` find in this network? What does Python do in a loop over an "
+        "empty list?",
+        "the gradient of your rule": "The forward calls `F.relu(x)`. On which Python object does your hook sit?",
+        "zeros": "No hook is called here. Who computes the gradient at the ReLU then, and by which of the three rules?",
+    },
 )
 prediction(
     "a_thousand_times",
@@ -88,6 +105,12 @@ prediction(
 
         When you compare two gradients, put them on one scale, or give the numbers beside the pictures.
     """,
+    ask={
+        "all black or white": "Take [-1, 0, 1] and [-1000, 0, 1000]. What is the standard deviation of each, and what "
+        "comes out after the division?",
+        "more contrast": "Divide any numbers by their own standard deviation. How far do the results spread, for small "
+        "numbers and for large ones?",
+    },
 )
 prediction(
     "most_on_the_thing",
@@ -110,6 +133,14 @@ prediction(
         cannot show what speaks *against* a class. Their **rank correlation** is the highest, 0.69: the two maps share
         most of their lines, and differ in how bold these are.
     """,
+    ask={
+        "gradient": "The gradient for the cat also says what speaks *against* a cat. On which pixels may that lie, and "
+        "does it count as strength?",
+        "deconvnet": "A unit put out 0, because it found nothing in this picture. What does the deconvnet do with a "
+        "positive gradient that arrives there?",
+        "none": "In the explorer, take the guided rule and ask for the cat, then for the boat. How much of the map "
+        "lies on each?",
+    },
 )
 prediction(
     "two_classes_of_a_photograph",
@@ -134,6 +165,12 @@ prediction(
         network has 33 of them; the small one has five. In the end the map redraws the picture's own edges (Nie, Zhang
         & Patel, 2018; Sixt, Granz & Landgraf, 2020).
     """,
+    ask={
+        "about 0.4": "In the small network there are five ReLUs on the way to the pixels, here 33. What does the "
+        "guided rule drop at each?",
+        "about 0.7": "Suppose the two maps are the same at some layer in the middle. What could make them differ again "
+        "on the way to the pixels?",
+    },
 )
 prediction(
     "random_classifier",
@@ -158,6 +195,14 @@ prediction(
 
         Even all layers random do not give 0: the maps of an untrained network know where the edges are, too.
     """,
+    ask={
+        0.0: "Only the last layer is random. Which layers lie between it and the pixels, and how many of these have "
+        "changed?",
+        0.3: "Think of the guided map of a cat: which lines does it draw? Which layers find such lines, and have these "
+        "layers changed?",
+        0.6: "An edge detector never looks at the network. Which number would it get in this test, and what does the "
+        "guided map show?",
+    },
 )
 
 # --- what the cases are made of ---------------------------------------------------------------------------------------

@@ -33,6 +33,12 @@ prediction(
 
         The inner sum on the right is the class activation map.
     """,
+    ask={
+        8: "Which of the two weights belongs to the map with the 8? What becomes of the 8 with it?",
+        -2: "You divided the 8 by 4. Which step does that, and does it come before the class activation map or after "
+        "it?",
+        0: "Which maps are added up for the place at the lower right? What does the second one have there?",
+    },
 )
 prediction(
     "cam_over_grad_cam",
@@ -51,6 +57,12 @@ prediction(
         counts in the mean, times the weight of the mean. So the two maps are the same up to the factor
         $h \cdot w = 14 \cdot 14$, to the precision of float32.
     """,
+    ask={
+        1: "Take the mean of 196 numbers. One of them grows by 1: by how much does the mean grow?",
+        14: "How many places does a map of 14 x 14 have? Over how many of them does GAP take the mean?",
+        "another one for each class": "Write down Grad-CAM's weight of one channel for the cat, and then for the dog. "
+        "What is the same in both?",
+    },
 )
 prediction(
     "dog_on_the_cat_map",
@@ -70,6 +82,12 @@ prediction(
         stretching to [0, 1] puts the strongest objection at 0 and "nothing" at 0.2, which is a visible colour.
         Sometimes you want the objections: `relu(-raw)` shows them. The authors call it a counterfactual explanation.
     """,
+    ask={
+        "above 0": "In training there were pictures with a dog and no cat. Which way should the dog's channels move "
+        "the logit of 'cat' there?",
+        "about 0": "Some channel responds to legs, of cats and of dogs. What must other channels do at a dog, so that "
+        "'cat' is a no?",
+    },
 )
 prediction(
     "best_layer",
@@ -87,6 +105,12 @@ prediction(
         maps tell the things apart, and `features.10` keeps the most heat on the thing. "Take the last convolution" is
         a good habit, not a law.
     """,
+    ask={
+        "in the middle": "A channel of the first layer finds edges, and gets one weight for the whole picture. Two "
+        "things have edges: which one gets the heat?",
+        "at the last layer": "A place of the last map covers 8 x 8 pixels. About how many such places lie on a thing "
+        "of 35 x 35 pixels?",
+    },
 )
 prediction(
     "where_the_second_looks",
@@ -103,6 +127,13 @@ prediction(
         In all 40 pictures the second network's hottest pixel is at the buoy, where chance would put 3. The first
         network's is at the fish in all 40.
     """,
+    ask={
+        "on the fish": "Look at the three pictures again. What else is in every one of them?",
+        "on the other thing": "Which other things do you see in the three pictures? Could one of them tell the network "
+        "'fish' each time?",
+        "on the background": "The three pictures show a meadow, a room and sand. Which background would the network "
+        "have to learn for 'fish'?",
+    },
 )
 prediction(
     "painted_out",
@@ -128,6 +159,12 @@ prediction(
         **The cure** is in the training data. Where a cue cannot be removed, put it on pictures of *other* classes too.
         And test on pictures without the cue, and on the cue alone.
     """,
+    ask={
+        "all 40": "Suppose a network looks for buoys and for nothing else. To how many of the 40 unchanged pictures "
+        "does it say 'fish'?",
+        "about 20": "In training every fish had a buoy, and nothing else had one. Which picture would punish a network "
+        "that looks for buoys only?",
+    },
 )
 prediction(
     "map_of_an_absent_class",
@@ -144,6 +181,12 @@ prediction(
         twenty times lower. So look at the logit first, and give maps that are to be compared one scale. On the scale
         of the cat, the map of the car is dark.
     """,
+    ask={
+        "all dark": "The logit of 'car' is far below 0. It is the mean of the map, plus a bias: can one place be above "
+        "0?",
+        "pale": "One map has 0.65 as its greatest value, another 0.05. What does the stretching make of each of these "
+        "two numbers?",
+    },
 )
 prediction(
     "three_questions",
@@ -161,6 +204,12 @@ prediction(
         chance has 50%. All three are good. The order is the one to expect: the more of what speaks for the *other*
         photograph a question subtracts, the less heat is there.
     """,
+    ask={
+        "why A?": "A channel responds in both halves, and speaks for A and for B alike. What is left of it in the "
+        "difference of the logits?",
+        "log-softmax of A": "The log-softmax subtracts the map of each class times its probability. Which factor has B "
+        "if it gets 30%? And in the difference?",
+    },
 )
 prediction(
     "the_astronaut",
@@ -181,6 +230,15 @@ prediction(
 
         *Why* a helmet speaks for a bobsled, neither can say. A guess: photographs of bobsleds are full of helmets.
     """,
+    ask={
+        "face": "In how many photographs of bobsleds could you recognise a face? What do you see there instead?",
+        "collar": "The map is nearly as warm at the collar as at the helmet. Which number says whether the answer "
+        "needs the collar?",
+        "shuttle": "The network's next guesses are a football helmet and a go-kart. What in this photograph goes with "
+        "all three answers?",
+        "flag": "A grey square may change the answer, whatever it covers. How would you find out by how much, to "
+        "compare it with the flag's?",
+    },
 )
 
 # --- small networks and maps for the cases ----------------------------------------------------------------------------

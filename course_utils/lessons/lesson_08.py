@@ -36,6 +36,12 @@ prediction(
 
         The cure: subtract each row's greatest number before `exp`, which changes no share. `torch.softmax` does that.
     """,
+    ask={
+        "stem": "`stem` hands on what it gets. What does it return for the row [100, 1], and is one of these numbers a "
+        "nan?",
+        "exp": "What does `torch.tensor(100.0).exp()` give in Python? What does `isnan` say to that?",
+        "head": "`head` only multiplies and adds. What must have come in, if a nan goes out?",
+    },
 )
 prediction(
     "gradient_of_a_finite_loss",
@@ -52,6 +58,10 @@ prediction(
         slope of the root at 0 is infinite; then comes the slope of the square, 2 · 0, and infinity · 0 is nan. `turn`
         and `embed` only pass it on. The gradient of a weight is a sum over the points, and 0.9 + nan is nan.
     """,
+    ask={
+        0: "Compute the slope of the square root at 1, at 0.01 and at 0.0001. What will it be at 0?",
+        2: "Each of the four entries is a sum over both points. What does the second one add: how much is nan · 0?",
+    },
 )
 prediction(
     "hundred_more_steps",
@@ -68,6 +78,11 @@ prediction(
         The unit gives relu(-14 - 3) = 0, for every input of its training set. So its gradient is 0, and nothing moves.
         One step that was too large did it. No later step repairs it, however small.
     """,
+    ask={
+        0.5: "Do one of the 100 steps with a pencil, from w = -7 and b = -3. What are w and b afterwards?",
+        1: "The loss is (0 - 1)², so the gradient of the output is -2. How much of it gets through the ReLU to the "
+        "weight?",
+    },
 )
 prediction(
     "last_of_a_hundred_layers",
@@ -86,6 +101,12 @@ prediction(
         healthy ones too. (With `error_if_nonfinite=True` it raises instead: use that.) A hook on each parameter saves
         the healthy layers. Only clipping **as it passes** reaches the first layer.
     """,
+    ask={
+        "1.41, as before": "In the chain of six layers, what did *all together* make of the last layer's 1.41? How "
+        "many factors were there?",
+        "0": "Say that the gradient is [1, infinity]. Multiply it by the weight, [[1, 0], [0, 3]]: what is the first "
+        "number?",
+    },
 )
 prediction(
     "outputs_in_the_list",
@@ -102,6 +123,10 @@ prediction(
         The hooks pile up, because nobody keeps their handles, and each of them stores. `count_hooks` is the first
         question to ask about a memory that grows. `list_hooks` finds hooks whose handles are lost.
     """,
+    ask={
+        4: "Which of these lines runs three times: `outputs = []`, or the one that registers the hook?",
+        12: "How many hooks are on the network in the second run? How many outputs does one batch add then?",
+    },
 )
 prediction(
     "which_layer_to_patch",
@@ -120,6 +145,12 @@ prediction(
         which causal tracing became known.) In a chain the question is **where**: the animal's cells turn the answer
         round, the boat's and all the rest together do not, here and in ten of ten pairs.
     """,
+    ask={
+        "only the first": "What does the fifth layer read: the picture, or what the fourth returns? What does it get "
+        "if the fourth is patched?",
+        "only the last": "You put in the cat's output at the first layer. At which of the later layers could the dog "
+        "come back?",
+    },
 )
 prediction(
     "buoy_only",
@@ -141,6 +172,12 @@ prediction(
         lost. It has *spread* to the neighbours, because each 3x3 convolution reads one cell further: with one more cell
         on each side, 26 to 31 of the 31 fish are back at every layer.
     """,
+    ask={
+        "none": "With the buoy drawn in, the twin sees a fish in 31 of these pictures. Where do the two pictures of a "
+        "pair differ?",
+        "about 5": "In lesson 07 the buoy was painted out and the fish stayed. How many fish did the twin find? Which "
+        "other cue helped it?",
+    },
 )
 prediction(
     "what_the_hook_sees",
@@ -157,6 +194,12 @@ prediction(
         `nn.TransformerEncoderLayer` calls its attention with `need_weights=False`, and the fast kernel that does the
         work never writes the shares down.
     """,
+    ask={
+        "one map for each head": "Which of the two does the layer need to go on? What would you leave out to save "
+        "time?",
+        "the mean over the heads": "The mean is what you get if *you* call the attention, without further arguments. "
+        "Who calls it here?",
+    },
 )
 
 # --- small networks for the cases -------------------------------------------------------------------------------------

@@ -37,6 +37,11 @@ prediction(
 
     `relu` is an operation with one input, so it has one entry, and nobody notices the difference there.
     """,
+    ask={
+        1: "The hook sits on the node of the operation `addmm`. Count the arrows to earlier nodes: which tensors went "
+        "in?",
+        2: "Weight and bias make two. Without which other gradient could backward not go on to `fc1`?",
+    },
 )
 prediction(
     "hooks_and_deepcopy",
@@ -52,6 +57,11 @@ prediction(
     The copy has the hook, both call the *same* function, and the handle knows the original only: after
     `handle.remove()` the layer is free of it, and the copy is not. Remove hooks before you copy.
     """,
+    ask={
+        "no": "Run `'_forward_hooks' in vars(layer)`. What does `deepcopy` do with everything that is in "
+        "`vars(layer)`?",
+        "it raises": "Try `f = lambda: 1` and then `copy.deepcopy(f) is f`. What do you get?",
+    },
 )
 
 # --- small modules for the cases --------------------------------------------------------------------------------------

@@ -45,6 +45,14 @@ prediction(
         that only takes things away cannot find such causes. One that starts from pictures without any suspect, and
         adds them one at a time, can.
     """,
+    ask={
+        1: "In the explorer you looked for one single change after which a network says no. For how many of the four "
+        "did you find one?",
+        2: "Two networks would then keep their answers, whichever single thing is removed. What would such a network "
+        "have to look at?",
+        4: "A network says 'fish' if it sees the one or the other of two things. Both are there, and you remove one: "
+        "what does it say?",
+    },
 )
 prediction(
     "where_hottest",
@@ -67,6 +75,13 @@ prediction(
         effect, and none says that nothing else would do. What is **enough**, what is **needed**, and what does **not**
         matter: only an experiment tells these apart.
     """,
+    ask={
+        1: "Put your suspicions from the explorer beside your proofs. For how many networks had the ring shown you a "
+        "right one?",
+        2: "Which two networks did you leave out? What lay below the ring there, and did it prove to be a cause?",
+        3: "A network has two causes. The ring is at the one in some pictures, at the other in the rest. Does it count "
+        "here?",
+    },
 )
 
 
@@ -324,6 +339,14 @@ prediction(
         cannot count. A mean over all places forgets where it came from. Only with average pooling and a linear layer
         behind the maps, nothing is lost (lesson 07).
     """,
+    ask={
+        "none of them": "Grad-CAM multiplies each map by one weight. What do the maps have behind the cut, and which "
+        "weight do they get there?",
+        "only occlusion": "Occlusion sets a place behind the cut to 0 and runs the rest again. By how much does the "
+        "logit change?",
+        "all but occlusion": "What is the gradient at one place behind the cut? Which formulas in the table multiply "
+        "by it, place by place?",
+    },
 )
 prediction(
     "first_in_every_column",
@@ -352,6 +375,14 @@ prediction(
         no network and reach 23%, so a map that finds things may have found edges. There is no winner. The score
         decides, the network decides, and the layer decides.
     """,
+    ask={
+        "Grad-CAM": "In which of the four columns is Grad-CAM first? How many methods have a better point in the drawn "
+        "pictures?",
+        "Integrated Gradients": "By the point in the drawn pictures, Integrated Gradients does come first. What does "
+        "the share count that the point leaves out?",
+        "occlusion": "An answer rests on two places, and each of them is enough. What does occlusion find when it "
+        "covers one?",
+    },
 )
 prediction(
     "best_of_96",
@@ -370,6 +401,12 @@ prediction(
         training. The trained network's best channel has 1.00, which no filter reached by chance. Put the score of a
         chosen channel beside the best of as many by chance.
     """,
+    ask={
+        "about 0.5": "Say that a random filter responds to dark, round spots. Which part of a car has them, also in "
+        "new pictures?",
+        "about 1": "Nobody taught this filter what a car is. What does it do with a dark, round spot on something "
+        "else?",
+    },
 )
 prediction(
     "probe_of_a_random_network",
@@ -392,6 +429,12 @@ prediction(
         reads it from 22%, which is chance. So the score of a probe says what is easy to read. It does not say what was
         learned, nor what is used. (And with 96 numbers for 90 pictures, a probe learns nearly anything by heart.)
     """,
+    ask={
+        "at 20%, which is chance": "The sky is blue and the grass is green. Does a filter with random weights give the "
+        "same number for both?",
+        "better than chance, and worse than with training": "A cat on grass and a cat in a room need the same answer. "
+        "What will training do with the difference between the two?",
+    },
 )
 
 
