@@ -216,17 +216,21 @@ prediction(
     lesson=7,
     question="which of these things, covered, costs the network's answer the most of its probability?",
     options={
-        "face": "The answer falls from 28% to 17%. But a grey square anywhere costs about as much.",
-        "collar": "The map is warm there, and the answer falls to 17%; a grey square anywhere costs about as much.",
+        "face": "The answer falls from 28% to 17%. But grey squares all over the picture leave 18% in the median.",
+        "collar": "The map is warm there, and the answer falls to 17%; grey squares anywhere leave 18% in the median.",
         "helmet": "The answer falls from 28% to 8%. Grey squares all over the picture leave 18% in the median.",
         "shuttle": "The answer even rises to 31%: the shuttle speaks for something else.",
-        "flag": "The answer falls to 20%, less than a grey square costs at random.",
+        "flag": "The answer falls to 20%; most grey squares cost more than that.",
     },
     answer="helmet",
     why="""
         Map and experiment agree about the helmet: 24% of the heat is on 15% of the picture, and without it 8% of the
         answer's 28% are left. They do not agree about the collar: it has nearly as much heat, and covering it costs no
-        more than covering any place. So the map gave two suspects, and the experiment found one of them.
+        more than a square in the median. So the map gave two suspects, and the experiment speaks against one of them.
+
+        It is still no proof. The nine squares leave anything from 6% to 47%, and two of the three that leave 10% or
+        less overlap the helmet; but the third lies over the face, where the smaller box had left 17%. A grey box is a
+        strange thing in a photograph, so you need many of them, or another colour, before you trust one.
 
         *Why* a helmet speaks for a bobsled, neither can say. A guess: photographs of bobsleds are full of helmets.
     """,

@@ -390,7 +390,7 @@ prediction(
     question="in a network with random weights, we choose the best of 96 channels for cars, and test it on new "
     "pictures. How good is it there? (1 is perfect, 0.5 is a coin.)",
     options={
-        "about 0.5": "That would be a channel picked blindly. This one was chosen.",
+        "about 0.5": "A channel picked blindly has that. This one responds to something that new cars have as well.",
         "about 0.8": "A random filter that likes dark wheels is among 96 of them.",
         "about 1": "That is what training brings.",
     },

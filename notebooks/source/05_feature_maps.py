@@ -706,7 +706,8 @@ check(share_on_thing)
 # specialist?" **Answer:** you cannot tell from zeros alone; look at the other 1 %.
 #
 # **Misconception:** "Deeper is more abstract, and so better." **Ask:** "Why does the share on the thing fall in the
-# last layer?" **Answer:** behind it comes the mean over all places, so nothing in the loss rewards the exact place.
+# last layer?" **Answer:** behind it comes the mean over all places, so nothing in the loss rewards the exact place. That
+# may be the reason; it has not been tested.
 #
 # **Misconception:** "19 % on the thing is nearly twice as much as chance." **Ask:** "The chance of what?"
 # **Answer:** of one channel. The best channels of an untrained network reach as much.
