@@ -707,6 +707,16 @@ def _(rng):
             }
 
         yield Case({"tensor": h, "factor": factor}, backward, shown=values + shown)
+    x, factor, slope = rng.leaf(2), rng.choice((0.25, 0.75, 3)), rng.quarters(2)
+    h = x + rng.whole(2)
+    other = h + 1
+
+    def both_ways(_, x=x, h=h, other=other, slope=slope):
+        (h * slope + 2 * other).sum().backward()
+        return {"the gradient that reached x": x.grad}
+
+    shown = "and the old values are used elsewhere, too"
+    yield Case({"tensor": h, "factor": factor}, both_ways, shown=f"tensor = {h.tolist()}, factor = {factor}, {shown}")
 
 
 @multiply_in_place.accept
@@ -863,6 +873,17 @@ def _(tensor, factor):
     tensor.mul_(factor)
     tensor.retain_grad()
     grads["after"] = tensor.grad
+    return grads
+
+
+@multiply_in_place.mistake(
+    "You work the one gradient out from the other. What uses the old values elsewhere adds to their gradient: let a "
+    "hook that is registered before the change see it."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(before=grad * factor, after=grad.clone()))
     return grads
 
 

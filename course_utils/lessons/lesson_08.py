@@ -319,8 +319,9 @@ def first_bad_layer(model, x):
     makes something which is not finite (nan or infinity) out of inputs that are.
 
     First means: the first to return. If no module does so, return None. Each
-    module takes one or more tensors and returns one. The name of `model` itself is
-    `""`. No hook is left behind, even if the model raises an error.
+    module takes one or more tensors, changes none of them, and returns one. The name
+    of `model` itself is `""`. No hook is left behind, even if the model raises an
+    error.
     """
     guilty, handles = [], []
 
@@ -1514,6 +1515,11 @@ def _(rng):
     fork = Fork(*two(), Plus())
     shown = "one of two layers whose outputs are added, so that both get the same gradient"
     yield clip(fork, [fork.right], rng.integer(3, 12) / 4, long, shown=shown)
+    model, faint = two(), [[2.0**-9, 0.0], [0.0, -(2.0**-9)]]
+    with torch.no_grad():
+        model[0].weight *= 2**9  # so that 1e-6 more in the denominator shows; 1e-8 does not
+    shown = "the last of two layers, and a faint gradient"
+    yield clip(model, [model[1]], 2.0**-10, faint, shown=shown)
 
 
 @clip_as_it_passes.accept
@@ -1724,6 +1730,18 @@ def _(layers, limit):
         parameter.register_hook(lambda grad: grad * (limit / grad.norm()).clamp(max=1))
         for layer in layers
         for parameter in layer.parameters()
+    ]
+
+
+@clip_as_it_passes.mistake(
+    "A faint gradient becomes shorter than `limit`, because you add a number to its norm. Divide by the norm as it is."
+)
+def _(layers, limit):
+    return [
+        layer.register_full_backward_pre_hook(
+            lambda module, grads: (grads[0] * (limit / (grads[0].norm() + 1e-6)).clamp(max=1),)
+        )
+        for layer in layers
     ]
 
 
@@ -2112,6 +2130,26 @@ def _(layers):
     return block()
 
 
+@watch_norms.mistake(
+    "Your `except` swallows the error that ends the block, and an end that is no `Exception` leaves the hooks there. "
+    "Remove them in a `finally`, without an `except`."
+)
+def _(layers):
+    @contextlib.contextmanager
+    def block():
+        norms = []
+        handles = [
+            layer.register_forward_hook(lambda module, args, output: norms.append(output.norm().item()))
+            for layer in layers
+        ]
+        with contextlib.suppress(Exception):
+            yield norms
+        for handle in handles:
+            handle.remove()
+
+    return block()
+
+
 @exercise(
     lesson=8,
     points=3,
@@ -2167,11 +2205,13 @@ class PlusPart(nn.Module):
 
 @patched_logits.cases
 def _(rng):
-    def patch(model: nn.Module, layer: nn.Module, region: Tensor, shown: str, channels: int = 2) -> Case:
+    def patch(
+        model: nn.Module, layer: nn.Module, region: Tensor, shown: str, channels: int = 2, of_source: int = 2
+    ) -> Case:
         given = {
             "model": model.extend([nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]),
             "layer": layer,
-            "source": rng.quarters(1, 2, *region.shape),
+            "source": rng.quarters(1, of_source, *region.shape),
             "target": rng.quarters(1, channels, *region.shape),
             "region": region,
         }
@@ -2180,7 +2220,7 @@ def _(rng):
     one, row = torch.zeros(2, 2, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
     one[rng.integer(0, 1), 0] = True
     row[0, 0] = row[1, rng.integer(1, 2)] = True
-    layers = [neighbours(rng) for _ in range(4)]
+    layers = [neighbours(rng) for _ in range(5)]
     model = nn.Sequential(Times(2.0), PlusPart(layers[0], DoubleInPlace()))
     behind = "an in-place operation behind the layer"
     yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
@@ -2192,6 +2232,9 @@ def _(rng):
     model = nn.Sequential(nn.Identity(), layers[3])
     shown = "a target with too many channels: the model raises an error"
     yield patch(model, layers[3], row.clone(), shown, channels=3)
+    model = nn.Sequential(nn.Identity(), layers[4])
+    shown = "a source with too many channels: the model raises an error"
+    yield patch(model, layers[4], row.clone(), shown, of_source=3)
 
 
 @patched_logits.accept
@@ -2403,6 +2446,19 @@ def _(model, layer, source, target, region):
 )
 def _(model, layer, source, target, region):
     return model(torch.where(region, source, target)).detach()
+
+
+@patched_logits.mistake(
+    "When the model raises an error for `source`, your first hook stays. Remove it in a `finally`, or take `with`, as "
+    "you do for the second."
+)
+def _(model, layer, source, target, region):
+    kept = []
+    handle = layer.register_forward_hook(lambda module, args, output: kept.append(output.detach().clone()))
+    model(source)
+    handle.remove()
+    with layer.register_forward_hook(lambda module, args, output: torch.where(region, kept[0], output)):
+        return model(target).detach()
 
 
 @exercise(

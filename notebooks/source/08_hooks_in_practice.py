@@ -177,8 +177,9 @@ def first_bad_layer(model, x):
     makes something which is not finite (nan or infinity) out of inputs that are.
 
     First means: the first to return. If no module does so, return None. Each
-    module takes one or more tensors and returns one. The name of `model` itself is
-    `""`. No hook is left behind, even if the model raises an error.
+    module takes one or more tensors, changes none of them, and returns one. The name
+    of `model` itself is `""`. No hook is left behind, even if the model raises an
+    error.
     """
     ...
 
