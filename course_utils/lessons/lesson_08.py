@@ -662,6 +662,21 @@ def _(model, x):
     return _search_forward(model, x, look=lambda args: [x])
 
 
+@first_bad_layer.mistake("You look for nan alone. Infinity is not finite either: `torch.isfinite` knows both.")
+def _(model, x):
+    guilty = []
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+
+            def hook(module, args, output, name=name):
+                if output.isnan().any() and not any(each.isnan().any() for each in args):
+                    guilty.append(name)
+
+            stack.enter_context(module.register_forward_hook(hook))
+        model(x)
+    return guilty[0] if guilty else None
+
+
 @exercise(
     lesson=8,
     points=2,
@@ -675,9 +690,9 @@ def _(model, x):
     ],
 )
 def first_bad_gradient(model, x):
-    """Go back from the sum of `model(x)` and return the dotted name of the first
-    leaf module that makes a gradient of its inputs which is not finite out of a
-    gradient of its output that is.
+    """Go back from the sum of `model(x)`, to `x` and to the parameters, and return
+    the dotted name of the first leaf module that makes a gradient of its inputs
+    which is not finite out of a gradient of its output that is.
 
     First means: the first on the way back. If no module does so, return None. A
     leaf module has no children, takes one or more tensors and returns one. The
@@ -2446,19 +2461,6 @@ def _(model, layer, source, target, region):
 )
 def _(model, layer, source, target, region):
     return model(torch.where(region, source, target)).detach()
-
-
-@patched_logits.mistake(
-    "When the model raises an error for `source`, your first hook stays. Remove it in a `finally`, or take `with`, as "
-    "you do for the second."
-)
-def _(model, layer, source, target, region):
-    kept = []
-    handle = layer.register_forward_hook(lambda module, args, output: kept.append(output.detach().clone()))
-    model(source)
-    handle.remove()
-    with layer.register_forward_hook(lambda module, args, output: torch.where(region, kept[0], output)):
-        return model(target).detach()
 
 
 @exercise(

@@ -249,9 +249,9 @@ print("torch.where:", x.grad.tolist())
 
 # %% tags=["answer"]
 def first_bad_gradient(model, x):
-    """Go back from the sum of `model(x)` and return the dotted name of the first
-    leaf module that makes a gradient of its inputs which is not finite out of a
-    gradient of its output that is.
+    """Go back from the sum of `model(x)`, to `x` and to the parameters, and return
+    the dotted name of the first leaf module that makes a gradient of its inputs
+    which is not finite out of a gradient of its output that is.
 
     First means: the first on the way back. If no module does so, return None. A
     leaf module has no children, takes one or more tensors and returns one. The
