@@ -302,6 +302,14 @@ def _(tensors):
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
+@gradients_of_all.mistake(
+    "You go back once for each tensor. One backward is enough: `torch.autograd.grad` takes all of them at once."
+)
+def _(tensors):
+    last = list(tensors.values())[-1]
+    return {name: torch.autograd.grad(last, tensor, retain_graph=True)[0] for name, tensor in tensors.items()}
+
+
 @exercise(
     lesson=2,
     points=2,
@@ -651,6 +659,24 @@ def _(tensor, hooks):
     arrived = []
     tensor.register_hook(lambda grad: arrived.append(grad.clone()))
     tensor.retain_grad()
+    return arrived
+
+
+@arrived_and_passed_on.mistake(
+    "A hook that returns nothing keeps the gradient. You hand its None to the next: register each of `hooks` by "
+    "itself, and torch does that for you."
+)
+def _(tensor, hooks):
+    arrived = []
+    tensor.retain_grad()
+
+    def run(grad):
+        arrived.append(grad.clone())
+        for hook in hooks:
+            grad = hook(grad)
+        return grad
+
+    tensor.register_hook(run)
     return arrived
 
 
@@ -1049,6 +1075,17 @@ def _(tensor):
 def _(tensor):
     rows = []
     tensor.register_hook(lambda grad: rows.append(grad[:, 0].clone()))
+    return rows
+
+
+@keep_first_row.mistake("Each backward throws away the row of the one before. Add to the list: `append`.")
+def _(tensor):
+    rows = []
+
+    def keep(grad):
+        rows[:] = [grad[0].clone()]
+
+    tensor.register_hook(keep)
     return rows
 
 
@@ -1599,3 +1636,21 @@ def _():
         return (tensor.half() if tensor.is_floating_point() else tensor), tensor.dtype
 
     return saved_tensors_hooks(pack, lambda packed: packed[0].to(packed[1]))
+
+
+@save_as_half.mistake(
+    "You note one dtype for all tensors: that of the last one packed. Let `pack` return the dtype together with the "
+    "numbers."
+)
+def _():
+    dtype = None
+
+    def pack(tensor):
+        nonlocal dtype
+        dtype = tensor.dtype
+        return tensor.half() if tensor.is_floating_point() else tensor
+
+    def unpack(packed):
+        return packed.to(dtype)
+
+    return pack, unpack

@@ -1464,6 +1464,22 @@ def _(look, *tensors):
     return Early.apply(*tensors)
 
 
+@pass_through.mistake(
+    "`look` may return None: then the gradients go on as they came. Ask for that before you unpack it."
+)
+def _(look, *tensors):
+    class Node(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *values):
+            return tuple(value.view_as(value) for value in values)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return (*look(gradients),)
+
+    return Node.apply(*tensors)
+
+
 pass_through.equivalent(
     "torch calls `forward` and `backward` on the class, where a plain function does what a static method does.",
     "no decorator: - @staticmethod",

@@ -544,6 +544,16 @@ def _(maps):
     return (tiles - low) / (high - low).clamp(min=1e-12)
 
 
+@tile_maps.mistake(
+    "The highest number of a faint tile stays below 1, because you add a number to what you divide by. Divide by "
+    "another one only where the tile is constant."
+)
+def _(maps):
+    tiles = maps[0].unsqueeze(1)
+    low, high = tiles.amin((1, 2, 3), keepdim=True), tiles.amax((1, 2, 3), keepdim=True)
+    return (tiles - low) / (high - low + 1e-6)
+
+
 @exercise(
     lesson=5,
     points=1,

@@ -1243,6 +1243,15 @@ def _(layer, notes):
     layer.register_forward_hook(lambda module, args, output: notes.append(output is None), always_call=True)
 
 
+@note_failures.mistake("You note failures alone. A call that succeeds is noted, too: as False.")
+def _(layer, notes):
+    def hook(module, args, output):
+        if output is None:
+            notes.append(True)
+
+    return layer.register_forward_hook(hook, always_call=True)
+
+
 @exercise(
     lesson=9,
     points=1,
@@ -1766,6 +1775,13 @@ def _(y):
     y.grad_fn.next_functions[0][0].variable.register_hook(lambda grad: torch.full_like(grad, 12))
 
 
+@twelve_from_afar.mistake(
+    "The 3 in `3 * x` has None for an entry, and what comes to the leaf on another path is not 12. Go on to the leaf."
+)
+def _(y):
+    return y.grad_fn.register_hook(lambda into, out: tuple(torch.full_like(grad, 12) for grad in into))
+
+
 @exercise(
     lesson=9,
     points=1,
@@ -2133,6 +2149,11 @@ def _(layer, hook):
 @lost_in_the_copy.mistake("The hook works; its handle is lost. Return what `register_hook` returns.")
 def _(layer, hook):
     layer.weight.register_hook(hook)
+
+
+@lost_in_the_copy.mistake("A hook for all modules runs for the copy as well, and for every other module.")
+def _(layer, hook):
+    return nn.modules.module.register_module_forward_hook(hook)
 
 
 @exercise(
