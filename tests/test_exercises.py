@@ -52,6 +52,13 @@ def test_right_answers_pass(name, seed):
 
 @with_seeds
 @every_exercise
+def test_no_case_raises_by_itself_after_the_answer(name, seed):
+    raised = [each["raised"] for each in key_of(name, seed)[0] if each["raised"]]
+    assert all(error["during"] == "call" for error in raised), "nothing behind that place is compared"
+
+
+@with_seeds
+@every_exercise
 def test_each_mistake_fails_with_its_own_message(name, seed):
     for mistake in EXERCISES[name].mistakes:
         outcome = outcome_of(name, mistake.function, seed)

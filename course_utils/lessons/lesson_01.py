@@ -336,6 +336,17 @@ def _(tensor):
     return []
 
 
+@record_gradient.mistake("Each backward throws away what was in the list. Add to it: `append`.")
+def _(tensor):
+    grads = []
+
+    def keep(grad):
+        grads[:] = [grad.clone()]
+
+    tensor.register_hook(keep)
+    return grads
+
+
 @exercise(
     lesson=1,
     points=2,
@@ -1369,6 +1380,24 @@ def _(tensors):
         norms.append(sum(each.grad.pow(2).sum().item() for each in tensors if each.grad is not None) ** 0.5)
 
     torch.autograd.graph.register_multi_grad_hook(tensors, record)
+    return norms
+
+
+@record_total_norm.mistake(
+    "You count the gradients, and wait for one that never comes: a tensor may take no part. A hook for several "
+    "tensors, `register_multi_grad_hook`, knows when all that come are there."
+)
+def _(tensors):
+    norms, squares, tensors = [], [], list(tensors)
+
+    def keep(grad):
+        squares.append(grad.square().sum().item())
+        if len(squares) == len(tensors):
+            norms.append(sum(squares) ** 0.5)
+            squares.clear()
+
+    for tensor in tensors:
+        tensor.register_hook(keep)
     return norms
 
 

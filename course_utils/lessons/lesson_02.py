@@ -346,6 +346,14 @@ def _(tensors):
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
+@gradients_of_all.mistake(
+    "You go back once for each tensor. One backward is enough: `torch.autograd.grad` takes all of them at once."
+)
+def _(tensors):
+    last = list(tensors.values())[-1]
+    return {name: torch.autograd.grad(last, tensor, retain_graph=True)[0] for name, tensor in tensors.items()}
+
+
 @exercise(
     lesson=2,
     points=2,
@@ -698,6 +706,24 @@ def _(tensor, hooks):
     return arrived
 
 
+@arrived_and_passed_on.mistake(
+    "A hook that returns nothing keeps the gradient. You hand its None to the next: register each of `hooks` by "
+    "itself, and torch does that for you."
+)
+def _(tensor, hooks):
+    arrived = []
+    tensor.retain_grad()
+
+    def run(grad):
+        arrived.append(grad.clone())
+        for hook in hooks:
+            grad = hook(grad)
+        return grad
+
+    tensor.register_hook(run)
+    return arrived
+
+
 @exercise(
     lesson=2,
     points=2,
@@ -751,6 +777,16 @@ def _(rng):
             }
 
         yield Case({"tensor": h, "factor": factor}, backward, shown=values + shown)
+    x, factor, slope = rng.leaf(2), rng.choice((0.25, 0.75, 3)), rng.quarters(2)
+    h = x + rng.whole(2)
+    other = h + 1
+
+    def both_ways(_, x=x, h=h, other=other, slope=slope):
+        (h * slope + 2 * other).sum().backward()
+        return {"the gradient that reached x": x.grad}
+
+    shown = "and the old values are used elsewhere, too"
+    yield Case({"tensor": h, "factor": factor}, both_ways, shown=f"tensor = {h.tolist()}, factor = {factor}, {shown}")
 
 
 @multiply_in_place.accept
@@ -907,6 +943,17 @@ def _(tensor, factor):
     tensor.mul_(factor)
     tensor.retain_grad()
     grads["after"] = tensor.grad
+    return grads
+
+
+@multiply_in_place.mistake(
+    "You work the one gradient out from the other. What uses the old values elsewhere adds to their gradient: let a "
+    "hook that is registered before the change see it."
+)
+def _(tensor, factor):
+    grads = {}
+    tensor.mul_(factor)
+    tensor.register_hook(lambda grad: grads.update(before=grad * factor, after=grad.clone()))
     return grads
 
 
@@ -1072,6 +1119,17 @@ def _(tensor):
 def _(tensor):
     rows = []
     tensor.register_hook(lambda grad: rows.append(grad[:, 0].clone()))
+    return rows
+
+
+@keep_first_row.mistake("Each backward throws away the row of the one before. Add to the list: `append`.")
+def _(tensor):
+    rows = []
+
+    def keep(grad):
+        rows[:] = [grad[0].clone()]
+
+    tensor.register_hook(keep)
     return rows
 
 
@@ -1622,3 +1680,21 @@ def _():
         return (tensor.half() if tensor.is_floating_point() else tensor), tensor.dtype
 
     return saved_tensors_hooks(pack, lambda packed: packed[0].to(packed[1]))
+
+
+@save_as_half.mistake(
+    "You note one dtype for all tensors: that of the last one packed. Let `pack` return the dtype together with the "
+    "numbers."
+)
+def _():
+    dtype = None
+
+    def pack(tensor):
+        nonlocal dtype
+        dtype = tensor.dtype
+        return tensor.half() if tensor.is_floating_point() else tensor
+
+    def unpack(packed):
+        return packed.to(dtype)
+
+    return pack, unpack

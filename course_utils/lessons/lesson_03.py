@@ -786,6 +786,19 @@ def _(layer, channel):
     return layer.register_forward_hook(lambda module, args, output: None)
 
 
+@silence_channel.mistake(
+    "Your mask has four dimensions, and so has what comes out, whatever the layer gave. Give it as many as `output` "
+    "has."
+)
+def _(layer, channel):
+    def hook(module, args, output):
+        keep = torch.ones(1, output.shape[1], 1, 1)
+        keep[:, channel] = 0
+        return output * keep
+
+    return layer.register_forward_hook(hook)
+
+
 @exercise(
     lesson=3,
     points=2,

@@ -650,6 +650,8 @@ def _(rng):
         watch.log.append(["whether it is a leaf", args[0].is_leaf])
 
     yield case({5: ask}, (rng.leaf(1),), "a hook that asks whether its argument is a leaf")
+    hooks = {2: lambda _, args: args[0].max(0), 4: note}
+    yield case(hooks, (rng.quarters(2),), "a hook that returns `args[0].max(0)`, a named tuple of values and indices")
 
 
 @run_pre_hooks.accept
@@ -790,6 +792,17 @@ def _(module, hooks, args):
         if result is not None:
             args = result if isinstance(result, tuple) else (result,)
         return args
+
+
+@run_pre_hooks.mistake(
+    "A named tuple, such as `tensor.max(0)` gives, is a tuple, and yet its type is another: ask `isinstance`."
+)
+def _(module, hooks, args):
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            args = result if type(result) is tuple else (result,)
+    return args
 
 
 run_pre_hooks.equivalent(
@@ -1488,6 +1501,22 @@ def _(look, *tensors):
             return gradients
 
     return Early.apply(*tensors)
+
+
+@pass_through.mistake(
+    "`look` may return None: then the gradients go on as they came. Ask for that before you unpack it."
+)
+def _(look, *tensors):
+    class Node(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *values):
+            return tuple(value.view_as(value) for value in values)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return (*look(gradients),)
+
+    return Node.apply(*tensors)
 
 
 pass_through.equivalent(

@@ -585,6 +585,16 @@ def _(maps):
     return (tiles - low) / (high - low).clamp(min=1e-12)
 
 
+@tile_maps.mistake(
+    "The highest number of a faint tile stays below 1, because you add a number to what you divide by. Divide by "
+    "another one only where the tile is constant."
+)
+def _(maps):
+    tiles = maps[0].unsqueeze(1)
+    low, high = tiles.amin((1, 2, 3), keepdim=True), tiles.amax((1, 2, 3), keepdim=True)
+    return (tiles - low) / (high - low + 1e-6)
+
+
 @exercise(
     lesson=5,
     points=1,
@@ -1265,7 +1275,7 @@ def _(rng):
         maps = rng.quarters(4, height, width).abs()
         silent, faint, *_ = _shuffled(rng, 4)
         maps[[silent, faint]] = 0
-        maps[faint, 0, 0] = maps[faint, 1, 1] = 0.0625
+        maps[faint, 0, 0] = maps[faint, 1, 1] = 2**-7  # so faint that 1e-6 more in the denominator shows; 1e-8 does not
         size = height * tall, width * wide
         mask = rng.whole(*size, low=0, high=1) > 0
         mask[0, 0], mask[0, 1] = True, False
@@ -1375,6 +1385,15 @@ def _(maps, mask):
 def _(maps, mask):
     covered = F.adaptive_avg_pool2d((~mask)[None].float(), maps.shape[1:])
     return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
+
+
+@share_on_thing.mistake(
+    "The share of a faint channel comes out too small, because you add a number to what you divide by. Divide by "
+    "another number only where the channel is 0."
+)
+def _(maps, mask):
+    covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])
+    return (maps * covered).sum((1, 2)) / (maps.sum((1, 2)) + 1e-6)
 
 
 @exercise(
@@ -1646,6 +1665,7 @@ def run_to(model, name, x):
 
     The model may run its layers in any order, not only in that in which they were
     made. It stays as it was: no hook left behind, each module in the mode it was in.
+    What the model itself raises goes on to the caller.
     """
     found = []
 
@@ -1715,6 +1735,9 @@ def _(rng):
 
         x = rng.quarters(2, 1, 2, 2)
         yield Case({"model": model, "name": name, "x": x}, after, shown=f"name = {name!r} in {where}")
+    model, x = _small_net(rng), rng.quarters(2, 3, 2, 2)
+    shown = "an x with too many channels: a layer before raises an error"
+    yield Case({"model": model, "name": "2", "x": x}, shown=shown)
 
 
 @run_to.accept
@@ -1881,4 +1904,53 @@ def _(model, name, x):
 
     with contextlib.suppress(_Enough), model.get_submodule(name).register_forward_pre_hook(stop):
         model(x)
+    return found[0]
+
+
+@run_to.mistake(
+    "You catch every exception, so an error of the model's own gets lost, too. Raise an exception of your own class, "
+    "and catch that one alone."
+)
+def _(model, name, x):
+    found = []
+
+    def stop(module, args, output):
+        found.append(output.detach())
+        raise _Enough
+
+    with contextlib.suppress(Exception), model.get_submodule(name).register_forward_hook(stop):
+        model(x)
+    return found[0] if found else None
+
+
+@run_to.mistake(
+    "What you catch is an error that the model may raise as well, and then it gets lost. Raise an exception of your "
+    "own class, and catch that one alone."
+)
+def _(model, name, x):
+    found = []
+
+    def stop(module, args, output):
+        found.append(output.detach())
+        raise RuntimeError("far enough")
+
+    with contextlib.suppress(RuntimeError), model.get_submodule(name).register_forward_hook(stop):
+        model(x)
+    return found[0]
+
+
+@run_to.mistake(
+    "If the model raises an error of its own, your hook stays: remove it in a `finally`, or use a `with` block."
+)
+def _(model, name, x):
+    found = []
+
+    def stop(module, args, output):
+        found.append(output.detach())
+        raise _Enough
+
+    handle = model.get_submodule(name).register_forward_hook(stop)
+    with contextlib.suppress(_Enough):
+        model(x)
+    handle.remove()
     return found[0]

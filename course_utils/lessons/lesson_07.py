@@ -463,6 +463,8 @@ def _(rng):
     gradient = rng.mixed(2, 3, 2, 4) / 4
     gradient[0, 1, 0, 2] = gradient[1, 2, 1] = 0  # a place without a gradient counts in the mean as well
     yield Case({"gradient": gradient})
+    gradient = (rng.mixed(2, 3, 4, 2) / 4).transpose(2, 3)
+    yield Case({"gradient": gradient}, shown="a gradient (2, 3, 2, 4) whose rows are not in one piece of memory")
 
 
 @channel_weights.accept
@@ -548,6 +550,14 @@ def _(gradient):
 )
 def _(gradient):
     return gradient.sum(dim=(2, 3)) / (gradient != 0).sum(dim=(2, 3)).clamp(min=1)
+
+
+@channel_weights.mistake(
+    "`view` needs the numbers of a channel side by side in memory, and a gradient need not have them so. `flatten(2)` "
+    "does without, and so does `mean` over two dimensions."
+)
+def _(gradient):
+    return gradient.view(*gradient.shape[:2], -1).mean(2)
 
 
 @exercise(
@@ -1286,6 +1296,16 @@ def _(heatmaps, masks):
 @pointing_game.mistake("You took a faint map for one that points nowhere. Every value above 0 counts: compare with 0.")
 def _(heatmaps, masks):
     return (_find_hits(heatmaps, masks) & (heatmaps.amax((1, 2)) > 1e-3)).float().mean().item()
+
+
+@pointing_game.mistake(
+    "You ask whether the *sum* of a map is above 0. Negative values can outweigh its hottest pixel: ask for the "
+    "greatest."
+)
+def _(heatmaps, masks):
+    place = heatmaps.flatten(1).argmax(1)
+    hit = masks.flatten(1).gather(1, place[:, None])[:, 0]
+    return (hit & (heatmaps.sum((1, 2)) > 0)).float().mean().item()
 
 
 @exercise(

@@ -362,8 +362,9 @@ def first_bad_layer(model, x):
     makes something which is not finite (nan or infinity) out of inputs that are.
 
     First means: the first to return. If no module does so, return None. Each
-    module takes one or more tensors and returns one. The name of `model` itself is
-    `""`. No hook is left behind, even if the model raises an error.
+    module takes one or more tensors, changes none of them, and returns one. The name
+    of `model` itself is `""`. No hook is left behind, even if the model raises an
+    error.
     """
     guilty, handles = [], []
 
@@ -704,6 +705,21 @@ def _(model, x):
     return _search_forward(model, x, look=lambda args: [x])
 
 
+@first_bad_layer.mistake("You look for nan alone. Infinity is not finite either: `torch.isfinite` knows both.")
+def _(model, x):
+    guilty = []
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+
+            def hook(module, args, output, name=name):
+                if output.isnan().any() and not any(each.isnan().any() for each in args):
+                    guilty.append(name)
+
+            stack.enter_context(module.register_forward_hook(hook))
+        model(x)
+    return guilty[0] if guilty else None
+
+
 @exercise(
     lesson=8,
     points=2,
@@ -717,9 +733,9 @@ def _(model, x):
     ],
 )
 def first_bad_gradient(model, x):
-    """Go back from the sum of `model(x)` and return the dotted name of the first
-    leaf module that makes a gradient of its inputs which is not finite out of a
-    gradient of its output that is.
+    """Go back from the sum of `model(x)`, to `x` and to the parameters, and return
+    the dotted name of the first leaf module that makes a gradient of its inputs
+    which is not finite out of a gradient of its output that is.
 
     First means: the first on the way back. If no module does so, return None. A
     leaf module has no children, takes one or more tensors and returns one. The
@@ -1557,6 +1573,11 @@ def _(rng):
     fork = Fork(*two(), Plus())
     shown = "one of two layers whose outputs are added, so that both get the same gradient"
     yield clip(fork, [fork.right], rng.integer(3, 12) / 4, long, shown=shown)
+    model, faint = two(), [[2.0**-9, 0.0], [0.0, -(2.0**-9)]]
+    with torch.no_grad():
+        model[0].weight *= 2**9  # so that 1e-6 more in the denominator shows; 1e-8 does not
+    shown = "the last of two layers, and a faint gradient"
+    yield clip(model, [model[1]], 2.0**-10, faint, shown=shown)
 
 
 @clip_as_it_passes.accept
@@ -1767,6 +1788,18 @@ def _(layers, limit):
         parameter.register_hook(lambda grad: grad * (limit / grad.norm()).clamp(max=1))
         for layer in layers
         for parameter in layer.parameters()
+    ]
+
+
+@clip_as_it_passes.mistake(
+    "A faint gradient becomes shorter than `limit`, because you add a number to its norm. Divide by the norm as it is."
+)
+def _(layers, limit):
+    return [
+        layer.register_full_backward_pre_hook(
+            lambda module, grads: (grads[0] * (limit / (grads[0].norm() + 1e-6)).clamp(max=1),)
+        )
+        for layer in layers
     ]
 
 
@@ -2155,6 +2188,26 @@ def _(layers):
     return block()
 
 
+@watch_norms.mistake(
+    "Your `except` swallows the error that ends the block, and an end that is no `Exception` leaves the hooks there. "
+    "Remove them in a `finally`, without an `except`."
+)
+def _(layers):
+    @contextlib.contextmanager
+    def block():
+        norms = []
+        handles = [
+            layer.register_forward_hook(lambda module, args, output: norms.append(output.norm().item()))
+            for layer in layers
+        ]
+        with contextlib.suppress(Exception):
+            yield norms
+        for handle in handles:
+            handle.remove()
+
+    return block()
+
+
 @exercise(
     lesson=8,
     points=3,
@@ -2210,11 +2263,13 @@ class PlusPart(nn.Module):
 
 @patched_logits.cases
 def _(rng):
-    def patch(model: nn.Module, layer: nn.Module, region: Tensor, shown: str, channels: int = 2) -> Case:
+    def patch(
+        model: nn.Module, layer: nn.Module, region: Tensor, shown: str, channels: int = 2, of_source: int = 2
+    ) -> Case:
         given = {
             "model": model.extend([nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]),
             "layer": layer,
-            "source": rng.quarters(1, 2, *region.shape),
+            "source": rng.quarters(1, of_source, *region.shape),
             "target": rng.quarters(1, channels, *region.shape),
             "region": region,
         }
@@ -2223,7 +2278,7 @@ def _(rng):
     one, row = torch.zeros(2, 2, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
     one[rng.integer(0, 1), 0] = True
     row[0, 0] = row[1, rng.integer(1, 2)] = True
-    layers = [neighbours(rng) for _ in range(4)]
+    layers = [neighbours(rng) for _ in range(5)]
     model = nn.Sequential(Times(2.0), PlusPart(layers[0], DoubleInPlace()))
     behind = "an in-place operation behind the layer"
     yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
@@ -2235,6 +2290,9 @@ def _(rng):
     model = nn.Sequential(nn.Identity(), layers[3])
     shown = "a target with too many channels: the model raises an error"
     yield patch(model, layers[3], row.clone(), shown, channels=3)
+    model = nn.Sequential(nn.Identity(), layers[4])
+    shown = "a source with too many channels: the model raises an error"
+    yield patch(model, layers[4], row.clone(), shown, of_source=3)
 
 
 @patched_logits.accept

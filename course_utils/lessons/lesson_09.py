@@ -863,6 +863,24 @@ def _(layer):
     layer.register_forward_hook(lambda module, args, output: output / 2)
 
 
+@halve_output.mistake("Your hook writes into `output`, which may be the layer's very input. Return a new tensor.")
+def _(layer):
+    def hook(module, args, output):
+        output /= 2
+
+    return layer.register_forward_hook(hook)
+
+
+@halve_output.mistake(
+    "You changed the layer itself, and `handle.remove()` does not bring its numbers back. Halve what comes out."
+)
+def _(layer):
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter /= 2
+    return layer.register_forward_hook(lambda module, args, output: None)
+
+
 @exercise(
     lesson=9,
     points=1,
@@ -1161,7 +1179,7 @@ def note_failures(layer, notes):
     """After each call of `layer`, append True to the list `notes` if forward raised a ValueError, and
     else False; return the handle.
 
-    The layer never returns None, and its outputs stay as they are.
+    The layer raises nothing else. It returns one tensor, which stays as it is.
     """
     return layer.register_forward_hook(lambda module, args, output: notes.append(output is None), always_call=True)
 
@@ -1235,6 +1253,15 @@ def _(layer, notes):
     layer.register_forward_hook(lambda module, args, output: notes.append(output is None), always_call=True)
 
 
+@note_failures.mistake("You note failures alone. A call that succeeds is noted, too: as False.")
+def _(layer, notes):
+    def hook(module, args, output):
+        if output is None:
+            notes.append(True)
+
+    return layer.register_forward_hook(hook, always_call=True)
+
+
 @exercise(
     lesson=9,
     points=1,
@@ -1269,6 +1296,16 @@ def _(rng):
             return found | {"w.grad after handle.remove() and a step": w.grad}
 
         yield Case({"optimizer": optimizer}, train, shown=f"SGD with momentum {momentum} on w, v and x")
+    w, x = rng.leaf(2), rng.leaf(2)
+    optimizer = torch.optim.SGD([w], lr=0.25)
+
+    def add_later(_):
+        optimizer.add_param_group({"params": [x]})
+        (w * x).sum().backward()
+        optimizer.step()
+        return {"w.grad": w.grad, "x.grad": x.grad}
+
+    yield Case({"optimizer": optimizer}, add_later, shown="SGD on w, to which x is added after your function")
 
 
 @clear_after_step.accept
@@ -1342,6 +1379,20 @@ def _(optimizer):
     optimizer.register_step_post_hook(lambda optimizer, args, kwargs: optimizer.zero_grad())
 
 
+@clear_after_step.mistake(
+    "Your hook knows the parameters of when it was registered. One that is added later keeps its gradient: ask for "
+    "them in the hook."
+)
+def _(optimizer):
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+    def hook(*_):
+        for parameter in parameters:
+            parameter.grad = None
+
+    return optimizer.register_step_post_hook(hook)
+
+
 @exercise(
     lesson=9,
     points=1,
@@ -1371,7 +1422,7 @@ def _(rng):
                 (b * 3).sum().backward(retain_graph=True)
             found = {"the list after two backwards": list(seen)}
             handle.remove()
-            b.sum().backward()
+            (b * 2).sum().backward()
             return found | {"the length of the list after handle.remove()": len(seen), "x.grad": x.grad}
 
         names = "[a, b]" if first else "[b, a]"
@@ -1423,6 +1474,32 @@ def _(tensors, seen):
 @first_arrival.mistake("The hook works; its handle is lost. Return what registering returns.")
 def _(tensors, seen):
     graph.register_multi_grad_hook(tensors, lambda grad: seen.append(grad.clone()), mode="any")
+
+
+@first_arrival.mistake("You note the first gradient of all. The task asks for the first one of *each* backward.")
+def _(tensors, seen):
+    def hook(grad):
+        if not seen:
+            seen.append(grad.clone())
+
+    return graph.register_multi_grad_hook(tensors, hook, mode="any")
+
+
+@first_arrival.mistake("Each tensor has a hook of its own, so every gradient is noted, and one handle is not enough.")
+def _(tensors, seen):
+    for tensor in tensors:
+        handle = tensor.register_hook(lambda grad: seen.append(grad.clone()))
+    return handle
+
+
+@first_arrival.mistake(
+    "Your hook waits for all gradients, and takes the first of the *list*. Another may have arrived before it, and it "
+    'may have been changed since: `mode="any"` does not wait.'
+)
+def _(tensors, seen):
+    return graph.register_multi_grad_hook(
+        tensors, lambda grads: seen.append(next(grad for grad in grads if grad is not None).clone())
+    )
 
 
 @exercise(
@@ -1516,6 +1593,22 @@ def _(layer):
     )
 
 
+@save_as_kernel.mistake('The new name needs the prefix as well: in a model it is `1.kernel`, say, and not "kernel".')
+def _(layer):
+    return layer.register_state_dict_post_hook(
+        lambda module, state, prefix, _: state.update(kernel=state.pop(prefix + "weight"))
+    )
+
+
+@save_as_kernel.mistake(
+    "In a model the entry is `1.weight`, say, and it stays. Use `prefix`, and change the dict in place."
+)
+def _(layer):
+    return layer.register_state_dict_post_hook(
+        lambda module, state, *_: state.update(kernel=state.pop("weight")) if "weight" in state else None
+    )
+
+
 @exercise(
     lesson=9,
     points=1,
@@ -1552,6 +1645,15 @@ def _(rng):
             shown=f"a · b, where a has the shape ({size},) and b ({3 - size},)",
             fresh=True,
         )
+    x, z, slope = rng.leaf(2), rng.leaf(2), rng.quarters(2)
+    product = (2 * x) * (3 * z)
+
+    def go_back(handle):
+        (slope * product).sum().backward()
+        handle.remove()
+        return {"x.grad": x.grad, "z.grad": z.grad}
+
+    yield Case({"product": product}, go_back, shown="a · b, where a = 2x and b = 3z", fresh=True)
 
 
 @zero_second_factor.accept
@@ -1568,7 +1670,10 @@ def _(product):
     return product.grad_fn.register_hook(hook)
 
 
-@zero_second_factor.mistake("A hook on the tensor sees what arrives at the product: now both factors get 0.")
+@zero_second_factor.mistake(
+    "Now both factors get 0. A hook on the tensor changes what arrives at the product; the hook of its node returns an "
+    "entry for each factor."
+)
 def _(product):
     return product.register_hook(torch.zeros_like)
 
@@ -1591,6 +1696,14 @@ def _(product):
 @zero_second_factor.mistake("The hook works; its handle is lost. Return what `register_hook` returns.")
 def _(product):
     product.grad_fn.register_hook(lambda into, out: (into[0], torch.zeros_like(into[1])))
+
+
+@zero_second_factor.mistake(
+    "You went on to the factor itself. A factor that was computed is no leaf, and its node has no `variable`: the hook "
+    "belongs on the node of `product`."
+)
+def _(product):
+    return product.grad_fn.next_functions[1][0].variable.register_hook(torch.zeros_like)
 
 
 @exercise(
@@ -1670,6 +1783,13 @@ def _(y):
 @twelve_from_afar.mistake("The hook works; its handle is lost. Return what `register_hook` returns.")
 def _(y):
     y.grad_fn.next_functions[0][0].variable.register_hook(lambda grad: torch.full_like(grad, 12))
+
+
+@twelve_from_afar.mistake(
+    "The 3 in `3 * x` has None for an entry, and what comes to the leaf on another path is not 12. Go on to the leaf."
+)
+def _(y):
+    return y.grad_fn.register_hook(lambda into, out: tuple(torch.full_like(grad, 12) for grad in into))
 
 
 @exercise(
@@ -2041,6 +2161,11 @@ def _(layer, hook):
     layer.weight.register_hook(hook)
 
 
+@lost_in_the_copy.mistake("A hook for all modules runs for the copy as well, and for every other module.")
+def _(layer, hook):
+    return nn.modules.module.register_module_forward_hook(hook)
+
+
 @exercise(
     lesson=9,
     points=1,
@@ -2083,6 +2208,18 @@ def _(rng):
             return found | {"yours: what was passed on after handle.remove()": x.grad}
 
         yield Case({"y": y}, compare, shown=f"y = x · 1, and the gradient {slope.tolist()} arrives", fresh=True)
+    a, b, v, slope = rng.leaf(2), rng.leaf(2), rng.leaf(2), rng.quarters(2)
+    sibling = 3 * v
+    product = a * b
+    product.retain_grad()
+
+    def go_back(handle):
+        (slope * (product + sibling)).sum().backward()
+        handle.remove()
+        found = {"what was kept": product.grad, "a.grad": a.grad, "b.grad": b.grad}
+        return found | {"the gradient that reached v beside it": v.grad}
+
+    yield Case({"y": product}, go_back, shown="y = a · b, to which 3v is added", fresh=True)
 
 
 @pass_on_twice.accept
@@ -2128,6 +2265,23 @@ def _(y):
 @pass_on_twice.mistake("The hook works; its handle is lost. Return what registering returns.")
 def _(y):
     y.grad_fn.register_prehook(lambda grad_outputs: (2 * grad_outputs[0],))
+
+
+@pass_on_twice.mistake(
+    "An input that needs no gradient, as the 1 in `x * 1`, has None for an entry: leave it as it is."
+)
+def _(y):
+    return y.grad_fn.register_hook(lambda into, out: tuple(2 * grad for grad in into))
+
+
+@pass_on_twice.mistake("You double what the first input gets. An operation may have several: each gets twice.")
+def _(y):
+    return y.grad_fn.register_hook(lambda into, out: (2 * into[0], *into[1:]))
+
+
+@pass_on_twice.mistake("You double the gradient in place, and something beside `y` may share it. Return a new tensor.")
+def _(y):
+    return y.grad_fn.register_prehook(lambda grad_outputs: (grad_outputs[0].mul_(2),))
 
 
 @exercise(

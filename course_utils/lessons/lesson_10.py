@@ -518,6 +518,15 @@ def _(rng):
     yield test(rng.whole(1, 2, 2, 4), "both", 2, "a method that runs twice")
     yield test(-rng.whole(1, 2, 2, 4), "mean", 2, "a method whose map is negative everywhere")
     yield test(rng.whole(1, 3, 2, 4), "mean", 2, "a method whose picture has a channel too many: it raises an error")
+    yield test(rng.whole(1, 2, 2, 4) / 2**30, "both", 2, "a method with a faint map")
+    yield test(rng.whole(1, 2, 2, 4), "both", 1, "a method that runs twice; layer 1 is a ReLU")
+    net, keep = positive_net(rng), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    net[2] = nn.Conv2d(2, 2, (1, 2), stride=2, bias=False).requires_grad_(False)
+    net[2].weight.copy_(rng.whole(2, 2, 1, 2) / 4)
+    method, dead = Asked(rng.whole(1, 2, 4, 4), 0, "both"), torch.zeros(4, 4, dtype=torch.bool)
+    dead[1::2] = dead[0, 2:] = True
+    given = {"method": method, "model": net, "later": net[2], "keep": keep, "dead": dead}
+    yield Case(given, shown="a method that runs twice, and a layer whose output is smaller than its input")
 
 
 @share_on_the_cut.accept
@@ -603,6 +612,42 @@ def _(method, model, later, keep, dead):
     return (heat[dead].sum() / heat.sum()).item()
 
 
+@share_on_the_cut.mistake("You take absolute values. Only the positive part of the map counts: a ReLU.")
+def _(method, model, later, keep, dead):
+    with later.register_forward_hook(lambda module, args, output: output * keep):
+        heat = method(model).abs()
+    return (heat[dead].sum() / heat.sum()).item() if heat.any() else 0.0
+
+
+@share_on_the_cut.mistake(
+    "The share of a faint map comes out too small, because you add a number to what you divide by. Return 0.0 where no "
+    "value is above 0, and divide by the sum as it is."
+)
+def _(method, model, later, keep, dead):
+    with later.register_forward_hook(lambda module, args, output: output * keep):
+        heat = method(model).relu()
+    return (heat[dead].sum() / (heat.sum() + 1e-8)).item()
+
+
+@share_on_the_cut.mistake(
+    "Your hook writes into the output, and backward needs it as it was. Return a new tensor: `output * keep`."
+)
+def _(method, model, later, keep, dead):
+    def cut(module, args, output):
+        output *= keep
+
+    with later.register_forward_hook(cut):
+        heat = method(model).relu()
+    return (heat[dead].sum() / heat.sum()).item() if heat.any() else 0.0
+
+
+@share_on_the_cut.mistake("You cut what goes into `later`. Multiply what comes out of it: that has the size of `keep`.")
+def _(method, model, later, keep, dead):
+    with later.register_forward_pre_hook(lambda module, args: (args[0] * keep,)):
+        heat = method(model).relu()
+    return (heat[dead].sum() / heat.sum()).item() if heat.any() else 0.0
+
+
 @exercise(
     lesson=10,
     points=2,
@@ -647,6 +692,9 @@ def _(rng):
         else:
             net[5] = nn.Linear(3, 2)
         yield Case(given, shown=f"{shown}, the direction [3.0, 4.0], and 2 pictures")
+    net = nn.Sequential(nn.Identity(), positive_net(rng))
+    given = {"model": net, "layer": net[0], "direction": torch.tensor([3.0, 4.0]), "images": rng.mixed(2, 2, 2, 3)}
+    yield Case(given, shown="a layer that hands its very input on, the direction [3.0, 4.0], and 2 pictures")
 
 
 @logits_without.accept
@@ -721,6 +769,37 @@ def _(model, layer, direction, images):
         output = output.clone()
         output[:, direction.abs().argmax()] = 0
         return output
+
+    with layer.register_forward_hook(take_away):
+        return model(images)
+
+
+@logits_without.mistake(
+    "You divided by the direction's length once. It takes part twice, in the component and in what you take away: "
+    "divide it by its own length first."
+)
+def _(model, layer, direction, images):
+    def take_away(module, args, output):
+        along = torch.einsum("nchw,c->nhw", output, direction) / direction.norm()
+        return output - along[:, None] * direction[:, None, None]
+
+    with layer.register_forward_hook(take_away):
+        return model(images)
+
+
+@logits_without.mistake("You take the component away where it is above 0. A negative one is to go, too.")
+def _(model, layer, direction, images):
+    unit = (direction / direction.norm())[:, None, None]
+    with layer.register_forward_hook(lambda _, __, output: output - (output * unit).sum(1, True).relu() * unit):
+        return model(images)
+
+
+@logits_without.mistake("Your hook writes into the output, which may be the layer's very input. Return a new tensor.")
+def _(model, layer, direction, images):
+    unit = (direction / direction.norm())[:, None, None]
+
+    def take_away(module, args, output):
+        output -= (output * unit).sum(1, keepdim=True) * unit
 
     with layer.register_forward_hook(take_away):
         return model(images)

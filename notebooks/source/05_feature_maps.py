@@ -777,6 +777,7 @@ def run_to(model, name, x):
 
     The model may run its layers in any order, not only in that in which they were
     made. It stays as it was: no hook left behind, each module in the mode it was in.
+    What the model itself raises goes on to the caller.
     """
     ...
 

@@ -177,8 +177,9 @@ def first_bad_layer(model, x):
     makes something which is not finite (nan or infinity) out of inputs that are.
 
     First means: the first to return. If no module does so, return None. Each
-    module takes one or more tensors and returns one. The name of `model` itself is
-    `""`. No hook is left behind, even if the model raises an error.
+    module takes one or more tensors, changes none of them, and returns one. The name
+    of `model` itself is `""`. No hook is left behind, even if the model raises an
+    error.
     """
     ...
 
@@ -248,9 +249,9 @@ print("torch.where:", x.grad.tolist())
 
 # %% tags=["answer"]
 def first_bad_gradient(model, x):
-    """Go back from the sum of `model(x)` and return the dotted name of the first
-    leaf module that makes a gradient of its inputs which is not finite out of a
-    gradient of its output that is.
+    """Go back from the sum of `model(x)`, to `x` and to the parameters, and return
+    the dotted name of the first leaf module that makes a gradient of its inputs
+    which is not finite out of a gradient of its output that is.
 
     First means: the first on the way back. If no module does so, return None. A
     leaf module has no children, takes one or more tensors and returns one. The

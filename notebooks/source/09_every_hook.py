@@ -1469,7 +1469,7 @@ def note_failures(layer, notes):
     """After each call of `layer`, append True to the list `notes` if forward raised a ValueError, and
     else False; return the handle.
 
-    The layer never returns None, and its outputs stay as they are.
+    The layer raises nothing else. It returns one tensor, which stays as it is.
     """
     ...
 
