@@ -48,13 +48,8 @@ def test_right_answers_pass(name, seed):
         outcome = outcome_of(name, answer, seed)
         assert outcome.passed, f"{source_of(answer)}\n{outcome}"
         assert outcome.points == exercise.points
-
-
-@with_seeds
-@every_exercise
-def test_no_case_raises_by_itself_after_the_answer(name, seed):
-    raised = [each["raised"] for each in key_of(name, seed)[0] if each["raised"]]
-    assert all(error["during"] == "call" for error in raised), "nothing behind that place is compared"
+    found = {each["raised"] and each["raised"]["during"] for each in key_of(name, seed)[0]}
+    assert found <= {None, "call"}, "a case raises by itself, and nothing behind that place is compared"
 
 
 @with_seeds
@@ -160,8 +155,7 @@ def test_wild_answers_get_a_sentence(answer):
 
 ANSWER = """
 def answer(model, x):
-    seen = []
-    handles = []
+    seen, handles = [], []
     try:
         for name, module in model.named_modules():
             if len(seen) > 1 and name == 'a':

@@ -44,8 +44,7 @@ def test_only_leaves_have_a_gradient_to_read_and_results_warn():
 
 def test_which_of_the_patients_layers_have_a_gradient_before_and_after_the_cure():
     code = [cell.source for cell in PAGE.code if "def standardise" in cell.source]
-    names = {"torch": torch, "nn": torch.nn}
-    found = []
+    names, found = {"torch": torch, "nn": torch.nn}, []
     for part in (code[0], code[1].partition("after =")[0]):
         exec(part, names)
         torch.manual_seed(0)

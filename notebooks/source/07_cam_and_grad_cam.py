@@ -974,8 +974,8 @@ for (name, (top, bottom, left, right)), share in zip(boxes.items(), after, stric
     part = heat_map[0, top:bottom, left:right].sum() / heat_map.sum()
     print(f"{name:14} {part:16.0%} {(bottom - top) * (right - left) / 224**2:16.0%} {share:26.0%}")
 anywhere = evidence.ask(real, [evidence.cover(astronaut, box) for box in evidence.squares(80, 72)], said[0][0])
-print(f"nothing covered {uncovered:.0%}; nine squares of 13% of the picture, all over it: {anywhere.median():.0%} in the")
-print(f"median, from {anywhere.min():.0%} to {anywhere.max():.0%}")
+low, middle, high = (f"{each:.0%}" for each in (anywhere.min(), anywhere.median(), anywhere.max()))
+print(f"nothing covered {uncovered:.0%}; nine squares of 13% of the picture: {low} to {high}, {middle} in the median")
 
 # %% tags=["setup"]
 worst = min(zip(after, boxes, strict=True))[1]
