@@ -360,7 +360,7 @@ def look(letter: str, number: int, **states: str) -> tuple[Tensor, str, str]:
     """Return what the explorer shows: a case picture with its suspects in these states, and the network's map of it."""
     album = Album(case_pictures().shots[number - 1 : number])
     for what, state in states.items():
-        album = _put(album, what, state)
+        album = _put(add(album, what), what, state)  # also what was absent can be moved
     image, model = album.images, network(letter)
     heat = fish_maps(letter, album)
     share = compute_logits(model, image)[0, FISH].sigmoid().item()

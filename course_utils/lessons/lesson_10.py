@@ -60,7 +60,7 @@ prediction(
     question="the twenty pictures of the case. For how many of the networks A to D is Grad-CAM's map for 'fish' "
     "hottest at one of the causes that you have proved, in most of the pictures?",
     options={
-        1: "You have seen maps that mislead. Here the networks are small and the causes few, and the maps do well.",
+        1: "One network's map in the explorer may have looked wrong. Over twenty pictures, more of them do well.",
         2: "You have seen maps that mislead. Here the networks are small and the causes few, so the maps do well.",
         3: "Perhaps you left out the network with two causes. Its maps are hottest at the one or at the other.",
         4: "The suspicion was good. It was still no proof: read on.",
@@ -320,8 +320,8 @@ def _(letter, pictures):
 prediction(
     "heat_behind_the_cut",
     lesson=10,
-    question="behind the last convolution, the right half was cut off. Which methods still put heat on the last four "
-    "columns, whose true attribution is 0?",
+    question="behind the last convolution, the right-hand half was cut off. Which methods still put heat on the last "
+    "four columns, whose true attribution is 0?",
     options={
         "none of them": "So one would hope. But one weight for a whole channel cannot know where the cut is.",
         "only occlusion": "Occlusion runs the network without these columns, and finds that nothing changes.",
@@ -331,21 +331,22 @@ prediction(
     },
     answer="Grad-CAM and Grad-CAM++",
     why="""
-        The gradient is 0 at every place behind the cut. HiResCAM, LayerCAM, Integrated Gradients and SmoothGrad
-        multiply by it place by place, and occlusion finds no difference. So all of them are 0 there, as they should be.
+        Nothing in the last four columns reaches a logit, so the gradient is 0 there. HiResCAM, LayerCAM, Integrated
+        Gradients and SmoothGrad multiply by it place by place, and occlusion finds no difference. So all of them are 0
+        in these columns, as they should be.
 
         Grad-CAM takes the *mean* gradient of a channel, and Grad-CAM++ another sum over all places. Each channel gets
-        one weight, and it is multiplied by maps that are not 0 behind the cut. So both say that places count which
-        cannot count. A mean over all places forgets where it came from. Only with average pooling and a linear layer
-        behind the maps, nothing is lost (lesson 07).
+        one weight, and it is multiplied by maps that are not 0 there. So both say that places count which cannot count.
+        A mean over all places forgets where it came from. Nothing is lost only if the gradient is the same at every
+        place, as with average pooling directly behind the maps (lesson 07).
     """,
     ask={
-        "none of them": "Grad-CAM multiplies each map by one weight. What do the maps have behind the cut, and which "
-        "weight do they get there?",
-        "only occlusion": "Occlusion sets a place behind the cut to 0 and runs the rest again. By how much does the "
-        "logit change?",
-        "all but occlusion": "What is the gradient at one place behind the cut? Which formulas in the table multiply "
-        "by it, place by place?",
+        "none of them": "Grad-CAM multiplies each map by one weight. What do the maps have in the last four columns, "
+        "and which weight do they get there?",
+        "only occlusion": "Occlusion sets a place in the last columns to 0 and runs the rest again. By how much does "
+        "the logit change?",
+        "all but occlusion": "What is the gradient at one place in the last columns? Which formulas multiply by it, "
+        "place by place?",
     },
 )
 prediction(
@@ -361,19 +362,21 @@ prediction(
     answer="none of them",
     why="""
         By the hottest *point* in the drawn pictures, Integrated Gradients and SmoothGrad come first. By the *share*,
-        Grad-CAM does, whose point is the worst but one. On new pictures, the difference of the shares stays. The
-        difference of the points shrinks, and its interval contains 0: it was picked because it was large.
+        Grad-CAM does, whose point is the worst but one. On new pictures, the difference of the shares stays. That
+        of the points is half as large there, and its interval contains 0. It was looked at because it was large, and
+        such differences tend to shrink.
 
         Another reversal is far from chance. HiResCAM has a larger share than LayerCAM on the drawn pictures, and a much
         smaller one in the collages, where it is at 4% and an even map would have 50%. LayerCAM comes first there.
 
-        Why? Behind the layer of EfficientNet stand large constants, the shifts of batch norm, and a gradient knows
-        nothing of constants. HiResCAM's numbers add up to about -6, for logits of about 4. And the layer decides too:
-        at the very last one, Grad-CAM had 94% of its heat in the right half (lesson 07), and here it has 42%.
+        One reason, which no cell here shows: behind this layer of EfficientNet, batch norm adds constants, and a
+        gradient knows nothing of constants. So HiResCAM's numbers need not add up to the logit. (Their sum is -6 in
+        the mean, for logits of about 4.) And the layer decides too: at the very last one, Grad-CAM had 94% of its heat
+        in the correct half (lesson 07), and here it has 42%.
 
-        The controls: with random weights, all methods fall to 14% or 15%, where the thing covers 10%. Edges have seen
-        no network and reach 23%, so a map that finds things may have found edges. There is no winner. The score
-        decides, the network decides, and the layer decides.
+        The controls: with random weights, all methods fall to 14% or 15%, where an even map has 9%. Edges have seen no
+        network and reach 23%, more than Grad-CAM++. So a map that finds things may have found edges. There is no
+        winner. The score decides, the network decides, and the layer decides.
     """,
     ask={
         "Grad-CAM": "In which of the four columns is Grad-CAM first? How many methods have a better point in the drawn "
@@ -387,25 +390,26 @@ prediction(
 prediction(
     "best_of_96",
     lesson=10,
-    question="in a network with random weights, we choose the best of 96 channels for cars, and test it on new "
-    "pictures. How good is it there? (1 is perfect, 0.5 is a coin.)",
+    question="in a network with random weights, we choose the best of 96 channels for cars. How good is it on the "
+    "pictures that it was chosen on? (1 is perfect, 0.5 is a coin.)",
     options={
-        "about 0.5": "A channel picked blindly has that. This one responds to something that new cars have as well.",
-        "about 0.8": "A random filter that likes dark wheels is among 96 of them.",
+        "about 0.5": "A channel picked blindly has that. This one was chosen for its score.",
+        "about 0.8": "Among 96 random filters there is always one that responds more to cars, on these pictures.",
         "about 1": "That is what training brings.",
     },
     answer="about 0.8",
     why="""
-        It is 0.84, on the pictures that it was chosen on and on new ones. Among 96 random filters there is one that
-        likes dark, round things, and cars have wheels. So "this channel tells cars with 0.84" says nothing about
-        training. The trained network's best channel has 1.00, which no filter reached by chance. Put the score of a
-        chosen channel beside the best of as many by chance.
+        It is 0.79 to 0.84 in these three, and 0.74 to 0.90 in twenty that we tried. On new pictures much of that is
+        gone, or all of it, or nothing: from 0.29 to 0.88 in the twenty. So "I have found a channel that tells cars
+        with 0.84" says nothing about training, and a single random network says little about chance.
+
+        The trained network's best channel has 1.00 on both. Put the score of a chosen channel beside the best of as
+        many by chance, on new pictures, and in more than one network.
     """,
     ask={
-        "about 0.5": "Say that a random filter responds to dark, round spots. Which part of a car has them, also in "
-        "new pictures?",
-        "about 1": "Nobody taught this filter what a car is. What does it do with a dark, round spot on something "
-        "else?",
+        "about 0.5": "You throw 96 coins ten times each. How many heads does the best of them have?",
+        "about 1": "Nobody taught these filters what a car is. What else in a picture could make the best of them "
+        "respond?",
     },
 )
 prediction(
@@ -421,13 +425,14 @@ prediction(
     },
     answer="better than with training",
     why="""
-        The background is read from 84% of the new pictures with random weights, and from 31% with trained ones. What
-        does not help to tell things has been thrown away on the way to the last layer.
+        The background is read from 84% of the new pictures with random weights, and from 31% with trained ones.
+        What does not help to tell things is hard to read behind the last layer, at least for a linear probe.
 
         The control task says the same from the other side. With trained weights, the probe reads an *arbitrary* number
         of the pair of things from 51% of the new pictures, because this layer knows the things. With random weights it
-        reads it from 22%, which is chance. So the score of a probe says what is easy to read. It does not say what was
-        learned, nor what is used. (And with 96 numbers for 90 pictures, a probe learns nearly anything by heart.)
+        reads it from 22%, and who always says the most frequent number is right in 29%. So the score of a probe says
+        what is easy to read. It does not say what was learned, nor what is used. And compare its two columns: with 96
+        numbers for 90 pictures, the probe of the random network has learned much of the control by heart.
     """,
     ask={
         "at 20%, which is chance": "The sky is blue and the grass is green. Does a filter with random weights give the "

@@ -14,13 +14,13 @@
 # # Where next
 #
 # You can now look into any network. In this last lesson you do it alone: first as an investigator of networks that
-# nobody describes to you, then as a judge of the methods themselves. The methods are those of today's papers, and you
-# can write each of them with one hook.
+# nobody describes to you, then as a judge of the methods themselves. The methods are in common use, and each of them
+# takes one hook.
 #
 # ## What you will be able to do
 #
 # - **Investigate** networks that you know nothing about, and **prove** each verdict by an experiment.
-# - **Write** six of today's methods with a hook, and **test** them where the truth is known.
+# - **Read** seven methods that take one hook each, and **test** them where the truth is known.
 # - **Compare** methods by one rule, with controls and intervals.
 # - **Show** what a channel wants, and **probe** what can be read at a layer.
 # - **Say** which questions no map answers, and **choose** a library for your work.
@@ -173,8 +173,8 @@ Suspects("A", 1)
 # ## Change one thing at a time
 #
 # What happens in one picture may be an accident. So the editor works on an **album** of pictures as well, as
-# functions: `add`, `remove`, `move` and `blur` return a new album, in which one thing is different and all the rest is
-# the same, pixel by pixel. `masks` says where a thing is seen.
+# functions: `add`, `remove`, `move` and `blur` return a new album, in which one thing is different, with its shadow
+# and its soft edge, and all the rest is the same, pixel by pixel. `masks` says where a thing is seen.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask what can be concluded if nothing happens when the sun is added. Little by itself, and a lot
@@ -229,9 +229,9 @@ print("answers that change, of 20, in the order of their number:", sorted(worst,
 why("taken_away")
 
 # %% [markdown]
-# In a photograph nobody can remove a thing and see what was behind it. There you can cover or blur it, or you can do
-# the experiment **inside** the network, with a hook: where the thing is, the layer hands on what it computes for the
-# picture without it. All other cells stay as they are (this is `patch`, from lesson 08).
+# In a photograph nobody can remove a thing and see what was behind it. There you can only cover or blur it. Here we have
+# both pictures, so the experiment can also be done **inside** the network, with a hook: where the thing is, the layer
+# hands on what it computes for the picture without it. All other cells stay as they are (this is `patch`, from lesson 08).
 
 # %%
 same = asked = 0
@@ -386,7 +386,7 @@ def grad_cam_plus_plus(model, layer, image, target):
 
 # %% [markdown]
 # The other three exchange the output for many versions of it: eight steps on the way from zero, eight noisy copies, or
-# one copy for each window of 2 x 2 places that is set to 0.
+# one copy for each window of about 2 x 2 places that is set to 0.
 
 
 # %%
@@ -446,7 +446,7 @@ methods.show_maps(
 # ### A case where the truth is known
 #
 # Which of these maps is right? On a photograph nobody knows. So we make a network whose truth we know. A hook behind
-# the last convolution multiplies the right half of its output by 0. From then on, what the maps of `features.10` have
+# the last convolution multiplies the right-hand half of its output by 0. From then on, what the maps of `features.10` have
 # in their last four columns cannot reach any logit. The true attribution there is 0, exactly.
 
 # %% [markdown] tags=["instructor"]
@@ -507,7 +507,7 @@ check(share_on_the_cut)
 # **Answer:** 0, as well as the best. A unit test refuses what is wrong; it crowns nobody.
 #
 # **Misconception:** "Grad-CAM is broken, then." **Ask:** "For which heads is the mean of the gradient no loss?"
-# **Answer:** for average pooling and a linear layer: there the gradient is the same at every place (lesson 07).
+# **Answer:** for those that begin with average pooling: there the gradient is the same at every place (lesson 07).
 #
 # **Misconceptions, by exercise:** a hook that returns nothing cuts nothing; the map is cut instead of the network; the
 # share of all values instead of the positive ones (2).
@@ -521,7 +521,7 @@ check(share_on_the_cut)
 # - **Same layer:** the last one with two convolutions behind it, `features.10` here and `blocks.6.0.bn2` in
 #   EfficientNet-Lite0. (With no convolution behind it, most of the methods would give the same map.)
 # - **Same sign, pooling and enlarging:** channels are added up, the positive part counts, bilinear enlarging.
-# - **Two truths:** the masks of 12 drawn pictures with two questions each; and the right half of six collages of two
+# - **Two truths:** the masks of 12 drawn pictures with two questions each; and the correct half of six collages of two
 #   photographs, also with two questions each (the grid pointing game).
 # - **Two scores:** is the hottest *point* on the thing? Which *share* of the positive part is on it?
 # - **Controls:** a random map, an even map, the edges of the picture, and each method on a network with random
@@ -601,7 +601,7 @@ why("first_in_every_column")
 # Maps explain an answer. Other methods explain a *part*: one channel. Which channel of the last layer tells cars best?
 # We choose it on 90 pictures, by how often it responds more to a picture with a car than to one without, and test it
 # on 45 other pictures. Chance is 0.5. But the best of 96 channels, chosen for its score, is no chance pick. The fair
-# comparison is the best of 96 in a network with random weights, chosen and tested in the same way.
+# comparison is the best of 96 in networks with random weights, chosen and tested in the same way. We take three.
 
 # %% tags=["predict"]
 predict("best_of_96")
@@ -610,12 +610,13 @@ predict("best_of_96")
 album = methods.draw_album(135, seed=2000)
 to_choose, to_test = slice(0, 90), slice(90, None)
 favourites = {}
-for name, model in {"trained": net, "random ": random_net}.items():
+candidates = {"trained ": net, "random 1": random_net, "random 2": methods.randomise(net, 1)}
+for name, model in (candidates | {"random 3": methods.randomise(net, 2)}).items():
     responses, cars = methods.channel_means(model, "features.16", album.images), album.there[:, car]
     best = methods.tells(responses[to_choose], cars[to_choose]).argmax().item()
     chosen, tested = (methods.tells(responses[part], cars[part])[best] for part in (to_choose, to_test))
     print(f"{name} the best channel: {chosen:.2f} on the pictures that it was chosen on, {tested:.2f} on new ones")
-    favourites[name] = best
+    favourites[name.strip()] = best
 
 # %% tags=["why"]
 why("best_of_96")
@@ -665,9 +666,9 @@ print("the photographs excite it with", [round(each, 1) for each in by_photo[:, 
 methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], photograph("chelsea"))
 
 # %% [markdown]
-# The picture for the car channel shows dark, round spots in rows, like wheels. The other one shows fine stripes, as in
-# fur. But such a picture excites its channel far more than any real one does. It shows what is *most*, and not what is
-# *usual*. Always put it beside real pictures.
+# You may see wheels in the picture for the car channel, and fur in the other one. Would you see them if you did not know
+# what to expect? And the first one excites its channel more than twice as much as any of the 135 pictures of the album.
+# It shows what is *most*, and not what is *usual*. Always put it beside real pictures.
 #
 # ### What can be read there?
 #
@@ -746,6 +747,9 @@ with explain(tokens.model, tokens.image, tokens.layer, reshape=tokens.reshape) a
 tokens.show(heat)
 
 # %% [markdown]
+# With words, the map is easy to check: the logit counts how often "the" was said, and both places where it stands are
+# hot, and no other. So `reshape` has put each token where it belongs.
+#
 # Many papers show attention instead, because it looks like an explanation: "this word looks at that one". So look at
 # it, and then **patch** it. A pre-hook forces one head to look at nothing but the first token (lesson 08). If the
 # head's map explains the answer, the answer has to move.
@@ -815,7 +819,7 @@ print(f"on the thing, from zero: {from_zero.share.mean():.0%}, from the mean: {o
 
 # %% [markdown]
 # **3. Whether the network uses what can be read.** At `features.10` a probe reads the background well. We take away
-# all five directions that it reads it from, and as a control five random ones:
+# the directions that this probe reads it from, and as a control five random ones:
 
 # %%
 maps, identity = methods.channel_means(net, "features.10", album.images), torch.eye(64)
@@ -833,6 +837,10 @@ for name, given in directions.items():
     )
 
 # %% [markdown]
+# A new probe still reads half of the backgrounds, so they were not taken away: other directions hold them, too. The
+# answers stay as right as before, and the random control did a little better than no change. So this neither shows
+# that the network uses the background, nor that it does not.
+#
 # **4. Which of two neighbours in a table is better.** HiResCAM stands above occlusion by its share. In how many single
 # questions is it so? And how wide is the interval of the difference, with three pictures and with all of them?
 
@@ -841,9 +849,11 @@ difference = table["HiResCAM"]["drawn"].share - table["occlusion"]["drawn"].shar
 print(f"HiResCAM has the larger share in {(difference > 0).sum()} of {len(difference)} questions")
 for count in (3, pictures):
     low, high = methods.bootstrap(difference[: 2 * count], count)
-    print(f"HiResCAM minus occlusion, {count} pictures: {low:+.0%} to {high:+.0%}")
+    print(f"HiResCAM minus occlusion, {count} pictures: {low:+.1%} to {high:+.1%}")
 
 # %% [markdown]
+# Both intervals contain 0. This table cannot say which of the two is better.
+#
 # And no map says *why* a place matters, or whether the answer is right. For that you change the world and ask again,
 # as you did with the four networks.
 #
@@ -865,7 +875,7 @@ for count in (3, pictures):
 # logits, cache = model.run_with_cache("The cat saw the dog")
 # ```
 #
-# None of them is needed for this course, and you know what all of them do inside.
+# None of them is needed for this course. What they build on, hooks and gradients, you know from the inside.
 
 # %% [markdown] tags=["instructor"]
 # **For the end:** let each learner write down one question about a network of their own, the experiment that would
