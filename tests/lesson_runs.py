@@ -1,35 +1,61 @@
-"""Run lessons as tests need it: under nbval with pictures compared, and twice in one kernel."""
+"""Run lessons as tests need it: under nbval, twice in one kernel, with pictures compared."""
 
 import copy
 import inspect
-import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
-from nbclient import NotebookClient
 
 from course_utils.authoring import build, source
 
 
-def run_nbval(path: Path, folder: Path) -> tuple[int, str]:
-    """Run nbval on a copy of the notebook `path` in the empty `folder`, comparing every output, pictures included.
+def run_nbval(notebook: nbformat.NotebookNode, folder: Path) -> tuple[int, str]:
+    """Run nbval on the notebook in the empty `folder`, comparing every output, pictures included.
 
     Returns how many cells it compared with success, and its words on the others.
     """
     (folder / "pytest.ini").write_text("[pytest]\n")  # no configuration of the course's or the user's applies
-    (folder / "lesson").mkdir()
-    (folder / "lesson" / path.name).write_bytes(path.read_bytes())
+    build.write(notebook, folder / "lesson" / "lesson.ipynb")
     environment = build.kernel_environment(folder) | {"PYTHONPATH": str(Path(__file__).parent)}
     environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     command = [sys.executable, "-m", "pytest", "-p", "nbval.plugin", "-p", "nbval_pictures", "-p", "no:cacheprovider"]
     command += ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={build.CELL_SECONDS}", "--color=no", "-q"]
-    command += [str(folder / "lesson" / path.name)]
+    command += [str(folder / "lesson" / "lesson.ipynb")]
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     passed = re.search(r"(\d+) passed.* in [\d.]+s.*$", process.stdout)
     return int(passed[1]) if passed else 0, process.stdout + process.stderr
+
+
+def twice(built: nbformat.NotebookNode, answered: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """A lesson with its outputs, and behind it the same with answers in its cells, for one kernel.
+
+    The second time, each check has to pass, and what uses no answer has to show what it shows the first time. Cells
+    between them fail where the second run leaves something in torch.
+    """
+    first, again = copy.deepcopy(built), copy.deepcopy(answered)
+    uses_answers = re.compile(rf"\b(?:{'|'.join(['progress', *source.answer_cells(answered)])})\b")
+    for cell, other in zip(again.cells, first.cells, strict=True):
+        cell.id = f"again-{cell.id}"
+        if "check" in source.tags_of(cell):
+            cell.source = f"assert {cell.source}.passed"
+        elif uses_answers.search(cell.source):
+            cell.metadata.tags = ["nbval-ignore-output"]
+        elif cell.cell_type == "code":
+            cell |= {name: other[name] for name in ("outputs", "execution_count")}
+    looks = f"{inspect.getsource(_torch_state)}\n{_START}", _BETWEEN, _AFTER
+    before, between, after = map(nbformat.v4.new_code_cell, looks)
+    first.cells = [before, *first.cells, between, *again.cells, after]
+    return first
+
+
+_START = "_start = _torch_state()"
+_BETWEEN = "_start |= {what: count for what, count in _torch_state().items() if what.startswith('count')}"
+_AFTER = """\
+left = [f"{what}: {_start[what]} became {now}" for what, now in _torch_state().items() if now != _start[what]]
+assert not left, left"""
 
 
 def run_python(course: Path, *arguments: object, cwd: Path | None = None, **environment: object) -> str:
@@ -40,38 +66,6 @@ def run_python(course: Path, *arguments: object, cwd: Path | None = None, **envi
     done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def run_twice(lesson: nbformat.NotebookNode, folder: Path) -> list[str]:
-    """Run all of `lesson` twice in one kernel, in the empty `folder`; what that reveals, in words.
-
-    That is what the runs left behind in torch, and what a cell shows the second time that it did not show the first.
-    """
-    options = {"kernel_name": source.KERNELSPEC["name"], "timeout": build.CELL_SECONDS}
-    options |= {"resources": {"metadata": {"path": str(folder)}}, "extra_arguments": ["--IPKernelApp.log_level=40"]}
-    client = NotebookClient(copy.deepcopy(lesson), **options)
-
-    def run(notebook: nbformat.NotebookNode, **options) -> nbformat.NotebookNode:
-        client.nb = copy.deepcopy(notebook)
-        for index, cell in enumerate(client.nb.cells):
-            client.execute_cell(cell, index, **options)
-        return client.nb
-
-    code = f"{inspect.getsource(_torch_state)}\n\nprint(__import__('json').dumps(_torch_state()))\ndel _torch_state"
-    probe = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-
-    def look() -> dict:
-        return json.loads(run(probe, store_history=False).cells[0].outputs[0].text)
-
-    client.reset_execution_trackers()
-    with client.setup_kernel(env=build.kernel_environment(folder)):
-        before, one = look(), build.tidy(run(lesson), lesson)
-        between, other = look(), build.tidy(run(lesson), lesson)
-        after = look()
-    start = before | {what: count for what, count in between.items() if what.startswith("count")}
-    kept = [(what, start[what], after[what]) for what in after]
-    kept += [(a.id, a.get("outputs"), b.get("outputs")) for a, b in zip(one.cells, other.cells, strict=True)]
-    return [f"{what}: {first} became {second}" for what, first, second in kept if first != second]
 
 
 def _torch_state() -> dict:

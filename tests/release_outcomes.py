@@ -1,8 +1,8 @@
-"""Print what `check` says to every kind of answer to every exercise, in whatever edition of the course is imported.
+"""Print what `check` says to each kind of answer to every exercise, in whatever edition of the course is imported.
 
     python release_outcomes.py LESSONS SEED
 
-LESSONS is the folder of the whole course's modules of exercises: the right answers and the mistakes are taken from
+LESSONS is the folder of the whole course's modules of exercises: the right answers and two mistakes each are taken from
 there. They are read as if they stood in the imported edition, so that no line of theirs counts as a learner's own.
 """
 
@@ -32,14 +32,14 @@ def read_answers(folder: Path) -> dict[str, engine.Exercise]:
 def main(folder: Path, seed: int) -> None:
     """Print the outcomes as JSON: {exercise: {answer: text}}."""
     engine.Exercise.__hash__ = lambda self: hash(self.name)
-    observe_key = engine.Exercise._observe_key
+    observe_key = engine.Exercise.lazy_key
 
     @functools.cache  # the same for every answer
     def observe_once(exercise: engine.Exercise, seed: int) -> tuple[list, list]:
         reference, mistakes = observe_key(exercise, seed)
         return reference, list(mistakes)
 
-    engine.Exercise._observe_key = observe_once
+    engine.Exercise.lazy_key = observe_once
     whole, said = read_answers(folder), {}
     learners = map(source.learner, source.sources())
     cells = {name: cell for each in learners for name, cell in source.answer_cells(each).items()}
@@ -49,7 +49,7 @@ def main(folder: Path, seed: int) -> None:
         exec(compile(cells[exercise.name].source, "<cell>", "exec"), namespace)
         answers = {"reference": whole[exercise.name].reference, "skeleton": namespace[exercise.name]}
         answers |= {"raises": lambda *_, **__: 1 / 0, "prints": lambda *_, **__: print("an answer that prints")}
-        answers |= {f"mistake {n}": mistake.function for n, mistake in enumerate(whole[exercise.name].mistakes)}
+        answers |= {f"mistake {n}": whole[exercise.name].mistakes[n].function for n in (0, -1)}
         said[exercise.name] = {kind: str(exercise.check(answer, seed)) for kind, answer in answers.items()}
     print(json.dumps(said))
 

@@ -210,10 +210,12 @@ def test_late_binding_a_try_and_a_finally_are_taken_out_whole():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXERCISES)
 def test_every_mutant_is_refused_or_declared_equivalent(name):
-    exercise = EXERCISES[name]
-    tried = try_mutants(exercise, made_of(name))
-    assert len(made_of(name)) >= 30
-    assert {mutant.edit for mutant in tried.passing} == set(exercise.equivalents)
+    """Of those that are refused, every fourth is tried; `make mutants` tries all."""
+    exercise, mutants = EXERCISES[name], made_of(name)
+    equivalent = exercise.equivalents.keys()
+    tried = try_mutants(exercise, [each for at, each in enumerate(mutants) if at % 4 == 0 or each.edit in equivalent])
+    assert len(mutants) >= 30
+    assert {mutant.edit for mutant in tried.passing} == equivalent
     known = [slip_of(name, each.evidence) for each in tried.refused if slips_of(Tried([], [each]))]
     assert sum(map(bool, known)) >= 0.9 * len(known), "write the slips: make mutants ARGS=--write"
 

@@ -7,6 +7,7 @@ before the zip is written (`find_answers`). What this cannot hide stands in this
 
 import ast
 import builtins
+import functools
 import inspect
 import json
 import keyword
@@ -160,7 +161,7 @@ def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> d
     some text has with other names. So an answer that is spread over hints and prose is found, and one whose variables
     have been renamed. Shorter runs are ordinary Python.
     """
-    texts, found = {name: words(_read_text(name, content)) for name, content in files.items()}, {}
+    texts, found = {name: _words_in(name, content) for name, content in files.items()}, {}
     shipped = {run for text in texts.values() for length in RUNS for run in _runs(text, length)}
     whole = {name: f" {' '.join(text)} " for name, text in texts.items()}
     for each in exercises:
@@ -185,10 +186,11 @@ def _runs(found: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
     return zip(*(found[start:] for start in range(length)), strict=False)
 
 
-def _read_text(name: str, content: bytes) -> str:
+@functools.cache  # a search with fewer hints has most of the files again
+def _words_in(name: str, content: bytes) -> list[str]:
     text = content.decode("utf-8", errors="ignore")
     strings = re.findall(r'"(?:[^"\\]|\\.)*"', text) if name.endswith((".ipynb", ".json")) else []
-    return " ".join(map(json.loads, strings)) or text
+    return words(" ".join(json.loads(each) if "\\" in each else each[1:-1] for each in strings) or text)
 
 
 def body_of(function: object) -> str:

@@ -87,10 +87,11 @@ class Exercise(Declaration):
 
         Raises `NotRecorded` in an edition without answers, if nothing is recorded for `seed`.
         """
-        reference, mistakes = self._observe_key(seed)
+        reference, mistakes = self.lazy_key(seed)
         return reference, {message: list(evidence) for message, evidence in mistakes}
 
-    def _observe_key(self, seed: int) -> tuple[list[Evidence], Iterable[tuple[str, list[Evidence] | Lazily]]]:
+    def lazy_key(self, seed: int) -> tuple[list[Evidence], Iterable[tuple[str, list[Evidence] | Lazily]]]:
+        """The key, with each mistake's cases run when they are asked for."""
         if not has_answers():
             reference, mistakes = recorded_key(self.lesson, self.name, seed)
             return reference, mistakes.items()
@@ -109,7 +110,7 @@ class Exercise(Declaration):
                     return self.not_attempted("your function does nothing yet: write its body, and run that cell.")
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
         got = self.observe(function, seed)
-        reference, mistakes = self._observe_key(seed)
+        reference, mistakes = self.lazy_key(seed)
         outcome = self.judge(got, reference, mistakes)
         if outcome.passed or outcome.cause or seed != SLIPS_SEED:
             return outcome
