@@ -110,7 +110,7 @@ def test_what_the_text_says_about_the_table():
     lines = PAGE.printed_by("methods.print_table").splitlines()[2:]
     rows = {line[:22].strip(): [int(each) for each in re.findall(r"(\d+)%", line[22:])] for line in lines}
     controls = [rows.pop(name) for name in list(rows) if name.startswith("(")]
-    point, share, _, _, random, photo_point, photo_share, _, _ = (
+    point, share, _, photo_point, photo_share, _, random = (
         dict(zip(rows, column, strict=True)) for column in zip(*rows.values(), strict=True)
     )
 
@@ -132,8 +132,8 @@ def test_what_the_text_says_about_the_table():
 
 
 def test_what_the_text_says_about_channels_and_probes():
-    assert PAGE.shows("trained the best channel: 1.00 on the pictures that it was chosen on, 1.00 on new ones")
-    found = sorted(re.findall(r"random \d the best channel: ([\d.]+) on the pictures", PAGE.in_one_line))
+    assert PAGE.shows("trained best channel: 1.00 where it was chosen, 1.00 on new pictures")
+    found = sorted(re.findall(r"random \d best channel: ([\d.]+) where", PAGE.in_one_line))
     assert f"It is {found[0]} to {found[-1]} in these three" in why("best_of_96")
     (trained, drawn), (random, by_chance) = (
         re.findall(rf"{name} weights, \w+ *: +\d+% of .*? learned on, +(\d+)% of new ones", PAGE.in_one_line)
