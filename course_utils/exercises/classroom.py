@@ -187,11 +187,9 @@ class PredictionView(_View):
     def _widget(self) -> object:
         import ipywidgets as widgets
 
-        asked, said = self.prediction, _commitment(self.prediction)
+        asked, said = self.prediction, _voted.get(self.prediction.name, _commitment(self.prediction))
         options, layout = list(asked.options), widgets.Layout(width="max-content")
-        choice = widgets.RadioButtons(
-            options=options, value=_voted.get(asked.name, said), layout=layout, disabled=bool(said and not listeners)
-        )
+        choice = widgets.RadioButtons(options=options, value=said, layout=layout, disabled=bool(said and not listeners))
         commit = widgets.Button(description="Commit", tooltip="Fix your prediction")
         reply = widgets.HTML()
 
@@ -225,8 +223,7 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     meant = (each for each in asked.options if each.casefold() == given or _number(each) == _number(given) is not None)
     choice = next(meant, None)
     if choice is None:
-        options = ", ".join(asked.options)
-        return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {options}.",))
+        return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {', '.join(asked.options)}.",))
     told = [each for tell in listeners if (each := tell("prediction", asked.name, choice, ""))]
     first = _commitment(asked) or choice
     saved.save("predictions", asked.name, first)

@@ -18,10 +18,10 @@ from typing import Any
 
 from tornado.web import HTTPError
 
+from course_utils.authoring.source import choose, read_source, tags_of
 from course_utils.exercises import slips
 from course_utils.exercises.engine import Exercise, exercises_of, predictions_of
 from course_utils.exercises.outcome import Stage
-from course_utils.live.plan import plan_of
 from course_utils.live.store import Store
 from course_utils.root import CourseError, write_whole
 
@@ -31,6 +31,7 @@ MOST_LEARNERS, MOST_REPORTS, MOST_NAME = 400, 300, 40
 MOST_CAUSES = 5
 STUCK = 10 * 60  # seconds
 VERSION = 1
+ROW = re.compile(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 
 # What a learner did. Of an exercise, `said` is the stage; of a prediction, the choice, made in `phase`.
@@ -209,6 +210,13 @@ class Room:
         path = folder / f"lesson-{self.lesson:02d}-{time.strftime('%Y-%m-%d', time.localtime(self.began))}.json"
         write_whole(path, json.dumps(content, indent=1) + "\n")
         return path
+
+
+def plan_of(lesson: int) -> list[tuple[int, int, str, str, str]]:
+    """The cut of 90 minutes in the teacher's notes: from which minute to which, what, in the room, at home."""
+    cells = read_source(*choose([f"{lesson:02d}"])).cells
+    rows = ROW.findall("\n".join(cell.source for cell in cells if "instructor" in tags_of(cell)))
+    return [(int(start), int(end), *row) for start, end, *row in rows]
 
 
 def _clean(name: str) -> str:

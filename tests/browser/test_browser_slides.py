@@ -29,7 +29,7 @@ LOOK = """() => {
         hidden: Math.max(...[slide, ...shown].filter(each => getComputedStyle(each).overflowX !== 'visible')
             .map(each => Math.max(each.scrollHeight - each.clientHeight, each.scrollWidth - each.clientWidth))),
         code: code.map(each => parseFloat(getComputedStyle(each).fontSize) * scale),
-        cramped: shown.filter(each => each.matches('.jp-CodeCell') && each.querySelectorAll('img').length == 1).some(cell =>
+        cramped: shown.filter(each => each.matches('.jp-CodeCell:has(img)')).some(cell =>
             cell.querySelector('.jp-Editor')?.getBoundingClientRect().height > 200 * scale &&
             cell.querySelector('img').getBoundingClientRect().width < innerWidth / 2.05 &&
             cell.querySelector('img').getBoundingClientRect().height < innerHeight / 1.65),
