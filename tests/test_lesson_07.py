@@ -85,7 +85,7 @@ def test_scores_of_the_last_layer_and_what_its_relu_hides():
     strict, near, wrong = (hits(maps, *which).double().mean() for which in ((masks,), (masks, 4), (others,)))
     energy = torch.stack([heat[mask].sum() / heat.sum() for heat, mask in zip(maps, masks, strict=True)]).mean()
     area = masks.double().mean()
-    assert shows(f"80 maps: on the thing {strict:.0%} (chance {area:.0%}), on it or near it {near:.0%}")
+    assert shows(f"80 maps: on the thing {strict:.0%} (chance {area:.0%}) on it or near it {near:.0%}")
     assert shows(f"energy inside {energy:.0%} (chance {area:.0%}) on the wrong thing {wrong:.0%}")
     assert f"hits the thing in {strict:.0%} of the maps, where chance hits {area:.0%}" in PAGE.prose
     assert f"only {energy:.0%} of its heat is on the thing" in PAGE.prose
