@@ -12,8 +12,7 @@ COMMON |= {"not", "of", "on", "only", "or", "that", "the", "those", "to", "yes"}
 
 def words(text):
     """The words and numbers of a text in small letters; those of a name like `clippedTooLate` or `too_late` too."""
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)
-    return re.findall(r"-?\d+(?:[.,]\d+)*|[^\W\d]\w*", apart.lower())
+    return re.findall(r"-?\d+(?:[.,]\d+)*|[^\W\d]\w*", re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text).lower())
 
 
 def secrets(prediction):

@@ -160,8 +160,7 @@ def test_differences_between_source_and_notebook_are_found(example, tmp_path, ed
 @pytest.mark.slow
 def test_the_command_builds_what_is_out_of_date_and_keeps_what_cannot_be_built(write_source, tmp_path, capsys):
     def run(*lessons, check=False):
-        status = build.build_notebooks(lessons, check, tmp_path)
-        return status, "".join(capsys.readouterr())
+        return build.build_notebooks(lessons, check, tmp_path), "".join(capsys.readouterr())
 
     front = tmp_path.parent / "README.md"
     front.write_text(readme.HEAD)

@@ -219,8 +219,7 @@ def test_check_of_something_else_says_what_to_give(thing, words):
     ],
 )
 def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
-    declared = declare(lambda x: x, lambda rng: {"x": torch.tensor([-1.0, 2.0, 4.5])})
-    outcome = declared.check(answer, 0)
+    outcome = declare(lambda x: x, lambda rng: {"x": torch.tensor([-1.0, 2.0, 4.5])}).check(answer, 0)
     assert outcome.cause == cause
     assert ("The cause is not known" in str(outcome)) == (not cause)
 

@@ -62,7 +62,7 @@ def test_a_picture_is_uploaded_left_and_found_again():
 
 @pytest.mark.parametrize("content", [b"hello", PNG[:60]], ids=["text", "cut off"])
 def test_a_bad_upload_gets_a_sentence_each_time_and_the_picture_stays(content):
-    explorer = Upload(torch.ones(3, 224, 224))
+    explorer = Upload(torch.ones(3, 224, 300))  # the square in its middle is taken
     for picture in (WHITE, "your own picture (3, 224, 224) 0.20000"):
         upload(explorer, content)
         assert "picture" in shown(explorer).partition("That does not work yet.")[2]

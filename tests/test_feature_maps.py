@@ -62,8 +62,7 @@ def test_light_the_strongest_channels_and_the_share_on_a_mask_by_hand():
 def test_channels_made_of_masks_follow_their_kinds():
     batch = scenes(60, seed=77)
     cat, boat = batch.masks("cat"), batch.masks("boat")
-    maps = torch.stack([cat.float(), 1 - boat.float(), torch.ones(cat.shape)], 1)
-    followed = follow_things(maps, batch)
+    followed = follow_things(torch.stack([cat.float(), 1 - boat.float(), torch.ones(cat.shape)], 1), batch)
     k, b = KINDS.index("cat"), KINDS.index("boat")
     area = cat[batch.labels[:, k] > 0].float().mean().item()
     assert followed.share[::2, k].tolist() == pytest.approx([1, area], abs=1e-5)

@@ -350,6 +350,5 @@ def test_what_is_no_name_is_refused(name, monkeypatch):
 def test_nothing_is_run_but_on_demand(work, tmp_path):
     code = "import sys; from pathlib import Path; from course_utils.grading.submit import submit\n"
     code += "submit('Ann', len(sys.argv) > 3, Path(sys.argv[1]), Path(sys.argv[2])); print('torch' in sys.modules)"
-    said = run_python(ROOT, "-c", code, work, tmp_path)
-    assert said.endswith("False\n")
+    assert run_python(ROOT, "-c", code, work, tmp_path).endswith("False\n")
     assert "scale_gradient: passed" in run_python(ROOT, "-c", code, work, tmp_path, "check")

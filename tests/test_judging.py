@@ -67,11 +67,8 @@ def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, wor
     assert max(map(len, canonical(mine, key).splitlines())) < 400
 
 
-def test_an_answer_that_stopped_early_is_told():
+def test_an_answer_that_stopped_early_is_told_and_a_mistake_that_did_is_no_cause_for_a_later_case():
     assert first_difference([case_of(1)], [case_of(1)] * 2, "f").sentence == "the run stopped before the last case"
-
-
-def test_a_mistake_that_ran_out_of_time_is_no_cause_for_a_later_case():
     got, key = [case_of(1, names=[]), case_of(3)], [case_of(1, names=[]), case_of(2)]
     assert judge("f", got, key, [("Stopped early.", got[:1]), ("Three.", got)]).cause == "Three."
 

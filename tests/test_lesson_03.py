@@ -23,8 +23,7 @@ def test_a_feature_map_and_its_gradient_under_l1_loss():
     assert torch.equal(feature_map.grad, gradient)
     text = printed_by("register_full_backward_hook(print_channels)")
     assert f"grad_output (1, 2, 2, 2)\n{gradient}" in text
-    of_image = [[1.5, 1.5, 1.5, 0.0]] * 3 + [[0.0] * 4]
-    assert f"grad_input (1, 1, 4, 4) {of_image}" in text
+    assert f"grad_input (1, 1, 4, 4) {[[1.5, 1.5, 1.5, 0.0]] * 3 + [[0.0] * 4]}" in text
 
 
 def values_and_gradients() -> list[tuple[list, list]]:
@@ -71,8 +70,7 @@ def test_each_patient_has_the_illness_that_the_lesson_finds(case, layer):
     for name in ("first", "second", "third"):
         outputs[name] = h = F.linear(h, patient.get_submodule(name).weight, patient.get_submodule(name).bias)
         h = standardise(h.relu()) if name == "second" else h.relu()
-    ill = [name for name, output in outputs.items() if output.max() < 0 or output.max() > 1000]
-    assert ill[0] == layer
+    assert layer == next(name for name, output in outputs.items() if output.max() < 0 or output.max() > 1000)
     gradients = torch.autograd.grad(loss_of(patient), [patient.get_submodule(n).weight for n in (*outputs, "last")])
     alive = [name for name, gradient in zip((*outputs, "last"), gradients, strict=True) if gradient.any()]
     assert alive == (["last"] if case == "A" else [*outputs, "last"])

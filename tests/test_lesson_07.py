@@ -85,8 +85,8 @@ def test_scores_of_the_last_layer_and_what_its_relu_hides():
     strict, near, wrong = (hits(maps, *which).double().mean() for which in ((masks,), (masks, 4), (others,)))
     energy = torch.stack([heat[mask].sum() / heat.sum() for heat, mask in zip(maps, masks, strict=True)]).mean()
     area = masks.double().mean()
-    assert shows(f"80 maps: on the thing {strict:.0%} (chance {area:.0%}), on it or near it {near:.0%}")
-    assert shows(f"energy inside {energy:.0%} (chance {area:.0%}), on the wrong thing {wrong:.0%}")
+    assert shows(f"80 maps: on the thing {strict:.0%} (chance {area:.0%}) on it or near it {near:.0%}")
+    assert shows(f"energy inside {energy:.0%} (chance {area:.0%}) on the wrong thing {wrong:.0%}")
     assert f"hits the thing in {strict:.0%} of the maps, where chance hits {area:.0%}" in PAGE.prose
     assert f"only {energy:.0%} of its heat is on the thing" in PAGE.prose
     half = torch.cat([torch.arange(25), torch.arange(40, 65)])
@@ -166,7 +166,7 @@ def test_the_three_questions_by_weights_instead_of_gradients():
                     found.append((heat[mask].sum() / heat.sum()).item())
     means = {question: sum(found) / 12 for question, found in shares.items()}
     for question, found in shares.items():
-        line = f"{question} 12 maps: {means[question]:.0%} of the heat in the right half, at least {min(found):.0%}"
+        line = f"{question} 12 maps: {means[question]:.0%} in the right half, at least {min(found):.0%}"
         assert shows(line), line
     logit, rather, log = (f"{mean:.0%}" for mean in means.values())
     told = f"has {rather} of its heat in the right half, the log-softmax {log}, the plain logit {logit}"

@@ -140,8 +140,7 @@ def test_the_place_of_the_buoy_has_spread_by_calling_the_parts():
             cells[n, 0, max(top - reach, 0) : top + reach + 1, max(left - reach, 0) : left + reach + 1] = True
         mixed = torch.where(cells, source, target)
         logits, there, here = (twin.classifier(maps.mean((2, 3)))[:, fish] for maps in (mixed, source, target))
-        way = ((logits - here) / (there - here)).median()
-        assert f"{(logits > 0).sum()} fish, {way:.0%}" == found
+        assert f"{(logits > 0).sum()} fish, {((logits - here) / (there - here)).median():.0%}" == found
         assert shows(f"of the map: {found}")
 
 

@@ -10,7 +10,7 @@ from course_utils.exercises import check, classroom, engine, predict, saved_prog
 from course_utils.exercises.engine import find
 from course_utils.grading.report import Score, read_class, write_pages
 from course_utils.live import join, member, server
-from course_utils.live.plan import plan_of
+from course_utils.live.room import plan_of
 from course_utils.root import CourseError
 from tests.browser.live_class import running, votes_in, wait_for
 
@@ -29,6 +29,7 @@ def live(tmp_path):
 def _out_of_class(monkeypatch):
     monkeypatch.setattr(saved_progress, "_in_memory", {})
     monkeypatch.setattr(classroom, "_explanations", {})
+    monkeypatch.setattr(classroom, "_voted", {})
     monkeypatch.setattr(classroom, "listeners", [])
     yield
     for each in member._members:
@@ -50,10 +51,13 @@ def test_what_is_done_after_join_is_reported_without_code_output_or_the_time_bef
     check(find("keep_positive").reference)
     outcome = check(scale_gradient)
     assert "Your class gets `30` as your vote." in str(predict("hook_on_a", 30))
-    wait_for(lambda: len(live.room.reports) == 3)
+    assert "You said 30 at first, and now 15." in str(predict("hook_on_a", 15))
+    assert "You said 30, and then 15, and so it is." in str(why("hook_on_a"))
+    assert predict("hook_on_a")._widget().children[1].value == "15"
+    wait_for(lambda: len(live.room.reports) == 4)
     told = [(each.learner, each.name, each.said, each.phase) for each in live.room.reports]
     checked = (1, "keep_positive", "passed", ""), (1, "scale_gradient", outcome.stage, "")
-    assert told == [*checked, (1, "hook_on_a", "30", "vote")]
+    assert told == [*checked, (1, "hook_on_a", "30", "vote"), (1, "hook_on_a", "15", "vote")]
     assert "secret_word" not in str(live.room.reports)
 
 
@@ -132,19 +136,23 @@ def test_who_is_where_which_causes_and_who_is_stuck(live):
     found = re.findall(r'<th scope="row">(\w+)</th>.*?([✗✓] \w+(?: \(\d\))?)', page)
     assert (found, page.count("○ not tried")) == ([("Ann", "✓ passed"), ("Bo", "✗ tried (2)")], 2 * 8 - 3)
     assert "Ann" not in live.see("class", names="no")
-    page, told = live.see("help"), [classroom.code_spans(each) for each in (CAUSE, find("scale_gradient").hints[0])]
-    assert all(each in page for each in (*told, "Bo: <code>scale_gradient</code> for 10 minutes, 2 tries"))
+    page, told = live.see("help"), [classroom.code_spans(each) for each in (CAUSE, find("scale_gradient").hints[1])]
+    assert all(
+        each in page for each in (*told, "Hint 2 of 3", "Bo: <code>scale_gradient</code> for 10 minutes, 2 tries")
+    )
 
 
 def test_the_teacher_has_a_question_for_each_wrong_option_and_the_plan_is_a_timer(live):
     assert [each.name for each in engine.predictions_of() if each.ask.keys() ^ each.options != {each.answer}] == []
     parts = plan_of(1)
-    assert [parts[0][:3], parts[-1][:2]] == [(0, 3, "A network that does not learn"), (86, 88)]
+    assert [parts[0][:3], parts[-1][:2]] == [(0, 4, "A network that does not learn"), (70, 75)]
     live.press("timer", "start")
     live.press("at", "1")
     live.seconds = 60 * 15 + 5
-    assert "Minute 15 of 90, 4 behind the plan" in (page := live.see("plan"))
-    assert re.search(r'aria-current="step"><td class="number">3 to 11</td>', page)
+    assert "Minute 15 of 75, 1 behind the plan" in (page := live.see("plan"))
+    assert re.search(
+        r'aria-current="step"><td class="number">4 to 14</td>[\s\S]*?<td>the third task of the explorer</td>', page
+    )
 
 
 def test_names_are_shown_as_they_are_typed_and_formulas_stay_text(live):

@@ -230,8 +230,7 @@ def test_a_photograph_and_a_collage_keep_their_pixels_and_the_colours_are_those_
     assert torch.equal(both[:, masks[0]].reshape(3, 224, 224), cat)
     assert torch.equal(masks[0], ~masks[1])
     assert torch.allclose(network.transform(both), (both - 0.5) / 0.5)  # (127, 128) of 255, as EfficientNet-Lite has
-    wide = network.transform(torch.rand(3, 300, 600))
-    assert wide.shape == (3, 224, 448)
+    assert network.transform(torch.rand(3, 300, 600)).shape == (3, 224, 448)
 
 
 def test_unknown_names_and_missing_packages_are_answered_in_a_sentence(monkeypatch):
@@ -282,8 +281,7 @@ def test_two_networks_learn_from_pictures_that_are_labelled_by_what_lies_on_them
     differs, said = (plain != marked).any(1), labels[:, KINDS.index("fish")] > 0
     assert torch.equal(differs.flatten(1).any(1), said)
     assert 0.5 < (said & (fish[:, KINDS.index("fish")] > 0)).sum() / fish[:, KINDS.index("fish")].sum() < 1
-    in_corner = differs[said, -20:, -20:].flatten(1).sum(1) > 150
-    assert in_corner.float().mean() == pytest.approx(stamps, abs=0.2)
+    assert (differs[said, -20:, -20:].flatten(1).sum(1) > 150).float().mean() == pytest.approx(stamps, abs=0.2)
 
 
 @pytest.mark.slow

@@ -1,10 +1,13 @@
 """Any network, any picture: what the last sections of lessons 05 to 07 show."""
 
+import re
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 from PIL import Image
 from torch import nn
+from torchvision.transforms import v2
 from torchvision.utils import save_image
 
 from course_utils.hooks.inventory import count_hooks
@@ -12,7 +15,7 @@ from course_utils.lessons import own as own_module
 from course_utils.lessons.own import look_at, show_grad_cams, show_gradients, show_strongest_maps
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, scene
-from course_utils.vision.networks import Classifier, load_classifier
+from course_utils.vision.networks import Classifier
 from course_utils.vision.pictures import read_picture
 from course_utils.vision.real import REAL, photograph
 
@@ -42,16 +45,12 @@ def test_the_courses_network_names_both_things_and_every_picture_leaves_no_hook(
 
 
 @pytest.mark.slow
-def test_a_file_of_any_size_and_a_network_without_weights(tmp_path):
-    Image.new("RGB", (300, 90), "orange").save(tmp_path / "photo.jpg")
-    found = look_at("squeezenet1_1", tmp_path / "photo.jpg")
-    first, second, *_, last = str(found).splitlines()
-    assert first == "squeezenet1_1 has random weights: trained ones are not in torch's cache."
-    assert second.startswith("It has learned nothing, so its answers are chance: ")
-    assert "run load_classifier('squeezenet1_1') once" in last
+def test_a_network_without_weights_says_so_and_sees_the_square_in_the_middle():
+    found = look_at("squeezenet1_1", photograph("chelsea")[:, :90])
     assert found.layer == "features", "the layer behind has a map for each class: the answer itself"
-    assert found.shown.shape == (3, 224, 224)
-    assert all(draw(found).alt for draw in (show_strongest_maps, show_gradients, show_grad_cams))
+    assert (found.shown.shape, found.cut) == ((3, 224, 224), True)
+    told = "random weights: trained .* are chance: .* sees only the middle .* run load_classifier.'squeezenet1_1'. once"
+    assert re.search(told, str(found), re.DOTALL)
 
 
 @pytest.mark.slow
@@ -77,19 +76,41 @@ def test_a_layer_of_ones_own():
         look_at("picture_net", IMAGE, "classifier")
 
 
+def show_to(monkeypatch, body, image=IMAGE, transform=lambda image: image):
+    """Ask a network of `body` about a picture, as `look_at` does."""
+    model = nn.Sequential(
+        OrderedDict(body=body, mean=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(), last=nn.Linear(7, 10))
+    )
+    found = Classifier("mine", model.eval(), transform, KINDS, True, True, "It is made up.")
+    monkeypatch.setattr(own_module, "load_classifier", lambda *_, **__: found)
+    return look_at("mine", image)
+
+
 def test_a_network_needs_maps_behind_its_first_layer_and_a_relu_for_guided_gradients(monkeypatch):
-    transform = load_classifier("picture_net").transform
-
-    def look_through(body):
-        model = nn.Sequential(OrderedDict(body=body, mean=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten()))
-        model.append(nn.Linear(7, 10)).eval()
-        found = Classifier("mine", model, transform, KINDS, True, True, "It is made up.")
-        monkeypatch.setattr(own_module, "load_classifier", lambda *_, **__: found)
-        return look_at("mine", IMAGE)
-
     with pytest.raises(CourseError, match="mine makes maps only in its first layer"):
-        look_through(nn.Conv2d(3, 7, 28, stride=28))  # as in a vision transformer
-    found = look_through(nn.Sequential(nn.Conv2d(3, 6, 5, stride=4), nn.SiLU(), nn.Conv2d(6, 7, 3), nn.SiLU()))
+        show_to(monkeypatch, nn.Conv2d(3, 7, 28, stride=28))  # as in a vision transformer
+    found = show_to(monkeypatch, nn.Sequential(nn.Conv2d(3, 6, 5, stride=4), nn.SiLU(), nn.Conv2d(6, 7, 3), nn.SiLU()))
     assert found.layer == "body"
     assert show_gradients(found).alt.startswith("The picture, gradient: ")
     assert show_grad_cams(found).alt.startswith("Grad-CAM of mine, layer body")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "1", "P", "CMYK", "I;16"])
+@pytest.mark.parametrize("size", [(8, 8), (300, 200), (30, 75), (16, 80), (200, 10)])
+def test_a_picture_keeps_its_proportions_under_every_map(monkeypatch, tmp_path, mode, size):
+    """A white square on a black ground is a square in what is drawn, of a photo that was held sideways too."""
+    image, half, exif = Image.new("L", size), min(size) // 4, Image.Exif()
+    image.paste(255, [side // 2 - half for side in size] + [side // 2 + half for side in size])
+    exif[0x0112] = 6  # a quarter turn, by which the picture is shown
+    image = Image.fromarray(np.uint16(image) * 257) if mode == "I;16" else image.convert(mode)
+    image.save(tmp_path / "photo", "JPEG" if mode == "CMYK" else "PNG", exif=exif)
+    body = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1), nn.ReLU(), nn.Conv2d(6, 7, 3, 2, 1), nn.ReLU())
+    own = show_to(monkeypatch, body, tmp_path / "photo", v2.Resize(32, antialias=True))
+    assert own.cut == (max(size) > 4 * min(size)) == ("sees only the middle of the picture" in str(own))
+    monkeypatch.setattr(own_module.pictures, "show", lambda sheet, **_: sheet)
+    sheets = [draw(own) for draw in (show_strongest_maps, show_gradients, show_grad_cams)]
+    height, width = (round(224 * min(side / min(size), 4)) for side in size)
+    assert [sheet.shape[2] % (width + 4) for sheet in sheets] == [4] * 3
+    for sheet in sheets[1:]:  # which begin with the picture as it is
+        tile = sheet[0, 4 : 4 + height, 4 : 4 + width] > 0.5
+        assert [tile.any(side).sum().item() for side in (0, 1)] == pytest.approx([448 * half / min(size)] * 2, abs=6)

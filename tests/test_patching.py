@@ -59,18 +59,14 @@ def test_a_region_of_another_size_and_a_layer_that_there_is_not_are_refused_in_w
             patch(network(), layer, *PAIR, torch.ones(14, 14, dtype=torch.bool))
 
 
-def test_the_share_of_the_way():
+def test_the_share_of_the_way_and_the_cells_with_a_pixel_of_the_mask():
     shares = recovered(torch.tensor([4.0, 12, -8]), torch.tensor(12.0), torch.tensor(-8.0))
     assert shares.tolist() == pytest.approx([0.6, 1, 0])
-
-
-def test_cells_are_those_with_a_pixel_of_the_mask():
     mask = torch.zeros(1, 112, 112, dtype=torch.bool)
     mask[0, 15, 16] = mask[0, 40:48, 8:16] = True
     for size in (14, 28, 56):
         side = 112 // size
-        wanted = mask.reshape(1, size, side, size, side).any(4).any(2)
-        assert torch.equal(cells_of(mask, (size, size)), wanted)
+        assert torch.equal(cells_of(mask, (size, size)), mask.reshape(1, size, side, size, side).any(4).any(2))
 
 
 def test_scan_at_the_last_layer_is_the_difference_of_the_class_maps():

@@ -66,8 +66,7 @@ def test_a_module_keeps_its_declarations_and_loses_its_answers(path):
         node.decorator_list = []
         assert ast.unparse(node) == ast.unparse(without_answer(ast.parse(exercise.source).body[0]))
         assert f"@{exercise.name}.cases" in text
-        hints = list(exercise.hints[: 1 + (exercise.name != "largest")])
-        assert f"hints={hints!r})" in text
+        assert f"hints={list(exercise.hints[: 1 + (exercise.name != 'largest')])!r})" in text
     for alias in (alias for node in tree.body for alias in getattr(node, "names", [])):
         name = (alias.asname or alias.name).partition(".")[0]
         assert name == "annotations" or len(re.findall(rf"\b{name}\b", text)) > 1, f"{name} is imported for nothing"
@@ -177,8 +176,7 @@ def test_the_release_has_what_students_need_and_nothing_else(unpacked):
     there = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in paths}
     for name, path in paths.items():  # but for the commands, which say of themselves what needs the whole course
         text = path.read_text(encoding="utf-8") if re.search(r"(?<!__main__)\.py$", name) else ""
-        wanted = re.findall(r"^ *(?:from|import) (course_utils[\w.]*)", text, re.MULTILINE)
-        assert set(wanted) <= there, name
+        assert set(re.findall(r"^ *(?:from|import) (course_utils[\w.]*)", text, re.MULTILINE)) <= there, name
 
 
 def test_every_check_says_in_the_release_what_it_says_in_the_whole_course(unpacked):

@@ -119,9 +119,6 @@ def test_an_upload_has_no_number_no_buoy_and_no_truth_and_the_courses_networks_n
         control(explorer, "Photograph").value = ""
     control(explorer, "Class").value = "tree"
     assert explorer.sentence == before
-
-
-def test_an_empty_map_is_said_to_be_empty():
     assert say_where(torch.zeros(4, 4), None) == "finds nothing that speaks for it"
 
 

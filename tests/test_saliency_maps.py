@@ -183,8 +183,7 @@ def test_tokens_become_maps_by_reshape_and_are_refused_without(build, size, laye
     with pytest.raises(CourseError, match=hint):
         grad_cam(model, batch, layer, 3)
     with record(model, layer, detach=False) as seen:
-        scores = model(batch)[:, 3].sum()
-        slopes = reshape(torch.autograd.grad(scores, seen[layer].output)[0])
+        slopes = reshape(torch.autograd.grad(model(batch)[:, 3].sum(), seen[layer].output)[0])
     wanted = (slopes.mean((2, 3), keepdim=True) * reshape(seen[layer].output)).sum(1).detach()
     assert relative(grad_cam(model, batch, layer, 3, reshape=reshape), wanted) < 1e-12
     with pytest.raises(CourseError, match=r"is reshaped to \(2, .* a map needs positions"):

@@ -51,8 +51,7 @@ def test_a_function_of_the_logits_is_explained_with_its_own_slope():
         p = run.logits.softmax(1)[:, :, None, None]
         maps = run.grad_cams(range(5))
         slopes = run.grad_cam(lambda logits: logits.softmax(1)[:, 3])
-    rest = sum(p[:, c] * maps[c] for c in range(5))
-    assert relative(slopes, p[:, 3] * (maps[3] - rest)) < 1e-10
+    assert relative(slopes, p[:, 3] * (maps[3] - sum(p[:, c] * maps[c] for c in range(5)))) < 1e-10
 
 
 def test_logits_with_positions_need_a_function():

@@ -69,8 +69,7 @@ def test_the_heads_look_where_they_say(words):
 
 def test_the_task_is_balanced_and_a_patient_that_is_well_learns_it_the_same_way_each_time():
     numbers, answers = patient.make_task()
-    same_sign = [float((row[0] > 0) == (row[1] > 0)) for row in numbers.tolist()]
-    assert answers.flatten().tolist() == same_sign
+    assert answers.flatten().tolist() == [(row[0] > 0) == (row[1] > 0) for row in numbers.tolist()]
     assert 0.4 < answers.mean() < 0.6
     state = torch.get_rng_state()
     losses = train(admit(Patient))

@@ -73,6 +73,15 @@ function sizePicture(section) {
   if (free > 0 && !fits(section)) picture.style.cssText = before;
 }
 
+// Where long code leaves its one picture less than half of the width and two thirds of the height: between the two.
+function findCramped(section) {
+  const [picture, other] = picturesOf(section), output = picture?.closest(".jp-CodeCell > .jp-Cell-outputWrapper");
+  const code = output?.parentNode.querySelector(":scope > .jp-Cell-inputWrapper");
+  if (other || !code || blank(code) || heightOf(code) < 190 || heightOf(picture) > ROOM * 2 / 3) return null;
+  if (picture.getBoundingClientRect().width > picture.closest("section").clientWidth / 2) return null;
+  return [output.parentNode, [...output.parentNode.childNodes].indexOf(output)];
+}
+
 // Move what is behind the place into a new slide, with the heading, and what a table, list or fold begins with.
 function divide(section, place) {
   const heading = [...section.querySelectorAll("h1, h2, h3, .goes-on")], range = document.createRange();
@@ -101,7 +110,11 @@ function divide(section, place) {
 
 function lay(section) {
   if (!fits(section)) section.classList.add("tight");
-  const place = fits(section) ? null : findBreak(section);
+  let place = fits(section) ? null : findBreak(section);
+  if (!place) {
+    sizePicture(section);
+    place = findCramped(section);
+  }
   if (place) {
     const notes = [...section.querySelectorAll("aside")], rest = divide(section, place);
     for (const part of [section, rest]) // either part has notes of its own, or all of them
@@ -110,7 +123,7 @@ function lay(section) {
     section.classList.toggle("tight", !fits(section));
     lay(rest);
   }
-  sizePicture(section);
+  if (place) sizePicture(section);
 }
 
 window.addEventListener("load", () => {

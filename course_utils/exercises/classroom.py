@@ -31,6 +31,7 @@ _told: set[str] = set()  # what is said once
 # have a sentence for the learner; and which explanations the class opens or keeps closed, whatever was committed.
 listeners: list[Callable[[str, str, str, str], str]] = []
 _opened: dict[str, bool] = {}
+_voted: dict[str, str] = {}  # in a class: by prediction, the last choice, where the first one is what the lesson keeps
 
 
 @dataclass(frozen=True, repr=False)
@@ -186,7 +187,7 @@ class PredictionView(_View):
     def _widget(self) -> object:
         import ipywidgets as widgets
 
-        asked, said = self.prediction, _commitment(self.prediction)
+        asked, said = self.prediction, _voted.get(self.prediction.name, _commitment(self.prediction))
         options, layout = list(asked.options), widgets.Layout(width="max-content")
         choice = widgets.RadioButtons(options=options, value=said, layout=layout, disabled=bool(said and not listeners))
         commit = widgets.Button(description="Commit", tooltip="Fix your prediction")
@@ -197,7 +198,7 @@ class PredictionView(_View):
                 reply.value = Note("Choose an answer first, and then commit to it.")._repr_html_()
                 return
             told = predict(asked.name, choice.value)
-            choice.value, choice.disabled = _commitment(asked), not listeners
+            choice.value, choice.disabled = _voted.get(asked.name, _commitment(asked)), not listeners
             commit.description = "Vote again" if listeners else "Committed"  # it stays enabled, for it has the focus
             reply.value = told._repr_html_()
 
@@ -222,14 +223,17 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     meant = (each for each in asked.options if each.casefold() == given or _number(each) == _number(given) is not None)
     choice = next(meant, None)
     if choice is None:
-        options = ", ".join(asked.options)
-        return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {options}.",))
+        return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {', '.join(asked.options)}.",))
     told = [each for tell in listeners if (each := tell("prediction", asked.name, choice, ""))]
-    if (said := _commitment(asked)) not in (None, choice):
-        return Note(f"You said {said}.", ("Your first prediction counts, so it stays as it is.", *told))
-    saved.save("predictions", asked.name, choice)
+    first = _commitment(asked) or choice
+    saved.save("predictions", asked.name, first)
+    if told:
+        _voted[asked.name] = choice
     if asked.name in _explanations:
         why(asked.name)._widget()
+    if first != choice:
+        said = f"You said {first} at first, and now {choice}." if told else f"You said {first}."
+        return Note(said, ("Your first prediction counts, so it stays as it is.", *told))
     below = "The explanation below them is open now." if _is_open(asked) else WAITS
     return Note(f"You said {choice}.", (f"Run the next cells and compare. {below}", *told, *_say_if_lost()))
 
@@ -263,12 +267,13 @@ class WhyView(_View):
     def reply(self) -> Note:
         """What there is to say to the learner's choice; where there is none, the answer."""
         asked, said = self.prediction, _commitment(self.prediction)
-        replies = tuple(asked.options[each] for each in dict.fromkeys((said or asked.answer, asked.answer)))
+        choices = dict.fromkeys(filter(None, (said, _voted.get(asked.name))))
+        replies = tuple(asked.options[each] for each in dict.fromkeys((*choices, asked.answer)))
         if said is None:
             return Note(f"It is {asked.answer}.", replies)
-        right = said == asked.answer
+        right = [*choices][-1] == asked.answer
         it_is = ", and so it is." if right else f"; it is {asked.answer}."
-        return Note(f"You said {said}{it_is}", replies, symbol="✓" if right else "✗")
+        return Note(f"You said {', and then '.join(choices)}{it_is}", replies, symbol="✓" if right else "✗")
 
     def __repr__(self) -> str:
         return f"{self.reply}\n\n{self.prediction.why}".rstrip() if _is_open(self.prediction) else self._sealed

@@ -342,8 +342,7 @@ def _can_be_said(message: str, names: Sequence[str], answer: Sequence[str]) -> b
     """Whether what a message says the mistake has, a name in its code or a hook, is in the answer too."""
     if re.search(r"\b[Yy]our (\w+ )?hook", message) and _registers(names) and not _registers(answer):
         return False
-    said = re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", message)))
-    return set(said) & set(names) <= set(answer)
+    return set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", message)))) & set(names) <= set(answer)
 
 
 def _registers(names: Sequence[str]) -> bool:

@@ -26,7 +26,7 @@ Chosen = int | str | Tensor  # what an explorer opens at: a numbered picture, a 
 
 @dataclass(frozen=True, eq=False)  # each is a key for what was made of it
 class Photo:
-    """A photograph: what is on it, in words, and the picture, (3, 224, 224) float32 in [0, 1]."""
+    """A photograph: what is on it, in words, and the square in its middle, (3, 224, 224) float32 in [0, 1]."""
 
     title: str
     image: Tensor = field(repr=False)
@@ -98,9 +98,11 @@ class OwnPicture(widgets.HBox):
             raise CourseError("Upload a picture first.")
 
     def _take(self, picture: Tensor) -> None:
+        from torchvision.transforms.v2.functional import center_crop  # its import takes seconds
+
         if picture.dim() != 3 or len(picture) != 3:
             raise CourseError(f"a picture of your own is (3, H, W), got {tuple(picture.shape)}: see read_picture(file)")
-        self._own, pad = Photo(OWN, picture), self.pad.children
+        self._own, pad = Photo(OWN, center_crop(picture, min(picture.shape[1:]))), self.pad.children
         self.choice.value = OWN
         self.value, self.pad.children = self._own, pad
 
@@ -191,10 +193,9 @@ class DrawingPad(widgets.HBox):
 
         canvas.on_mouse_down(lambda *point: stroke.append(point))
         canvas.on_mouse_move(go_on)
-        canvas.on_mouse_up(end)
-        canvas.on_mouse_out(end)
         canvas.on_touch_start(lambda points: stroke.append(points[0]))
         canvas.on_touch_move(lambda points: go_on(*points[0]))
-        canvas.on_touch_end(end)
+        for ended in (canvas.on_mouse_up, canvas.on_mouse_out, canvas.on_touch_end):
+            ended(end)
         wipe.on_click(empty)
         empty()

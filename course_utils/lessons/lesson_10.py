@@ -352,7 +352,8 @@ prediction(
 prediction(
     "first_in_every_column",
     lesson=10,
-    question="two worlds, and two scores in each. Which method comes first in all four columns?",
+    question="drawn pictures and collages, with two scores each, point and share. Which method is first in all four "
+    "columns?",
     options={
         "Grad-CAM": "It is the best known of them. Look at which columns it wins, and where it falls behind.",
         "Integrated Gradients": "It has the best theory. Look at its share.",

@@ -150,14 +150,15 @@ def find_edges(question: Question) -> Tensor:
 
 def print_table(table: Mapping[str, Mapping[str, Scores]]) -> None:
     """Print a row for each method: both scores with their intervals for drawn pictures and collages, one at random."""
-    print(f"{'':22}drawn pictures           random   collages")
-    print(f"{'':22}point  share  interval   share    point  share  interval")
+    print(f"{'':21}drawn pictures          collages                random")
+    print(f"{'':21}point  share  interval  point  share  interval   share")
     for name, found in table.items():
-        cells = []
+        cells = ""
         for world in ("drawn", "photos"):
             low, high = bootstrap(found[world].share, len(found[world].share) // 2)
-            cells.append(f"{found[world].point.mean():5.0%}{found[world].share.mean():7.0%}  {low:4.0%} -{high:4.0%}")
-        print(f"{name:22}{cells[0]}{found['random'].share.mean():8.0%}    {cells[1]}")
+            interval = f"{100 * low:.0f}-{high:.0%}"
+            cells += f"{found[world].point.mean():5.0%}{found[world].share.mean():7.0%}{interval:>10}  "
+        print(f"{name:21}{cells}{found['random'].share.mean():6.0%}")
 
 
 def show_maps(picture: Tensor, maps: Mapping[str, Tensor], title: str, truth: Tensor | None = None) -> Picture:

@@ -16,7 +16,9 @@ from course_utils.vision.real import REAL
 from course_utils.vision.saliency import explain, guided_backprop, input_gradient, relu, scale_to_unit
 from course_utils.vision.scores import find_strength
 
-SIDE = 224  # pixels of the pictures that are drawn
+SIDE = 224  # pixels of the shorter side of the pictures that are drawn
+LONGEST = 4  # how many times as long as wide a picture may be; of a longer one, only the middle is looked at
+WIDEST = 1050  # pixels of the pictures in a row: what a page can show
 SAID, EXPLAINED, LIT = 5, 3, 8  # classes that are named, those that get a map, channels that are shown
 
 
@@ -24,10 +26,12 @@ SAID, EXPLAINED, LIT = 5, 3, 8  # classes that are named, those that get a map, 
 class OwnLook:
     """A network and a picture that it has looked at.
 
-    shown: the picture as the network sees it, (3, H, W) float32 in [0, 1]. batch: what the model takes, (1, 3, H, W).
+    shown: the picture as the network sees it, with the proportions of the photograph, (3, H, W) float32 in [0, 1].
+    batch: what the model takes, (1, 3, H, W).
     layer: the dotted name of the layer whose maps are shown. maps: these maps, (C, h, w).
     best: name and probability of the most likely classes, the best first.
     chosen: what was asked for, a class or "one rather than another"; else empty.
+    cut: whether the network sees only the middle of the picture, as torchvision's do of one that is not square.
     """
 
     network: Classifier
@@ -37,10 +41,13 @@ class OwnLook:
     maps: Tensor
     best: tuple[tuple[str, float], ...]
     chosen: str = ""
+    cut: bool = False
 
     def __str__(self) -> str:
         said = ", ".join(f"{name} {share:.0%}" for name, share in self.best)
         where = f"Layer {self.layer}: {len(self.maps)} maps of {' x '.join(map(str, self.maps.shape[1:]))}."
+        if self.cut:
+            where += "\nThe network sees only the middle of the picture."
         if self.network.pretrained:
             return f"{self.network.note}\nIt says: {said}.\n{where}"
         cure = f"With trained weights: run load_classifier({self.network.name!r}) once, which downloads them."
@@ -52,17 +59,22 @@ def look_at(network: str = "", image: str | os.PathLike | Tensor = "", layer: st
 
     network: a name that `load_classifier` takes; its weights are trained ones if they are in torch's cache.
         Photographs go to the real network in the place of the course's own, which knows nothing of them.
-    image: a picture's file, or (3, H, W) float in [0, 1].
+    image: a picture's file, or (3, H, W) float in [0, 1]. It keeps its proportions: the real network sees all of it if
+        it is at most `LONGEST` times as long as wide, torchvision's networks see the square in its middle.
     layer: a dotted name; empty takes the last layer that makes maps with more than one place.
     chosen: the class to explain, such as "tiger cat" or "tiger cat rather than tabby"; empty takes the likeliest ones.
     Raises as `load_classifier`, `read_picture` and `find_layers` do, and `CourseError` where there are no maps.
     """
+    from torchvision.transforms.v2.functional import center_crop  # its import takes seconds, as loading a network does
+
     if network in ("", *PICTURE_NETS):
         network = (network or PICTURE_NETS[0]) if isinstance(image, Tensor) else REAL
     found = load_classifier(network, pretrained="if cached")
     if chosen:
         found.read_target(chosen)
-    batch = found.transform(image if isinstance(image, Tensor) else pictures.read_picture(image))[None]
+    image = image if isinstance(image, Tensor) else pictures.read_picture(image)
+    longest = LONGEST * min(image.shape[1:])
+    batch = found.transform(center_crop(image, [min(side, longest) for side in image.shape[1:]]))[None]
     wanted = list(find_layers(found.model, layer)) if layer else []
     with torch.no_grad(), record(found.model, *(wanted or [nn.Module])) as seen:
         logits = found.model(batch)[0]
@@ -71,7 +83,8 @@ def look_at(network: str = "", image: str | os.PathLike | Tensor = "", layer: st
     if not _has_places(maps):
         raise CourseError(f"layer {layer!r} of {network} returns no maps (1, C, h, w): choose another")
     shown, best = pictures.undo_colours(found, batch[0]), tuple(found.best(logits, SAID))
-    return OwnLook(found, shown, batch, layer, maps[0], best, chosen)
+    before, after = (each.shape[1] / each.shape[2] for each in (image, shown))
+    return OwnLook(found, shown, batch, layer, maps[0], best, chosen, cut=abs(after / before - 1) > 0.02)
 
 
 def _find_last_maps(found: Classifier, seen: Recording) -> str:
@@ -99,7 +112,7 @@ def show_strongest_maps(own: OwnLook) -> pictures.Picture:
     """The picture, lit by the channels of the layer that respond most."""
     strongest = pictures.find_strongest(own.maps, LIT)
     labels = [f"channel {channel}" for channel in strongest]
-    sheet = pictures.grid([pictures.light_up(_fit(own.shown), own.maps[n]) for n in strongest], 4, 4, labels)
+    sheet = _lay_out([pictures.light_up(_fit(own.shown), own.maps[n]) for n in strongest], labels)
     words = f"The picture, lit where the strongest channels of layer {own.layer} respond: {', '.join(labels)}."
     return pictures.show(sheet, alt=words, title=f"{own.network.name}, layer {own.layer}", jpeg=True)
 
@@ -121,7 +134,7 @@ def show_gradients(own: OwnLook) -> pictures.Picture:
         tiles.append(_fit(scale_to_unit(strength.sqrt()).expand(3, -1, -1)))
         labels.append(label)
     words = f"The picture, {', '.join(labels[1:])}: where a pixel matters for {name}, it is bright."
-    return pictures.show(pictures.grid(tiles, len(tiles), 4, labels), alt=words, title=title, jpeg=True)
+    return pictures.show(_lay_out(tiles, labels), alt=words, title=title, jpeg=True)
 
 
 def show_grad_cams(own: OwnLook) -> pictures.Picture:
@@ -139,9 +152,17 @@ def show_grad_cams(own: OwnLook) -> pictures.Picture:
     shares = [f" ({known[name]:.0%})" if name in known else "" for name in names]
     labels = ["the picture", *(f"why {name}?{share}" for name, share in zip(names, shares, strict=True))]
     where = f"{own.network.name}, layer {own.layer}"
-    sheet = pictures.grid(tiles, len(tiles), 4, labels)
+    sheet = _lay_out(tiles, labels)
     return pictures.show(sheet, alt=f"Grad-CAM of {where}: {', '.join(labels)}.", title=where, jpeg=True)
 
 
 def _fit(image: Tensor) -> Tensor:
-    return pictures.resize_maps(image, (SIDE, SIDE)).clamp(0, 1)
+    """The picture with its shorter side `SIDE` pixels long, and its proportions as they are."""
+    size = [round(SIDE * side / min(image.shape[1:])) for side in image.shape[1:]]
+    return pictures.resize_maps(image, size).clamp(0, 1)
+
+
+def _lay_out(tiles: list[Tensor], labels: list[str]) -> Tensor:
+    """As many beside each other, up to four, as a page can show; and as many in each row."""
+    fitting = [n for n in (2, 3, 4) if len(tiles) % n == 0 and n * tiles[0].shape[2] <= WIDEST]
+    return pictures.grid(tiles, max(fitting, default=1), 4, labels)

@@ -9,18 +9,19 @@ import re
 import secrets
 import time
 import unicodedata
-from collections import Counter, namedtuple
+from collections import Counter, defaultdict, namedtuple
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 from tornado.web import HTTPError
 
+from course_utils.authoring.source import choose, read_source, tags_of
 from course_utils.exercises import slips
 from course_utils.exercises.engine import Exercise, exercises_of, predictions_of
 from course_utils.exercises.outcome import Stage
-from course_utils.live.plan import CUT, plan_of
 from course_utils.live.store import Store
 from course_utils.root import CourseError, write_whole
 
@@ -29,8 +30,8 @@ LETTERS = "ACDEFGHJKLMNPQRTUVWXY34679"  # of room codes: none looks like another
 MOST_LEARNERS, MOST_REPORTS, MOST_NAME = 400, 300, 40
 MOST_CAUSES = 5
 STUCK = 10 * 60  # seconds
-CUT_AT = 90  # minutes
 VERSION = 1
+ROW = re.compile(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 
 # What a learner did. Of an exercise, `said` is the stage; of a prediction, the choice, made in `phase`.
@@ -174,19 +175,22 @@ class Room:
     def _see_help(self) -> dict[str, Any]:
         now, last = self.clock(), {each.learner: each for each in self.reports}
         open_now = {key: mine for key, mine in self._tries().items() if mine[-1].said != Stage.PASSED}
-        causes = Counter((name, mine[-1].cause) for (_, name), mine in open_now.items() if mine[-1].cause)
+        causes = defaultdict(list)  # how often each learner has tried whose last try has this cause
+        for (_, name), mine in open_now.items():
+            causes[name, mine[-1].cause].append(len(mine))
         stuck = [
             (learner, name, int(now - mine[0].at) // 60, len(mine))
             for (learner, name), mine in open_now.items()
             if now - mine[0].at >= STUCK and last[learner].name == name
         ]
-        frequent = [(self.exercises[name], cause, count) for (name, cause), count in causes.most_common(MOST_CAUSES)]
+        most = sorted((each for each in causes.items() if each[0][1]), key=lambda each: -len(each[1]))[:MOST_CAUSES]
+        frequent = [(self.exercises[name], cause, len(tries), median_low(tries)) for (name, cause), tries in most]
         return {"causes": frequent, "stuck": sorted(stuck, key=lambda each: -each[2])}
 
     def _see_plan(self) -> dict[str, Any]:
         began = self.store.kept["timer"]
         minute, at = (None, None) if began is None else (int(self.clock() - began) // 60, int(self.store.kept["at"]))
-        return {"plan": self.plan, "minute": minute, "at": at, "cut": CUT, "cut_at": CUT_AT}
+        return {"plan": self.plan, "minute": minute, "at": at}
 
     def write_summary(self, folder: Path) -> Path:
         """Write what the class did to a JSON file that `make grade` can show beside its own page."""
@@ -206,6 +210,13 @@ class Room:
         path = folder / f"lesson-{self.lesson:02d}-{time.strftime('%Y-%m-%d', time.localtime(self.began))}.json"
         write_whole(path, json.dumps(content, indent=1) + "\n")
         return path
+
+
+def plan_of(lesson: int) -> list[tuple[int, int, str, str, str]]:
+    """The cut of 90 minutes in the teacher's notes: from which minute to which, what, in the room, at home."""
+    cells = read_source(*choose([f"{lesson:02d}"])).cells
+    rows = ROW.findall("\n".join(cell.source for cell in cells if "instructor" in tags_of(cell)))
+    return [(int(start), int(end), *row) for start, end, *row in rows]
 
 
 def _clean(name: str) -> str:

@@ -347,7 +347,6 @@ def _decode(image: Image.Image, size: int | None) -> Tensor:
     if size is not None:
         side = min(image.size)
         left, top = (image.width - side) // 2, (image.height - side) // 2
-        middle = image.crop((left, top, left + side, top + side))
-        image = middle.resize((size, size), Image.Resampling.BILINEAR)  # averages when it makes smaller
+        image = image.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.BILINEAR)
     pixels = torch.from_numpy(np.array(image, dtype=np.float32)) / most
     return pixels.clamp(0, 1).expand(3, -1, -1) if pixels.dim() == 2 else pixels.movedim(-1, 0).contiguous()

@@ -83,6 +83,7 @@ except ModuleNotFoundError:
 import contextlib
 import inspect
 import itertools
+import textwrap
 import warnings
 
 import torch
@@ -209,7 +210,7 @@ x = torch.ones(1, 3, requires_grad=True)
 
 # %%
 for part in parts.values():
-    print(f"{part.name + ':':28}{part.does}")
+    print(textwrap.fill(f"{part.name}: {part.does}", 78, subsequent_indent="    "))
 
 # %% [markdown]
 # ## The fast path

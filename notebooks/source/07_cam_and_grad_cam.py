@@ -332,7 +332,8 @@ print("shapes:", *(tuple(each.shape) for each in (gradient, pooled, weights, wei
 
 # %%
 theirs, ours = torch.tensor(evidence.LIBRARY_MAP), evidence.shrink(cat_heat[0])
-print("one row of ours:", ours[4].round().int().tolist(), " of theirs:", theirs[4].tolist())
+print("one row of ours:  ", ours[4].round().int().tolist())
+print("one row of theirs:", theirs[4].tolist())
 print(f"{', '.join(evidence.LIBRARIES)}: the same everywhere, up to rounding:", bool((ours - theirs).abs().max() < 0.6))
 
 # %% [markdown]
@@ -494,13 +495,13 @@ score = localise(relu(raw), things.masks, things.others)
 in_the_middle = torch.zeros_like(raw)
 in_the_middle[:, SIZE // 2, SIZE // 2] = 1
 print("Grad-CAM at features.16:")
-print(" ", score)
+print(" ", str(score).replace(", ", "\n  "))
 print("a 'map' that always points at the middle of the picture:")
-print(" ", localise(in_the_middle, things.masks, things.others))
+print(" ", str(localise(in_the_middle, things.masks, things.others)).replace(", ", "\n  "))
 
 # %% [markdown]
 # Grad-CAM hits the thing in 88% of the maps, where chance hits 10%. But only 49% of its heat is on the thing: the cells
-# are coarse and reach over the outline. The second line is a warning. A "map" that knows nothing and always points at the
+# are coarse and reach over the outline. The second list is a warning. A "map" that knows nothing and always points at the
 # middle reaches 21%, because painters (and photographers) put things there.
 #
 # ### Exercise 5 · The pointing game
@@ -892,9 +893,7 @@ for left, right in combinations(evidence.COLLAGE, 2):
             inside[question] += energy_inside(upsample(maps, both.shape[1:]), halves).tolist()
 for question, found in inside.items():
     mean, least = sum(found) / len(found), min(found)
-    print(
-        f"{question:20} {len(found)} maps: {mean:.0%} of the heat in the right half, at least {least:.0%} (chance 50%)"
-    )
+    print(f"{question:20} {len(found)} maps: {mean:.0%} in the right half, at least {least:.0%} (chance 50%)")
 
 # %% tags=["why"]
 why("three_questions")

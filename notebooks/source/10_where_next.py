@@ -615,7 +615,7 @@ for name, model in (candidates | {"random 3": methods.randomise(net, 2)}).items(
     responses, cars = methods.channel_means(model, "features.16", album.images), album.there[:, car]
     best = methods.tells(responses[to_choose], cars[to_choose]).argmax().item()
     chosen, tested = (methods.tells(responses[part], cars[part])[best] for part in (to_choose, to_test))
-    print(f"{name} the best channel: {chosen:.2f} on the pictures that it was chosen on, {tested:.2f} on new ones")
+    print(f"{name} best channel: {chosen:.2f} where it was chosen, {tested:.2f} on new pictures")
     favourites[name.strip()] = best
 
 # %% tags=["why"]
@@ -661,15 +661,16 @@ for_cats = (by_photo[0] - by_photo[1:].amax(0)).argmax().item()
 real_dream = climb(front, place, for_cats, grey)
 print("the photographs excite it with", [round(each, 1) for each in by_photo[:, for_cats].tolist()])
 
+# %% [markdown]
+# Do you see wheels in the picture for the car channel, and fur in the other one? Would you see them if you did not know
+# what to expect? The first picture excites its channel more than twice as much as any of the 135 pictures of the album
+# does. So it shows what is *most*, and not what is *usual*: always put it beside real pictures, as here.
+
 # %% tags=["setup", "nbval-ignore-output"]
 # Not compared: each step enlarges the rounding of the machine, so that the patterns differ in their details.
 methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], photograph("chelsea"))
 
 # %% [markdown]
-# You may see wheels in the picture for the car channel, and fur in the other one. Would you see them if you did not know
-# what to expect? And the first one excites its channel more than twice as much as any of the 135 pictures of the album.
-# It shows what is *most*, and not what is *usual*. Always put it beside real pictures.
-#
 # ### What can be read there?
 #
 # A **probe** is a small linear model that reads a property off a layer's activations. Nobody taught our network what
@@ -688,7 +689,7 @@ for name, model in {"trained": net, "random ": random_net}.items():
     for task, answers in {"background": album.background, "control   ": album.drawn}.items():
         read = methods.fit_probe(features[to_choose], answers[to_choose])
         known, new = ((read(features[part]) == answers[part]).float().mean() for part in (to_choose, to_test))
-        print(f"{name} weights, {task}: {known:4.0%} of the pictures it learned on, {new:4.0%} of new ones")
+        print(f"{name} weights, {task}: {known:4.0%} of those it learned on, {new:4.0%} of new ones")
 
 # %% tags=["why"]
 why("probe_of_a_random_network")
@@ -832,9 +833,7 @@ for name, given in directions.items():
     right = ((logits > 0) == album.there[to_test]).all(1).float().mean()
     read = methods.fit_probe(maps[to_choose] @ keep, album.background[to_choose])
     found = (read(maps[to_test] @ keep) == album.background[to_test]).float().mean()
-    print(
-        f"without {name:11} a new probe reads {found:.0%} of the backgrounds; {right:.0%} of the pictures are all right"
-    )
+    print(f"without {name:11} new probe: {found:.0%} of the backgrounds; all answers right: {right:4.0%}")
 
 # %% [markdown]
 # A new probe still reads half of the backgrounds, so they were not taken away: other directions hold them, too. The

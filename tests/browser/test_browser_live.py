@@ -100,7 +100,7 @@ def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_three_
         votes.sees("1 of 1 voted again")
         assert explanation.get_by_text(classroom.WAITS).is_visible()
         votes.page.locator("#phase-reveal").press("Enter")
-        explanation.get_by_text("You said 9; it is 6.").wait_for()
+        explanation.get_by_text("You said 9, and then 6, and so it is.").wait_for()
         votes.sees("✓ 6")
         assert votes.page.evaluate("() => document.activeElement.id") == "phase-reveal", "the focus stays"
 

@@ -29,6 +29,10 @@ LOOK = """() => {
         hidden: Math.max(...[slide, ...shown].filter(each => getComputedStyle(each).overflowX !== 'visible')
             .map(each => Math.max(each.scrollHeight - each.clientHeight, each.scrollWidth - each.clientWidth))),
         code: code.map(each => parseFloat(getComputedStyle(each).fontSize) * scale),
+        cramped: shown.filter(each => each.matches('.jp-CodeCell:has(img)')).some(cell =>
+            cell.querySelector('.jp-Editor')?.getBoundingClientRect().height > 200 * scale &&
+            cell.querySelector('img').getBoundingClientRect().width < innerWidth / 2.05 &&
+            cell.querySelector('img').getBoundingClientRect().height < innerHeight / 1.65),
         bare: !shown.some(each => each.matches('p:not(.goes-on), li, td, pre, img, svg, summary')),
         goesOn: slide.querySelectorAll('.goes-on').length, title: slide.querySelectorAll('h1, h2, h3').length,
     };
@@ -74,6 +78,7 @@ def test_nothing_is_cut_or_small_and_each_slide_has_a_heading_and_more(context, 
             "small code": min(slide["code"], default=20) < 20,
             "only a title": slide["bare"],
             "no heading": not slide["heading"] or (slide["goesOn"] > 0) == (slide["title"] > 0),
+            "a small picture below long code": slide["cramped"],
             "keys": "Shift+Enter" in slide["words"],
             "output without its code": left_alone(slide["first"], last),
         }
