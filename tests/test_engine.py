@@ -222,7 +222,30 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
     declared = declare(lambda x: x, lambda rng: {"x": torch.tensor([-1.0, 2.0, 4.5])})
     outcome = declared.check(answer, 0)
     assert outcome.cause == cause
-    assert ("The cause is not known" in str(outcome)) == (not cause)
+    assert ("The cause is not known" in str(outcome)) == (not cause and outcome.stage is Stage.WRONG_VALUE)
+
+
+@pytest.mark.parametrize(
+    ("body", "said", "not_said"),
+    [
+        ("scale_gradient(tensor, factor):\n tensor.register_hook(lambda g: 1)", "returned nothing", "left a hook"),
+        ("step_in_backward(these, rate):\n these[0].register_hook(print)\n return []", "a hook's handle", "not known"),
+        ("record_gradient(x):\n all = []\n x.register_hook(lambda g: all.append(g) or all)\n return all",
+         "What a tensor's hook returns takes the gradient's place", "missing"),
+        ("logits_without(model, layer, along, x):\n with layer.register_forward_hook(lambda _, __, out: out - (out * "
+         "along).sum(1)):\n  return model(x)", "must match the size", "one part of a calculation"),
+        ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture your", "1 pictures"),
+        ("share_on_the_cut(method, model, later, keep, dead):\n h = later.register_forward_hook(lambda _, __, out: out"
+         " * keep)\n heat = method(model).relu()\n h.remove()\n return float(heat[dead].sum() / max(heat.sum(), 1e-9))",
+         "left a hook on `model` and `later`: remove it even if an error comes", "Besides"),
+        ("prove(letter, pictures):\n from course_utils.lessons.blind import Proof\n return Proof([], [])",
+         "what was wrong with your proof was 'it names no cause'", "not known"),
+    ],
+)  # fmt: skip
+def test_what_is_said_is_true_of_the_answer_and_helps(body, said, not_said, tmp_path):
+    text = str(check(write_answer(f"def {body}\n", tmp_path, body.split("(")[0])))
+    assert said in text
+    assert not_said not in text
 
 
 def doubled(x, net):

@@ -96,6 +96,11 @@ def test_a_count_has_no_relation_to_another_count():
     assert judge("f", *found, []).cause == ""
 
 
+def test_what_a_case_says_in_words_is_told_first():
+    here, right = (case_of(n, names=[], seen={"what was wrong": plain(w)}) for n, w in ((1, "a"), (2, "nothing")))
+    assert "what was wrong was 'a'" in judge("f", [here], [right], []).sentence
+
+
 def test_a_second_side_effect_is_a_sentence_of_its_own():
     left = case_of(1, names=[], changed={"x": ["requires_grad", "value"]})
     sentence = judge("f", [left], [case_of(1, names=[])], []).sentence

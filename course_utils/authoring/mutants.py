@@ -19,7 +19,7 @@ from course_utils.exercises.cases import Numbers
 from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.exercises.evidence import Evidence, TimeIsUp
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.slips import PATH, SEED, fingerprint
+from course_utils.exercises.slips import PATH, SEED, can_be_said, fingerprint
 from course_utils.root import write_whole
 
 SEEDS = (SEED, 1, 20_261)
@@ -86,7 +86,8 @@ def slips_of(tried: Tried) -> dict[str, str]:
     slips: dict[str, str] = {}
     for mutant, seed, outcome, got in tried.refused:
         timed_out = any(case["raised"] and case["raised"]["type"] == TimeIsUp.__name__ for case in got)
-        if seed == SEED and not outcome.cause and outcome.stage is not Stage.SIDE_EFFECT and not timed_out:
+        told = outcome.cause or outcome.stage is Stage.SIDE_EFFECT or not can_be_said(mutant.slip, got, outcome.stage)
+        if seed == SEED and not told and not timed_out:
             slips.setdefault(fingerprint(got), mutant.slip)
     return slips
 

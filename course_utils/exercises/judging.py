@@ -5,13 +5,14 @@ counts, and `alike` when two values count as equal; everything else is words.
 """
 
 import itertools
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.outcome import IN_WORDS, Outcome, Stage
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, name_type, number_text, show
 
 RELATIVE = 1e-5
@@ -27,8 +28,15 @@ CHANGES = {
     "training": "your function left `{name}` in another mode (train/eval) than it found it in",
     "settings": "your function changed an attribute of `{name}` or of a module in it, or gave it a new one",
     "hooks": "your function left a hook on `{name}`: remove every hook that you no longer need",
+    "hooks after an error": "your function left a hook on `{name}`: remove it even if an error comes, by `finally` or "
+    "`with`",
     "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
+HOOK_RETURNED = r"hook returned '\w+'|has changed the (size|type) of value"  # torch's words
+PASSED_ON = (
+    "What a tensor's hook returns takes the gradient's place: return a gradient of the same shape and dtype, or "
+)
+PASSED_ON += "nothing, and the gradient goes on as it is."
 KEPT_ALIVE = "something you stored keeps an input, and with it the computation graph, alive after the call: "
 KEPT_ALIVE += "store a detached copy, or only the numbers you need"
 
@@ -46,18 +54,20 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     """Everything that counts in one case, in the order in which it is judged."""
     raised = (_state(case["raised"] and case["raised"]["type"]) for case in (got, expected))
     yield Fact("raised", *raised, Stage.RAISED)
-    yield Fact("your function returned", got["returned"], expected["returned"])
-    for label, reference in expected["seen"].items():
-        yield Fact(f"{label} was", got["seen"].get(label, NOTHING), reference)
+    returned = Fact("your function returned", got["returned"], expected["returned"])
+    seen = [Fact(f"{label} was", got["seen"].get(label, NOTHING), value) for label, value in expected["seen"].items()]
+    yield from sorted([returned, *seen], key=lambda fact: not fact.words.startswith(IN_WORDS))
     for name, reference in expected["inputs"].items():
         if "grad" in reference and "[" not in name:
             mine = _gradients(name, got["inputs"][name]["grad"])
             for place, grad in _gradients(name, reference["grad"]).items():
                 yield Fact(f"{place}.grad was", mine.get(place, NOTHING), grad)
-    for name, changed in got["changed"].items():
-        for aspect in changed:
-            if aspect not in expected["changed"].get(name, []):
-                yield _side_effect(CHANGES[aspect].format(name=name))
+    for aspect in dict.fromkeys(aspect for changed in got["changed"].values() for aspect in changed):
+        others = [name for name, changed in expected["changed"].items() if aspect in changed]
+        names = [name for name, changed in got["changed"].items() if aspect in changed and name not in others]
+        if names and (aspect != "hooks" or _could_remove(got, expected)):
+            after = " after an error" * (aspect == "hooks" and expected["raised"] is not None)
+            yield _side_effect(CHANGES[aspect + after].format(name="` and `".join(names)))
     for name, changed in expected["changed"].items():
         mine, reference = got["inputs"][name], expected["inputs"][name]
         for aspect in changed:
@@ -71,6 +81,13 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
             yield _side_effect(f"your function changed {setting} and did not put it back")
     if got["alive"] and not expected["alive"]:
         yield _side_effect(KEPT_ALIVE)
+
+
+def _could_remove(got: Evidence, expected: Evidence) -> bool:
+    """Whether every handle came to the case that was to remove it: no error came between, and they were returned."""
+    mine, reference = (case["raised"] and case["raised"]["type"] for case in (got, expected))
+    handles = '"type": "handle"' in json.dumps(expected["returned"])
+    return mine == reference and (not handles or alike(got["returned"], expected["returned"]))
 
 
 def _state(value: Any) -> Plain:
@@ -262,12 +279,14 @@ def judge(name: str, got: Cases, key: Cases, mistakes: Mistakes, possible: int =
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
     sentence = difference.sentence
-    beside = next((words for words in _side_effects(got, key) if words not in sentence), "")
+    beside = next((words for words in _side_effects(got, key) if words.split(":")[0] not in sentence), "")
     sentence += "." * (not sentence.endswith((".", "!", "?") if beside else (".", "!", "?", "`")))
     sentence += f" Besides, {beside}." * bool(beside)
     cause = " Besides: ".join(_find_causes(got, key, mistakes))
     if difference.stage is Stage.WRONG_VALUE:
         cause = cause or _relate_numbers(got, key)
+    elif difference.stage is Stage.RAISED and re.search(HOOK_RETURNED, sentence):
+        cause = cause or PASSED_ON
     return Outcome(name, difference.stage, sentence, cause, possible=possible, hints=hints)
 
 
