@@ -5,13 +5,14 @@ import io
 import itertools
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from course_utils.grading.lessons import Lesson
-from course_utils.grading.submissions import Submission, printable, without_doubles
-from course_utils.root import CourseError
+from course_utils.grading.submissions import DAMAGED, Submission, printable, without_doubles
+from course_utils.root import CourseError, nearest
 
 NOT_HANDED_IN = "nothing was handed in"
 NOT_ON_ROSTER = "this name is not on the roster"
@@ -67,17 +68,26 @@ def _key(name: str) -> str:
     return _tidy(name, "NFKC").casefold()
 
 
+def _plain(name: str) -> str:  # without accents
+    return "".join(sign for sign in _tidy(_key(name), "NFKD") if not unicodedata.combining(sign))
+
+
 def add_roster(found: Sequence[Submission], names: Collection[str], lessons: Mapping[str, Lesson]) -> list[Submission]:
     """The submissions, and an entry for each name and lesson without one; who is not on the roster is marked.
 
-    A folder that is called as a student but for capitals, spaces and the way in which letters are coded is theirs.
+    A folder that is called as a student but for capitals, spaces and the way in which letters are coded is theirs; so
+    is one that has other accents, if only one name on the roster is like it. A damaged zip may hold every lesson.
     """
-    known, marked = {_key(name): name for name in names}, []
+    plain, count = {_plain(name): name for name in names}, Counter(map(_plain, names))
+    known = {key: plain[key] for key in plain if count[key] == 1} | {_key(name): name for name in names}
+    marked = []
     missing = dict.fromkeys(itertools.product(names, lessons))
     for each in found:
-        student = known.get(_key(each.student))
-        remark = "" if student or not each.student else NOT_ON_ROSTER
+        student = known.get(_key(each.student)) or known.get(_plain(each.student))
+        near = "".join(f"; did you mean {plain[key]}?" for key in nearest(_plain(each.student), plain, 1))
+        remark = "" if student or not each.student else NOT_ON_ROSTER + near
         marked.append(replace(each, student=student or each.student, remark=remark))
-        missing.pop((student, each.name), None)
+        for name in lessons if DAMAGED in each.reason and not each.lesson else [each.name]:
+            missing.pop((student, name), None)
     marked += [Submission(student, name, lesson=lessons[name], reason=NOT_HANDED_IN) for student, name in missing]
     return without_doubles(marked)
