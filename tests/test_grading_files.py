@@ -238,18 +238,11 @@ def test_a_folder_called_almost_as_a_student_is_theirs(tmp_path):
     assert [(each.student, each.reason) for each in found] == [*wanted, ("Zoé Day", ""), ("bo", NOT_HANDED_IN)]
     (guest,) = add_roster(found[:1], ["bo"], {})
     assert guest.remark == NOT_ON_ROSTER
-    found = [
-        Submission("ZOE", START.name, tmp_path, START),
-        Submission("Ánn", "", reason=f"Ánn.zip is no zip {DAMAGED}"),
-    ]
-    for names, wanted in (
-        (["Zoë", "Ann"], [("Ann", ""), ("Zoë", "")]),
-        (
-            ["Zoë", "Zoé"],
-            [("ZOE", f"{NOT_ON_ROSTER}; did you mean Zoé?"), ("Zoé", ""), ("Zoë", ""), ("Ánn", NOT_ON_ROSTER)],
-        ),
-    ):
-        assert [(one.student, one.remark) for one in add_roster(found, names, {START.name: START})] == wanted
+    damaged = Submission("Ánn", "", reason=f"Ánn.zip is no zip {DAMAGED}")
+    found = [Submission("ZOE", START.name), damaged, Submission("Zoey", "")]
+    found = add_roster(found, ["Zoë", "Ann"], {START.name: START})
+    wanted = [("Ann", ""), ("Zoey", f"{NOT_ON_ROSTER}; did you mean Zoë?"), ("Zoë", "")]
+    assert [(each.student, each.remark) for each in found] == wanted
 
 
 def test_a_killed_process_leaves_its_folder_to_the_next_and_a_living_one_keeps_it(tmp_path, monkeypatch):

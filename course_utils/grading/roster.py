@@ -5,7 +5,6 @@ import io
 import itertools
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -65,26 +64,19 @@ def _tidy(text: str, form: str = "NFC") -> str:
 
 
 def _key(name: str) -> str:
-    return _tidy(name, "NFKC").casefold()
-
-
-def _plain(name: str) -> str:  # without accents
-    return "".join(sign for sign in _tidy(_key(name), "NFKD") if not unicodedata.combining(sign))
+    return re.sub("[\u0300-\u036f]", "", _tidy(name, "NFKD")).casefold()  # without accents
 
 
 def add_roster(found: Sequence[Submission], names: Collection[str], lessons: Mapping[str, Lesson]) -> list[Submission]:
     """The submissions, and an entry for each name and lesson without one; who is not on the roster is marked.
 
-    A folder that is called as a student but for capitals, spaces and the way in which letters are coded is theirs; so
-    is one that has other accents, if only one name on the roster is like it. A damaged zip may hold every lesson.
+    Capitals, spaces and accents of a folder's name do not count. A damaged zip may hold every lesson.
     """
-    plain, count = {_plain(name): name for name in names}, Counter(map(_plain, names))
-    known = {key: plain[key] for key in plain if count[key] == 1} | {_key(name): name for name in names}
-    marked = []
+    known, marked = {_key(name): name for name in names}, []
     missing = dict.fromkeys(itertools.product(names, lessons))
     for each in found:
-        student = known.get(_key(each.student)) or known.get(_plain(each.student))
-        near = "".join(f"; did you mean {plain[key]}?" for key in nearest(_plain(each.student), plain, 1))
+        student = known.get(_key(each.student))
+        near = "".join(f"; did you mean {known[key]}?" for key in nearest(_key(each.student), known, 1))
         remark = "" if student or not each.student else NOT_ON_ROSTER + near
         marked.append(replace(each, student=student or each.student, remark=remark))
         for name in lessons if DAMAGED in each.reason and not each.lesson else [each.name]:
