@@ -92,23 +92,10 @@ def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_p
     assert not torch.nn.modules.module._global_forward_hooks
 
 
-BAD_HOOK = "tensor, factor):\n def hook(grad):\n  return grad * facto\n return tensor.register_hook(hook)"
-STORED = "tensor, factor, kept=[]):\n kept.append(tensor)\n return tensor.register_hook(lambda g: g * factor)"
-
-
-@pytest.mark.parametrize(
-    ("body", "stage", "words"),
-    [
-        (BAD_HOOK, Stage.RAISED, "your line 3, `return grad * facto`, raised NameError: name 'facto' is not defined"),
-        (BAD_HOOK, Stage.RAISED, "; it ran after your function had returned"),
-        (STORED, Stage.SIDE_EFFECT, "something you stored keeps an input, and with it the computation graph, alive"),
-        ("tensor):\n return tensor", Stage.RAISED, "was called as its task says, and that failed: TypeError: scale_"),
-    ],
+BAD_HOOK = (
+    "scale_gradient(tensor, factor):\n def hook(grad):\n  return grad * facto\n return tensor.register_hook(hook)"
 )
-def test_hooks_that_go_wrong(body, stage, words, tmp_path):
-    outcome = check(write_answer(f"def scale_gradient({body}\n", tmp_path, "scale_gradient"))
-    assert outcome.stage is stage
-    assert words in outcome.sentence
+STORED = "scale_gradient(x, n, kept=[]):\n kept.append(x)\n return x.register_hook(lambda g: g * n)"
 
 
 @pytest.mark.parametrize(
@@ -228,6 +215,11 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
 @pytest.mark.parametrize(
     ("body", "said", "not_said"),
     [
+        (BAD_HOOK, "your line 3, `return grad * facto`, raised NameError: name 'facto' is not defined", "left a hook"),
+        (BAD_HOOK, "; it ran after your function had returned", "Likely cause"),
+        (STORED, "(side effect)\n  for tensor = ", "left a hook"),
+        (STORED, "something you stored keeps an input, and with it the computation graph, alive", "Likely cause"),
+        ("scale_gradient(x):\n return x", "was called as its task says, and that failed: TypeError: scale_", "cause"),
         ("scale_gradient(tensor, factor):\n tensor.register_hook(lambda g: 1)", "returned nothing", "left a hook"),
         ("step_in_backward(these, rate):\n these[0].register_hook(print)\n return []", "a hook's handle", "not known"),
         ("record_gradient(x):\n all = []\n x.register_hook(lambda g: all.append(g) or all)\n return all",
@@ -237,7 +229,7 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
         ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture your", "1 pictures"),
         ("share_on_the_cut(method, model, later, keep, dead):\n h = later.register_forward_hook(lambda _, __, out: out"
          " * keep)\n heat = method(model).relu()\n h.remove()\n return float(heat[dead].sum() / max(heat.sum(), 1e-9))",
-         "left a hook on `model` and `later`: remove it even if an error comes", "Besides"),
+         "left a hook on `model` and `later`: remove those that have done their work, even if an error", "Besides"),
         ("prove(letter, pictures):\n from course_utils.lessons.blind import Proof\n return Proof([], [])",
          "what was wrong with your proof was 'it names no cause'", "not known"),
     ],

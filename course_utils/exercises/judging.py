@@ -27,16 +27,11 @@ CHANGES = {
     "requires_grad": "your function changed `requires_grad` of its input `{name}`",
     "training": "your function left `{name}` in another mode (train/eval) than it found it in",
     "settings": "your function changed an attribute of `{name}` or of a module in it, or gave it a new one",
-    "hooks": "your function left a hook on `{name}`: remove every hook that you no longer need",
-    "hooks after an error": "your function left a hook on `{name}`: remove it even if an error comes, by `finally` or "
-    "`with`",
+    "hooks": "your function left a hook on `{name}`: remove those that have done their work, even if an error comes",
     "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
 HOOK_RETURNED = r"hook returned '\w+'|has changed the (size|type) of value"  # torch's words
-PASSED_ON = (
-    "What a tensor's hook returns takes the gradient's place: return a gradient of the same shape and dtype, or "
-)
-PASSED_ON += "nothing, and the gradient goes on as it is."
+PASSED_ON = "What a tensor's hook returns takes the gradient's place: return one of its shape and dtype, or nothing."
 KEPT_ALIVE = "something you stored keeps an input, and with it the computation graph, alive after the call: "
 KEPT_ALIVE += "store a detached copy, or only the numbers you need"
 
@@ -66,8 +61,7 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
         others = [name for name, changed in expected["changed"].items() if aspect in changed]
         names = [name for name, changed in got["changed"].items() if aspect in changed and name not in others]
         if names and (aspect != "hooks" or _could_remove(got, expected)):
-            after = " after an error" * (aspect == "hooks" and expected["raised"] is not None)
-            yield _side_effect(CHANGES[aspect + after].format(name="` and `".join(names)))
+            yield _side_effect(CHANGES[aspect].format(name="` and `".join(names)))
     for name, changed in expected["changed"].items():
         mine, reference = got["inputs"][name], expected["inputs"][name]
         for aspect in changed:
@@ -279,7 +273,7 @@ def judge(name: str, got: Cases, key: Cases, mistakes: Mistakes, possible: int =
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
     sentence = difference.sentence
-    beside = next((words for words in _side_effects(got, key) if words.split(":")[0] not in sentence), "")
+    beside = next((words for words in _side_effects(got, key) if words not in sentence), "")
     sentence += "." * (not sentence.endswith((".", "!", "?") if beside else (".", "!", "?", "`")))
     sentence += f" Besides, {beside}." * bool(beside)
     cause = " Besides: ".join(_find_causes(got, key, mistakes))
