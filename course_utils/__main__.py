@@ -27,10 +27,7 @@ TARGETS = {
     "notebooks": ("build and run the lessons from notebooks/source", "ARGS=", "authoring.build:build_notebooks"),
     "copies": ("write the lessons for Colab and JupyterHub to a branch of their own", "", "lab.copies:write_copies"),
     "grade": ("grade a folder of submissions", "SUBMISSIONS= ROSTER= REPORT= ARGS=", "grading.grade:run"),
-    "class": (
-        "teach it live: a page to project, votes, who is where", "LESSON=01 HOST= PORT= ADDRESS= FORGET=1 ARGS=",
-        "live.server:serve"
-    ),
+    "class": ("teach it live, with votes", "LESSON=01 HOST= PORT= ADDRESS= FORGET=1 ARGS=", "live.server:serve"),
     "instructor": ("write the lessons with answers and notes", "LESSON=01", "authoring.editions:write_instructor"),
     "slides": ("write slides of the lessons, with speaker notes", "LESSON=01", "authoring.slides:write_slides"),
     "handout": (

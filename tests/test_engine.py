@@ -223,7 +223,7 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
         ("scale_gradient(tensor, factor):\n tensor.register_hook(lambda g: 1)", "returned nothing", "left a hook"),
         ("step_in_backward(these, rate):\n these[0].register_hook(print)\n return []", "a hook's handle", "not known"),
         ("record_gradient(x):\n all = []\n x.register_hook(lambda g: all.append(g) or all)\n return all",
-         "What a tensor's hook returns takes the gradient's place", "missing"),
+         "What a tensor's hook returns takes the gradient's place", "is missing"),
         ("logits_without(model, layer, along, x):\n with layer.register_forward_hook(lambda _, __, out: out - (out * "
          "along).sum(1)):\n  return model(x)", "must match the size", "one part of a calculation"),
         ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture your", "1 pictures"),

@@ -21,10 +21,7 @@ ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
 METER = '<meter min="0" max="{1}" value="{0}" aria-hidden="true"></meter> {0} of {1}'
 NOT_FRESH = "On the first inputs it was right; on these others it is not yet."
-OLDER = (
-    "The cell that you ran last for `{0}` stopped with an error, so `{0}` is still what an older cell defined. Mend "
-)
-OLDER += "that cell and run it, then run this one again."
+OLDER = "The cell that you ran last for `{0}` stopped with an error, so `{0}` is an older one: mend that cell first."
 NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
 SEALED = "This explanation opens as soon as you have committed to the prediction above."
 WAITS = "This explanation opens when your instructor reveals the answer."
@@ -96,10 +93,7 @@ def check(*answers: object) -> Outcome:
 
 
 def _is_older(answer: object, name: str) -> bool:
-    """Whether a cell after the one that defined the answer defines it too, and stopped before: by a syntax error, say.
-
-    IPython keeps the text of all cells that were run in `In`, also of those that are not Python.
-    """
+    """Whether a later cell should have defined the answer anew, and failed. `In` has every cell, also bad syntax."""
     cells = vars(sys.modules["__main__"]).get("In", ())
     cells = [f"{cell}\n" for cell in cells if re.search(rf"^\s*(def|class) {name}\b", cell, re.MULTILINE)]
     parts = vars(answer).values() if inspect.isclass(answer) else [inspect.unwrap(answer)]

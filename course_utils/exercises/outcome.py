@@ -4,6 +4,7 @@
 meaning, never colour alone.
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -29,8 +30,7 @@ class Stage(str, Enum):
 
 
 IN_WORDS = "what was wrong"  # begins the name of what a case says about an answer in words; it should be 'nothing'
-UNEXPLAINED = (Stage.WRONG_SHAPE, Stage.WRONG_VALUE)  # what is said of the others says by itself what to change,
-SAY_WHY = (IN_WORDS, "expected [a hook's handle")  # and so do sentences with these words
+UNEXPLAINED = (Stage.WRONG_SHAPE, Stage.WRONG_VALUE)  # what is said of the others says by itself what to change
 UNKNOWN = "The cause is not known: work through this input by hand, and look for the first step that differs."
 
 
@@ -72,7 +72,7 @@ class Outcome(Told):
     @property
     def lines(self) -> list[str]:
         """What follows the headline, a line each."""
-        says_why = self.stage not in UNEXPLAINED or any(words in self.sentence for words in SAY_WHY)
+        says_why = self.stage not in UNEXPLAINED or re.search(f"{IN_WORDS}|expected .a hook's", self.sentence)
         cause = f"Likely cause: {self.cause}" if self.cause else UNKNOWN * (not says_why)
         stuck = f"Stuck? hint({self.exercise})" if self.hints and self.symbol == "✗" else ""
         return [line for line in (self.sentence, cause, self.note, stuck) if line]

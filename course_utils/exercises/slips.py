@@ -51,10 +51,8 @@ def sentences() -> list[str]:
 
 
 def can_be_said(slip: str, got: Sequence[Evidence], stage: Stage) -> bool:
-    """Whether a slip explains an answer that behaves alike: many do that end in one error, type or shape.
-
-    Equal numbers are evidence for every slip. Where there are none, it has to say what can be seen in the answer. What
-    it says is missing must not be there, and what stands in the wrong place must.
+    """Whether a slip explains an answer that behaves alike. Equal numbers are evidence; one error, type or shape is
+    none: then it has to name what can be seen. What it says is missing must not be there; what it says is there must.
     """
     names, said = got[0]["names"], re.findall("`([^`]+)`", slip)
     if said and (said[0] in names if slip.endswith("is missing") else said[-1] in names and said[0] not in names):
