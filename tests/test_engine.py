@@ -92,9 +92,7 @@ def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_p
     assert not torch.nn.modules.module._global_forward_hooks
 
 
-BAD_HOOK = (
-    "scale_gradient(tensor, factor):\n def hook(grad):\n  return grad * facto\n return tensor.register_hook(hook)"
-)
+BAD_HOOK = "scale_gradient(x, n):\n def hook(grad):\n  return grad * facto\n return x.register_hook(hook)"
 STORED = "scale_gradient(x, n, kept=[]):\n kept.append(x)\n return x.register_hook(lambda g: g * n)"
 
 
@@ -217,7 +215,6 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
     [
         (BAD_HOOK, "your line 3, `return grad * facto`, raised NameError: name 'facto' is not defined", "left a hook"),
         (BAD_HOOK, "; it ran after your function had returned", "Likely cause"),
-        (STORED, "(side effect)\n  for tensor = ", "left a hook"),
         (STORED, "something you stored keeps an input, and with it the computation graph, alive", "Likely cause"),
         ("scale_gradient(x):\n return x", "was called as its task says, and that failed: TypeError: scale_", "cause"),
         ("scale_gradient(tensor, factor):\n tensor.register_hook(lambda g: 1)", "returned nothing", "left a hook"),
