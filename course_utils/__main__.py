@@ -18,9 +18,7 @@ OLDEST_PYTHON = (3, 10)
 TARGETS = {
     "lab": ("open the lessons in JupyterLab", "PORT= ARGS= TORCH=cpu", "lab.jupyter:open_lab"),
     "check": ("show your own score, from the work folder", "LESSON=01", "grading.grade:check_work"),
-    "submit": (
-        "check what is in the work folder, and write one file to hand in", "NAME= ARGS=", "grading.submit:submit"
-    ),
+    "submit": ("check what is in your work folder, and write one file to send", "NAME= ARGS=", "grading.submit:submit"),
     "doctor": ("find what is wrong with the environment, and how to mend it", "", "lab.doctor:main"),
     "setup": ("make the environment, as every other target does first", "TORCH=cpu", ""),
     "test": ("run the fast tests", "ARGS=", ""),
@@ -29,13 +27,8 @@ TARGETS = {
     "notebooks": ("build and run the lessons from notebooks/source", "ARGS=", "authoring.build:build_notebooks"),
     "copies": ("write the lessons for Colab and JupyterHub to a branch of their own", "", "lab.copies:write_copies"),
     "grade": ("grade a folder of submissions", "SUBMISSIONS= ROSTER= REPORT= ARGS=", "grading.grade:run"),
-    "class": (
-        "teach it live: a page to project, votes, who is where", "LESSON=01 HOST= PORT= ADDRESS= FORGET=1 ARGS=",
-        "live.server:serve"
-    ),
-    "instructor": (
-        "write the answered lessons with the teacher's notes", "LESSON=01", "authoring.editions:write_instructor"
-    ),
+    "class": ("teach it live, with votes", "LESSON=01 HOST= PORT= ADDRESS= FORGET=1 ARGS=", "live.server:serve"),
+    "instructor": ("write the lessons with answers and notes", "LESSON=01", "authoring.editions:write_instructor"),
     "slides": ("write slides of the lessons, with speaker notes", "LESSON=01", "authoring.slides:write_slides"),
     "handout": (
         "write a lesson, with your network and picture, as a page", "LESSON=07 NETWORK= IMAGE= CLASS= ARGS=",
@@ -44,10 +37,7 @@ TARGETS = {
     "site": ("write the lessons as a web site, to read offline", "ARGS=", "authoring.site:write_site"),
     "cheatsheet": ("write all hooks on one page, from lesson 09", "", "authoring.cheatsheet:write_cheatsheet"),
     "release": ("write the zip for students, without the answers", "ARGS=", "authoring.release:write_release"),
-    "mutants": (
-        "try small edits of the right answers, which the checks must refuse", "LESSON=03 EXERCISE=",
-        "authoring.mutants:show_mutants"
-    ),
+    "mutants": ("check that wrong answers are refused", "LESSON=03 EXERCISE=", "authoring.mutants:show_mutants"),
     "train": ("train the picture networks again, in minutes", "ARGS=", "authoring.train:main"),
     "bench": ("measure speed and memory against the budgets", "ARGS=", ""),
 }  # fmt: skip

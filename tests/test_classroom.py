@@ -1,7 +1,9 @@
 """Hints, solutions, predictions and progress, as a learner meets them."""
 
+import inspect
 import json
 import os
+import sys
 
 import pytest
 
@@ -34,6 +36,17 @@ def test_hints_come_rung_by_rung():
     assert "Run this again for the next hint" in texts[0]
     assert texts[-1] == texts[len(asked.hints) - 1]
     assert "last hint" in texts[-1]
+
+
+@pytest.mark.parametrize("after", ["    return (2", "    return 2\n"])
+def test_a_function_that_an_older_cell_defined_is_not_checked(after, monkeypatch):
+    newer = inspect.getsource(scale_gradient).replace("    return 1\n", after)
+    cells = ["x = 1", inspect.getsource(scale_gradient), newer, "check(scale_gradient)"]
+    monkeypatch.setattr(sys.modules["__main__"], "In", cells, raising=False)
+    assert "`scale_gradient` is an older one" in str(check(scale_gradient))
+    assert saved_progress.of_exercise("scale_gradient")["attempts"] == 0
+    cells.append(cells[1])
+    assert "a whole number" in str(check(scale_gradient))
 
 
 def test_solution_opens_after_three_attempts_a_pass_or_on_demand():

@@ -92,23 +92,8 @@ def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_p
     assert not torch.nn.modules.module._global_forward_hooks
 
 
-BAD_HOOK = "tensor, factor):\n def hook(grad):\n  return grad * facto\n return tensor.register_hook(hook)"
-STORED = "tensor, factor, kept=[]):\n kept.append(tensor)\n return tensor.register_hook(lambda g: g * factor)"
-
-
-@pytest.mark.parametrize(
-    ("body", "stage", "words"),
-    [
-        (BAD_HOOK, Stage.RAISED, "your line 3, `return grad * facto`, raised NameError: name 'facto' is not defined"),
-        (BAD_HOOK, Stage.RAISED, "; it ran after your function had returned"),
-        (STORED, Stage.SIDE_EFFECT, "something you stored keeps an input, and with it the computation graph, alive"),
-        ("tensor):\n return tensor", Stage.RAISED, "was called as its task says, and that failed: TypeError: scale_"),
-    ],
-)
-def test_hooks_that_go_wrong(body, stage, words, tmp_path):
-    outcome = check(write_answer(f"def scale_gradient({body}\n", tmp_path, "scale_gradient"))
-    assert outcome.stage is stage
-    assert words in outcome.sentence
+BAD_HOOK = "scale_gradient(x, n):\n def hook(grad):\n  return grad * facto\n return x.register_hook(hook)"
+STORED = "scale_gradient(x, n, kept=[]):\n kept.append(x)\n return x.register_hook(lambda g: g * n)"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +206,34 @@ def test_check_of_something_else_says_what_to_give(thing, words):
 def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
     outcome = declare(lambda x: x, lambda rng: {"x": torch.tensor([-1.0, 2.0, 4.5])}).check(answer, 0)
     assert outcome.cause == cause
-    assert ("The cause is not known" in str(outcome)) == (not cause)
+    assert ("The cause is not known" in str(outcome)) == (not cause and outcome.stage is Stage.WRONG_VALUE)
+
+
+@pytest.mark.parametrize(
+    ("body", "said", "not_said"),
+    [
+        (BAD_HOOK, "your line 3, `return grad * facto`, raised NameError: name 'facto' is not defined", "left a hook"),
+        (BAD_HOOK, "; it ran after your function had returned", "Likely cause"),
+        (STORED, "something you stored keeps an input, and with it the computation graph, alive", "Likely cause"),
+        ("scale_gradient(x):\n return x", "was called as its task says, and that failed: TypeError: scale_", "cause"),
+        ("scale_gradient(tensor, factor):\n tensor.register_hook(lambda g: 1)", "returned nothing", "left a hook"),
+        ("step_in_backward(these, rate):\n these[0].register_hook(print)\n return []", "a hook's handle", "not known"),
+        ("record_gradient(x):\n all = []\n x.register_hook(lambda g: all.append(g) or all)\n return all",
+         "What a tensor's hook returns takes the gradient's place", "is missing"),
+        ("logits_without(model, layer, along, x):\n with layer.register_forward_hook(lambda _, __, out: out - (out * "
+         "along).sum(1)):\n  return model(x)", "must match the size", "one part of a calculation"),
+        ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture your", "1 pictures"),
+        ("share_on_the_cut(method, model, later, keep, dead):\n h = later.register_forward_hook(lambda _, __, out: out"
+         " * keep)\n heat = method(model).relu()\n h.remove()\n return float(heat[dead].sum() / max(heat.sum(), 1e-9))",
+         "left a hook on `model` and `later`: remove those that have done their work, even if an error", "Besides"),
+        ("prove(letter, pictures):\n from course_utils.lessons.blind import Proof\n return Proof([], [])",
+         "what was wrong with your proof was 'it names no cause'", "not known"),
+    ],
+)  # fmt: skip
+def test_what_is_said_is_true_of_the_answer_and_helps(body, said, not_said, tmp_path):
+    text = str(check(write_answer(f"def {body}\n", tmp_path, body.split("(")[0])))
+    assert said in text
+    assert not_said not in text
 
 
 def doubled(x, net):

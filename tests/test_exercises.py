@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from course_utils.authoring.edits import mutate
-from course_utils.authoring.mutants import Tried, made_of, make_pairs, show_mutants, slips_of, try_mutants
+from course_utils.authoring.mutants import Tried, made_of, show_mutants, slips_of, try_mutants
 from course_utils.authoring.source import answer_cells, learner, sources
 from course_utils.exercises.bare import strip
 from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.engine import exercises_of, predictions_of, source_of
 from course_utils.exercises.evidence import Evidence
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.slips import slip_of
+from course_utils.exercises.slips import NUMBERS_TELL, slip_of
 from course_utils.grading.definitions import Names, read_names
 from course_utils.grading.lessons import read_lessons
 
@@ -216,14 +216,15 @@ def test_every_mutant_is_refused_or_declared_equivalent(name):
     tried = try_mutants(exercise, [each for at, each in enumerate(mutants) if at % 4 == 0 or each.edit in equivalent])
     assert len(mutants) >= 30
     assert {mutant.edit for mutant in tried.passing} == equivalent
-    known = [slip_of(name, each.evidence) for each in tried.refused if slips_of(Tried([], [each]))]
+    known = [slip_of(name, each.evidence, each.outcome.stage) for each in tried.refused if slips_of(Tried([], [each]))]
     assert sum(map(bool, known)) >= 0.9 * len(known), "write the slips: make mutants ARGS=--write"
 
 
 def test_what_no_mistake_explains_may_be_the_slip_of_a_mutant():
     exercise = EXERCISES["largest"]
     for mutant, *_ in try_mutants(exercise, made_of("largest")).refused:
-        assert exercise.check(mutant.function, 0).cause, mutant.edit
+        outcome = exercise.check(mutant.function, 0)
+        assert outcome.cause or outcome.stage not in NUMBERS_TELL, mutant.edit
     causes = {exercise.check(mutant.function, 0).cause for mutant in made_of("largest")}
     assert any(cause.startswith("Your answer does what a right one would do if") for cause in causes)
     assert not exercise.check(lambda tensor: 7.25, 0).cause
@@ -238,7 +239,6 @@ def test_what_passes_is_shown_as_a_diff(capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert f"\n  {edit}\n" in printed
     assert "does not pass, or is not made: no such edit" in printed
-    assert [pair.source for pair in make_pairs("largest")] == [pair.source for pair in make_pairs("largest")]
 
 
 def test_what_is_equivalent_is_not_in_an_edition_without_answers():

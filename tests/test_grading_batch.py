@@ -311,7 +311,7 @@ def test_a_class_is_graded_and_every_name_on_the_roster_has_rows(tmp_path, monke
     assert main(["grade", "class", "--lesson", "00"]) == 0
     assert "ann      0 of 1" in capsys.readouterr().out
     page = (tmp_path / "report" / "students" / "ann.html").read_text(encoding="utf-8")
-    assert re.search(r"Likely cause[\s\S]*Read again", page)
+    assert re.search(r"Likely cause[\s\S]*A hint:", page)
     give(tmp_path / "class", guest=RIGHT)
     hand_in(tmp_path / "class", "guest", TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
     put(tmp_path, "roster.csv", text="E-mail;student\n=a@x;ann\nz@x;zoe\n")

@@ -21,7 +21,7 @@ from course_utils.exercises.engine import exercises_of
 from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER, add_roster, read_roster
 from course_utils.grading.sandbox import own_folder
 from course_utils.grading.sandbox.own_folder import PREFIX, OwnFolder, lock
-from course_utils.grading.submissions import MAX_BYTES, Submission, find_submissions, read_submission
+from course_utils.grading.submissions import DAMAGED, MAX_BYTES, Submission, find_submissions, read_submission
 from course_utils.grading.submit import submit
 from course_utils.root import ROOT, CourseError
 
@@ -238,6 +238,11 @@ def test_a_folder_called_almost_as_a_student_is_theirs(tmp_path):
     assert [(each.student, each.reason) for each in found] == [*wanted, ("Zoé Day", ""), ("bo", NOT_HANDED_IN)]
     (guest,) = add_roster(found[:1], ["bo"], {})
     assert guest.remark == NOT_ON_ROSTER
+    damaged = Submission("Ánn", "", reason=f"Ánn.zip is no zip {DAMAGED}")
+    found = [Submission("ZOE", START.name), damaged, Submission("Zoey", "")]
+    found = add_roster(found, ["Zoë", "Ann"], {START.name: START})
+    wanted = [("Ann", ""), ("Zoey", f"{NOT_ON_ROSTER}; did you mean Zoë?"), ("Zoë", "")]
+    assert [(each.student, each.remark) for each in found] == wanted
 
 
 def test_a_killed_process_leaves_its_folder_to_the_next_and_a_living_one_keeps_it(tmp_path, monkeypatch):
@@ -295,7 +300,7 @@ def test_what_is_there_and_what_is_missing_is_said_and_the_grader_reads_the_file
         "03_module_hooks: left out, because none of its exercises has been attempted.",
         "04_inside_call: left out, because it is not in the folder `work`.",
         "My \\n copy.ipynb: left out, because no lesson has this name.",
-        f"Send this one file to your instructor:  {tmp_path / 'Ann Lee.zip'}",
+        f"\nIt is written, and not sent yet. Send this one file to your instructor:  {tmp_path / 'Ann Lee.zip'}",
     ):
         assert line in said
     with zipfile.ZipFile(tmp_path / "Ann Lee.zip") as archive:

@@ -15,6 +15,7 @@ from grading_samples import EXERCISES, LESSONS
 from course_utils.grading import report as reports
 from course_utils.grading.report import COLUMNS, Score, file_names, table, write_pages, write_scores
 
+DAMAGED = Score("ed", "", "", stage="unreadable", reason="ed.zip is not a zip that can be read")
 BROKEN = "the file could not be read: it is empty"
 
 SCORES = [
@@ -155,7 +156,7 @@ def test_pages_are_accessible_and_a_students_has_the_hint_and_nothing_of_others(
     assert max(len(text.encode()) for name, text in pages.items() if name.startswith("of_")) < 22_000
     text = pages["ann"]
     parts = [f"<strong>0 of {sum(one.points for one in EXERCISES)} points</strong>", "Likely cause:</strong>", "…"]
-    parts += ["Read again:</strong> A hook that returns nothing looks", "<code>x</code>"]
+    parts += ["A hint:</strong> A hook that returns nothing looks", "<code>x</code>"]
     assert [part for part in parts if part not in text] == []
     absent = ["co.html", *(exercise.source.split('"""')[-1].strip() for exercise in EXERCISES)]
     assert [part for part in absent if part in text] == []
@@ -172,7 +173,8 @@ def test_pages_say_who_passed_who_could_not_be_graded_and_whom_to_look_at(tmp_pa
         "|ann|2|3|1.5|✗ wrong value: 0|\u2013 not handed in: 0|✓ passed: 2|\u2013 not handed in: 0|bo|",
         "|bo|0|3|0.0|\u2013 not handed in: 0|! unreadable: 0|look by hand|cy|",
         "|di|2|2|0.0|✓ passed: 1|look by hand|✓ passed: 1|\u2013 not handed in: 0|zoe|",
-        "|Pass rates|largest was passed least often: by 50 % of those who handed in.|",
+        "|Pass rates|Passed least often, by 50 % of those who handed in: largest.|",
+        "|5 students. 4 answers have a score: an",
         "|largest|2|2|1|50 %|1.00|1.00|",
         "|largest|a|cause|1|",
         "|student|lesson|exercise|why|bo|01_tensor_hooks|the file could not be read: it is empty|cy|tensors|",
@@ -191,6 +193,10 @@ def test_pages_say_who_passed_who_could_not_be_graded_and_whom_to_look_at(tmp_pa
     write_pages(SCORES[2:5], tmp_path)
     text = check_page(tmp_path / "index.html")
     assert ["And 1 more, in scores.csv." in text, "Pass rates" in text] == [True, False]
+    write_pages([SCORES[1], replace(SCORES[1], exercise="smallest"), DAMAGED], tmp_path)
+    cells = re.sub(r"(\s*<[^>]+>\s*)+", "|", check_page(tmp_path / "index.html"))
+    assert "|Passed least often, by 0 % of those who handed in: largest, smallest.|" in cells
+    assert "|ed|0|0|0.0|! unreadable: 0|look by hand|" in cells
     write_pages(SCORES[:1], tmp_path)
     text = check_page(tmp_path / "index.html")
     assert "No wrong answer behaves like a declared mistake." in text

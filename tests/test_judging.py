@@ -54,6 +54,7 @@ RAISED = case_of(1, raised=ERROR)
         (case_of(1, raised=ERROR | {"message": ""}), case_of(1, raised=ERROR | {"type": "A"}), "got: KeyError: "),
         (case_of(1, seen={"y": plain(None)}), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
         (case_of(1), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
+        (case_of(1, seen={"what was wrong": plain("a")}), case_of(2, seen={"what was wrong": plain("b")}), "was 'a'"),
     ],
 )
 def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, words):

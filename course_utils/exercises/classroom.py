@@ -5,6 +5,8 @@ import functools
 import gc
 import html
 import inspect
+import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,6 +21,7 @@ ATTEMPTS_BEFORE_SOLUTION = 3
 VISIBLE_SEED = 0
 METER = '<meter min="0" max="{1}" value="{0}" aria-hidden="true"></meter> {0} of {1}'
 NOT_FRESH = "On the first inputs it was right; on these others it is not yet."
+OLDER = "The cell that you ran last for `{0}` stopped with an error, so `{0}` is an older one: mend that cell first."
 NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
 SEALED = "This explanation opens as soon as you have committed to the prediction above."
 WAITS = "This explanation opens when your instructor reveals the answer."
@@ -61,6 +64,8 @@ def check(*answers: object) -> Outcome:
     (answer,) = answers
     if isinstance(answer, Exercise):
         return found.not_attempted("run the answer cell first (Shift+Enter), then run this one again.")
+    if _is_older(answer, found.name):
+        return Outcome("check", Stage.NOT_AN_EXERCISE, OLDER.format(found.name))
     try:
         outcome = found.check(answer, VISIBLE_SEED)
         if outcome.stage is Stage.NOT_ATTEMPTED:
@@ -86,6 +91,17 @@ def check(*answers: object) -> Outcome:
         if failed_before is code and not outcome.note:
             return replace(outcome, note=NOT_RUN)
     return outcome
+
+
+def _is_older(answer: object, name: str) -> bool:
+    """Whether a later cell should have defined the answer anew, and failed. `In` has every cell, also bad syntax."""
+    cells = vars(sys.modules["__main__"]).get("In", ())
+    cells = [f"{cell}\n" for cell in cells if re.search(rf"^\s*(def|class) {name}\b", cell, re.MULTILINE)]
+    parts = vars(answer).values() if inspect.isclass(answer) else [inspect.unwrap(answer)]
+    with contextlib.suppress(OSError, StopIteration):
+        source = inspect.getsource(next(filter(inspect.isfunction, parts)).__code__)
+        return any(source in cell for cell in cells) and source not in cells[-1]
+    return False
 
 
 def _say_if_lost() -> list[str]:

@@ -114,7 +114,7 @@ class Exercise(Declaration):
         outcome = self.judge(got, reference, mistakes)
         if outcome.passed or outcome.cause or seed != SLIPS_SEED:
             return outcome
-        return replace(outcome, cause=slip_of(self.name, got))
+        return replace(outcome, cause=slip_of(self.name, got, outcome.stage))
 
     def judge(self, got: Cases, reference: Cases, mistakes: Mistakes) -> Outcome:
         """The outcome of the evidence `got`, by what the reference and the mistakes did on the same inputs."""

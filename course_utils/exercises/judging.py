@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.outcome import IN_WORDS, Outcome, Stage
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, name_type, number_text, show
 
 RELATIVE = 1e-5
@@ -26,7 +26,7 @@ CHANGES = {
     "requires_grad": "your function changed `requires_grad` of its input `{name}`",
     "training": "your function left `{name}` in another mode (train/eval) than it found it in",
     "settings": "your function changed an attribute of `{name}` or of a module in it, or gave it a new one",
-    "hooks": "your function left a hook on `{name}`: remove every hook that you no longer need",
+    "hooks": "your function left a hook on `{name}`: remove those that have done their work, even if an error comes",
     "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
 KEPT_ALIVE = "something you stored keeps an input, and with it the computation graph, alive after the call: "
@@ -46,19 +46,20 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     """Everything that counts in one case, in the order in which it is judged."""
     raised = (_state(case["raised"] and case["raised"]["type"]) for case in (got, expected))
     yield Fact("raised", *raised, Stage.RAISED)
-    yield Fact("your function returned", got["returned"], expected["returned"])
-    for label, reference in expected["seen"].items():
-        yield Fact(f"{label} was", got["seen"].get(label, NOTHING), reference)
+    returned = Fact("your function returned", got["returned"], expected["returned"])
+    seen = [Fact(f"{label} was", got["seen"].get(label, NOTHING), value) for label, value in expected["seen"].items()]
+    yield from sorted([returned, *seen], key=lambda fact: not fact.words.startswith(IN_WORDS))
     for name, reference in expected["inputs"].items():
         if "grad" in reference and "[" not in name:
             mine = _gradients(name, got["inputs"][name]["grad"])
             for place, grad in _gradients(name, reference["grad"]).items():
                 yield Fact(f"{place}.grad was", mine.get(place, NOTHING), grad)
-    for name, changed in got["changed"].items():
-        for aspect in changed:
-            if aspect not in expected["changed"].get(name, []):
-                yield _side_effect(CHANGES[aspect].format(name=name))
-    for name, changed in expected["changed"].items():
+    asked = expected["changed"]
+    for aspect in dict.fromkeys(aspect for changed in got["changed"].values() for aspect in changed):
+        names = [name for name, found in got["changed"].items() if aspect in {*found} - {*asked.get(name, ())}]
+        if names and (aspect != "hooks" or _could_remove(got, expected)):
+            yield _side_effect(CHANGES[aspect].format(name="` and `".join(names)))
+    for name, changed in asked.items():
         mine, reference = got["inputs"][name], expected["inputs"][name]
         for aspect in changed:
             if aspect in ("requires_grad", "training"):
@@ -71,6 +72,12 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
             yield _side_effect(f"your function changed {setting} and did not put it back")
     if got["alive"] and not expected["alive"]:
         yield _side_effect(KEPT_ALIVE)
+
+
+def _could_remove(got: Evidence, expected: Evidence) -> bool:
+    """Whether every handle came to the case that was to remove it: no error came between, and they were returned."""
+    returned, mine, reference = expected["returned"], *((case["raised"] or {}).get("type") for case in (got, expected))
+    return mine == reference and ("'handle'" not in str(returned) or alike(got["returned"], returned))
 
 
 def _state(value: Any) -> Plain:

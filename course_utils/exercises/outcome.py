@@ -4,6 +4,7 @@
 meaning, never colour alone.
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,7 +29,8 @@ class Stage(str, Enum):
     __str__ = str.__str__
 
 
-COMPARED = [Stage.RETURNED_NOTHING, Stage.WRONG_TYPE, Stage.WRONG_SHAPE, Stage.WRONG_DTYPE, Stage.WRONG_VALUE]
+IN_WORDS = "what was wrong"  # begins the name of what a case says about an answer in words; it should be 'nothing'
+UNEXPLAINED = (Stage.WRONG_SHAPE, Stage.WRONG_VALUE)  # what is said of the others says by itself what to change
 UNKNOWN = "The cause is not known: work through this input by hand, and look for the first step that differs."
 
 
@@ -70,7 +72,8 @@ class Outcome(Told):
     @property
     def lines(self) -> list[str]:
         """What follows the headline, a line each."""
-        cause = f"Likely cause: {self.cause}" if self.cause else UNKNOWN * (self.stage in COMPARED)
+        says_why = self.stage not in UNEXPLAINED or re.search(f"{IN_WORDS}|expected .a hook's", self.sentence)
+        cause = f"Likely cause: {self.cause}" if self.cause else UNKNOWN * (not says_why)
         stuck = f"Stuck? hint({self.exercise})" if self.hints and self.symbol == "✗" else ""
         return [line for line in (self.sentence, cause, self.note, stuck) if line]
 

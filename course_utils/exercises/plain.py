@@ -58,14 +58,12 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "float", "value": _number(float(value))}
     if isinstance(value, complex):
         return {"type": "complex", "value": [_number(value.real), _number(value.imag)]}
-    if isinstance(value, str):
-        return {"type": "str", "value": str(value)[:MAX_TEXT]}
 
     import torch  # here, so that a process that only judges need not import it
     from torch import nn
     from torch.utils.hooks import RemovableHandle
 
-    if isinstance(value, (torch.dtype, torch.device)):
+    if isinstance(value, (str, torch.dtype, torch.device)):
         return {"type": "str", "value": str(value)[:MAX_TEXT]}
     if isinstance(value, torch.Tensor):
         return _plain_tensor(value)

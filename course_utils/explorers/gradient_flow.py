@@ -45,13 +45,13 @@ class GradientFlow(Explorer):
             "step": make_slider("Step", 0, stopped.last_step, stopped.step, width=380),
             "lines": widgets.Textarea(text, description="Lines", rows=5, style=style, layout=wide, **late),
             "draw": widgets.Button(description="Draw this graph", tooltip="Draw the graph of these lines"),
-            "node": widgets.Dropdown(description="Hook on", style=style, layout={"width": "190px"}),
-            "action": make_choice(drop, "that does", does, "times 6", width=330, indent=70),
+            "node": widgets.Dropdown(description="Hook on", style=style, layout={"width": "270px"}),
+            "action": make_choice(drop, "that does", does, "times 6", width=280, indent=70),
             "add": widgets.Button(description="Add hook", tooltip="Register this hook", **button),
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", **button),
             "hooks": widgets.HTML(),
             "at": widgets.Dropdown(description="I expect at", layout={"width": "220px"}),
-            "guess": widgets.Text(description="gradient", placeholder="3 or [1, 2]", layout={"width": "230px"}, **late),
+            "guess": widgets.Text(description="gradient", placeholder="3 or [1, 2]", layout={"width": "230px"}),
             "commit": widgets.Button(description="Commit", tooltip="Fix this, and watch the gradient arrive", **button),
             "play": widgets.Play(max=stopped.last_step, interval=900, layout={"display": "none"}),
             "numbers": widgets.Checkbox(description="All numbers as a table", indent=False),
@@ -82,13 +82,14 @@ class GradientFlow(Explorer):
     def fit(self, name: str) -> None:
         """Fit the hooks, the steps and the lists to the graph."""
         own = self.controls["graph"].value == OWN
+        name = "commit" if name == "guess" else name
         self._own.layout.display = None if own else "none"  # also when the lines cannot be read
         if name in ("graph", "lines", "draw"):
             self._graph = parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
             self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
             self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
         if name in ("", "graph", "lines", "draw"):
-            self.controls["node"].options = {self._graph.name_arrow(name): name for name in self._graph.hookable}
+            self.controls["node"].options = {self._graph.name_with_senders(name): name for name in self._graph.hookable}
             self.controls["at"].options = self._graph.hookable
             for part in ("node", "at"):
                 self.controls[part].value = self._graph.hookable[0]

@@ -119,10 +119,10 @@ class Graph:
         """The tensors that can have a hook: those that require a gradient."""
         return tuple(name for name, node in self.nodes.items() if node.tensor.requires_grad)
 
-    def name_arrow(self, name: str) -> str:
-        """The way by which a tensor's gradient arrives, such as "a + b → w"."""
-        senders = [each for each in self.hookable if name in self.nodes[each].inputs]
-        return f"{' + '.join(senders) or 'backward'} → {name}"
+    def name_with_senders(self, name: str) -> str:
+        """A tensor, and where its gradient comes from, such as "w (gradient from a + b)"."""
+        senders = " + ".join(each for each in self.hookable if name in self.nodes[each].inputs)
+        return f"{name} (gradient from {senders})" if senders else f"{name} (backward begins here)"
 
 
 @torch.inference_mode(False)

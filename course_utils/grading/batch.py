@@ -15,7 +15,7 @@ from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
 from course_utils.grading.sandbox.key import Key
 from course_utils.grading.sandbox.tasks import Limits, Ran
-from course_utils.grading.submissions import Submission, printable, read_submission
+from course_utils.grading.submissions import DAMAGED, Submission, printable, read_submission
 from course_utils.grading.verdict import Comparer, compare, make_verdict_notebook
 from course_utils.root import CourseError, write_whole
 
@@ -136,6 +136,7 @@ def _rows(work: _Work) -> Iterator[Score]:
     if work.scores:
         return
     missing, unread = lesson and not submission.path, lesson and (submission.reason or work.reason.startswith(UNREAD))
+    unread = unread or DAMAGED in submission.reason
     stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
     look, reason = not missing and work.reason != NO_EXERCISES, printable(work.reason, but="\n")
     for name, possible in [(each.name, each.points) for each in (lesson.exercises if lesson else ())] or [("", 0)]:

@@ -206,7 +206,8 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
 def _cells(rows: Sequence[Score], lessons: Mapping[str, Iterable[str]]) -> list[tuple[int, Score]]:
     # How many columns each cell of a student's row spans, and what it tells: what is true of a whole file once.
     found, cells = {(row.lesson, row.exercise): row for row in rows}, []
-    missing = Score("", "", "", stage=NOT_HANDED_IN, look_by_hand=False)
+    damaged = any(row.stage == UNREADABLE and not row.exercise for row in rows)  # what was to hold the lessons
+    missing = Score("", "", "", stage=UNREADABLE if damaged else NOT_HANDED_IN, look_by_hand=damaged)
     for lesson, exercises in lessons.items():
         mine = [found.get((lesson, exercise), missing) for exercise in exercises]
         whole = mine[0].stage in NO_SCORE and len({(row.stage, row.reason) for row in mine}) == 1

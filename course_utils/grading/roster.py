@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from course_utils.grading.lessons import Lesson
-from course_utils.grading.submissions import Submission, printable, without_doubles
-from course_utils.root import CourseError
+from course_utils.grading.submissions import DAMAGED, Submission, printable, without_doubles
+from course_utils.root import CourseError, nearest
 
 NOT_HANDED_IN = "nothing was handed in"
 NOT_ON_ROSTER = "this name is not on the roster"
@@ -64,20 +64,22 @@ def _tidy(text: str, form: str = "NFC") -> str:
 
 
 def _key(name: str) -> str:
-    return _tidy(name, "NFKC").casefold()
+    return re.sub("[\u0300-\u036f]", "", _tidy(name, "NFKD")).casefold()  # without accents
 
 
 def add_roster(found: Sequence[Submission], names: Collection[str], lessons: Mapping[str, Lesson]) -> list[Submission]:
     """The submissions, and an entry for each name and lesson without one; who is not on the roster is marked.
 
-    A folder that is called as a student but for capitals, spaces and the way in which letters are coded is theirs.
+    Capitals, spaces and accents of a folder's name do not count. A damaged zip may hold every lesson.
     """
     known, marked = {_key(name): name for name in names}, []
     missing = dict.fromkeys(itertools.product(names, lessons))
     for each in found:
         student = known.get(_key(each.student))
-        remark = "" if student or not each.student else NOT_ON_ROSTER
+        near = "".join(f"; did you mean {known[key]}?" for key in nearest(_key(each.student), known, 1))
+        remark = "" if student or not each.student else NOT_ON_ROSTER + near
         marked.append(replace(each, student=student or each.student, remark=remark))
-        missing.pop((student, each.name), None)
+        for name in lessons if DAMAGED in each.reason and not each.lesson else [each.name]:
+            missing.pop((student, name), None)
     marked += [Submission(student, name, lesson=lessons[name], reason=NOT_HANDED_IN) for student, name in missing]
     return without_doubles(marked)

@@ -36,6 +36,7 @@ HIDDEN = re.compile(r"\.[^.]")
 ZIP = re.compile(r"\.zip\Z", re.IGNORECASE)
 ARCHIVES = (".7z", ".gz", ".rar", ".tar", ".tgz")
 NBGRADER = "submitted"
+DAMAGED = "that can be read"  # in the reason why a zip, or a folder, is none
 NOTHING = "nothing"  # stands for what is in an empty folder
 NO_FILE = {stat.S_IFLNK: "a link to somewhere else; links are not followed", stat.S_IFDIR: "a folder, not a file"}
 
@@ -102,7 +103,7 @@ def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list
     except Exception as error:  # a zip may be broken in any way
         if not above:
             raise error if path.is_dir() else zipfile.BadZipFile(str(error)) from None
-        reason = f"{above[-1]} is not a {kind} that can be read: {getattr(error, 'strerror', None) or error}"
+        reason = f"{above[-1]} is not a {kind} {DAMAGED}: {getattr(error, 'strerror', None) or error}"
         return [_Entry(above, path, reason=reason)]
     for place, members, names, is_link, is_folder in listed:
         if any(map(SKIPPED.fullmatch, names)):

@@ -61,8 +61,8 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
     about = {"name": name, "edition": edition, "torch": version("torch"), "attempted": attempted}
     files[f"{student}/{ABOUT}"] = json.dumps(about, indent=1, ensure_ascii=False).encode()
     write_whole(target, zip_of(files))
-    print(f"\nHanded in by {name}: {', '.join(attempted)}; {sum(attempted.values())} exercises; edition: {edition}.")
-    print(f"Send this one file to your instructor:  {target}")
+    print(f"\nThe work of {name}: {', '.join(attempted)}; {sum(attempted.values())} exercises; edition: {edition}.")
+    print(f"It is written, and not sent yet. Send this one file to your instructor:  {target}")
     return 0
 
 

@@ -17,9 +17,11 @@ from torch.utils._pytree import tree_leaves
 
 
 class Memory(TorchDispatchMode):
-    """The bytes of the storages created so far and still alive (`live`), and the most that were alive at once (`peak`).
+    """The bytes of the strided tensors' storages created in a `with` block and still alive (`live`), and the most that
+    were alive at once (`peak`). `live` goes on counting down after the block, as tensors are deleted; `peak` stays.
 
-    `live` goes on counting down after the block has ended, as tensors are deleted; `peak` stays.
+    What an operation needs inside and frees before it returns is not seen. CPU only: on a GPU, backward runs in a
+    thread of its own, and `torch.cuda.max_memory_allocated` tells.
     """
 
     def __init__(self) -> None:
@@ -58,10 +60,4 @@ def _storages(value: Any) -> list[torch.UntypedStorage]:
     return [tensor.untyped_storage() for tensor in tensors]
 
 
-def measure_memory() -> Memory:
-    """Count, in bytes, the storages of the strided tensors that a `with` block creates.
-
-    What an operation needs inside and frees before it returns is not seen. CPU only: on a GPU, backward runs in a
-    thread of its own, and `torch.cuda.max_memory_allocated` tells.
-    """
-    return Memory()
+measure_memory = Memory

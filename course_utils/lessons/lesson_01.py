@@ -318,6 +318,16 @@ def _(tensor):
     return seen
 
 
+@record_gradient.mistake(
+    "Your hook returns what is no gradient. What a tensor's hook returns takes the gradient's place: a hook that only "
+    "looks returns nothing."
+)
+def _(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(grad.clone()) or seen)
+    return seen
+
+
 @record_gradient.mistake("You stored the values of the tensor. The hook's argument is the gradient.")
 def _(tensor):
     seen = []

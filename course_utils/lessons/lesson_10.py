@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise, prediction
 from course_utils.lessons.blind import (
+    ACCEPTED,
     LETTERS,
     SUSPECTS,
     Album,
@@ -119,7 +120,8 @@ def _(rng):
     def judged(letter):
         def look(proof):
             verdict = weigh(letter, pictures, proof)
-            return {"the verdict on your proof": verdict, "the seal below it": seal(letter, pictures, proof, verdict)}
+            wrong = "nothing" if verdict == ACCEPTED else verdict.removeprefix("refused: ")
+            return {"what was wrong with your proof": wrong, "its seal": seal(letter, pictures, proof, verdict)}
 
         return look
 
@@ -688,7 +690,7 @@ def _(rng):
         net = positive_net(rng)
         given = {"model": net, "layer": net[layer], "direction": torch.tensor(direction)}
         images = rng.mixed(count, 2, 2, 3)
-        shown = f"a network, its layer {layer}, the direction {direction}, and {count} pictures"
+        shown = f"a network, its layer {layer}, the direction {direction}, and {count} picture{'s' * (count > 1)}"
         yield Case({**given, "images": images}, shown=shown)
     for shown in ("a network that runs its layer 0 twice", "a network whose last layer raises an error"):
         net = positive_net(rng)

@@ -100,7 +100,7 @@ def test_a_gradient_that_was_committed_to_is_watched_until_it_arrives(explorer):
         pytest.skip("this explorer asks for nothing")
     explorer.panel.get_by_label("I expect at").select_option(index=0)
     explorer.panel.get_by_role("textbox", name="gradient").fill("7")
-    explorer.panel.get_by_role("button", name="Commit", exact=True).click()
+    explorer.panel.get_by_role("textbox", name="gradient").press("Enter")
     said = explorer.panel.locator('[role="status"]').first
     seen = [""]
     for _ in range(600):
