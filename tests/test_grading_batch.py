@@ -64,7 +64,7 @@ def test_nbval_and_the_words_must_agree_or_a_person_looks(answers, problem, word
     process.__enter__.return_value = process
     process.start.side_effect, process.finish.side_effect = problem, answers
     monkeypatch.setattr("course_utils.grading.verdict.WORTH_A_PROCESS", 1)
-    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
+    monkeypatch.setattr("course_utils.grading.verdict.cores", lambda: 2)
     monkeypatch.setattr("course_utils.grading.verdict.Comparer", lambda: process)
     key = key_of("largest", SEED)
     scores = final(*[key.evidence, key.mistakes[0][1], key.evidence, key.mistakes[0][1]][: len(words)])

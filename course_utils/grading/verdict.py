@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import Closing, environment
+from course_utils.grading.sandbox.tasks import Closing, cores, environment
 
 if TYPE_CHECKING:
     import nbformat
@@ -53,9 +53,8 @@ def compare(scores: Sequence[Score], comparer: Comparer | None = None) -> list[S
 def ask_nbval(scores: Sequence[Score], comparer: Comparer | None) -> list[tuple[bool | None, str]]:
     """Whether the texts of each score are equal, by nbval in as many processes as pay; None, and why, if unknown."""
     import nbformat
-    from joblib import cpu_count
 
-    size = -(-len(scores) // max(1, min(cpu_count(), len(scores) // WORTH_A_PROCESS)))
+    size = -(-len(scores) // max(1, min(cores(), len(scores) // WORTH_A_PROCESS)))
     parts = [scores[first : first + size] for first in range(0, len(scores), size)]
     found: list[tuple[bool | None, str]] = []
     with contextlib.ExitStack() as stack:

@@ -5,29 +5,28 @@ Results come as they are ready; a submission of a lost worker goes to another on
 
 import contextlib
 import functools
-import os
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
 from course_utils.grading.sandbox.fork import ForkEngine
 from course_utils.grading.sandbox.key import ask_for_key
 from course_utils.grading.sandbox.process import ProcessEngine
-from course_utils.grading.sandbox.tasks import Closing, Engine, Limits, Ran, Task
+from course_utils.grading.sandbox.tasks import Closing, Engine, Limits, Ran, Task, cores
 from course_utils.root import CourseError
 
 Result = tuple[int, list[Ran]]
 
 
-def make_engine(name: str, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> Engine:
-    """The engine `fork` or `process`; `auto` is what this machine can. With 0 `lanes`, there is one for each core."""
+def make_engine(name: str, lanes: int = 1, hidden: Sequence[Path] = (), *, key: bool = False) -> Engine:
+    """The engine `fork` or `process`; `auto` is what this machine can."""
     if name == "process" or (name == "auto" and sys.platform != "linux"):
         return ProcessEngine()
     if sys.platform != "linux":
         raise CourseError("the fork engine needs Linux; take --engine process")
-    return ForkEngine(hidden, lanes or len(os.sched_getaffinity(0)), key=key)
+    return ForkEngine(hidden, lanes, key=key)
 
 
 class LocalCrew(Closing):
@@ -38,8 +37,9 @@ class LocalCrew(Closing):
     """
 
     def __init__(self, engine: str = "auto", jobs: int | None = None, hidden: Sequence[Path] = ()) -> None:
-        self._engine = make_engine(engine, hidden, jobs or 0, key=True)
-        self.close, self.make_key = self._engine.close, functools.partial(ask_for_key, connection=self._engine.key)
+        self._engine = make_engine(engine, jobs or cores(), hidden, key=True)
+        self._threads = ThreadPool(self._engine.lanes)
+        self.make_key = functools.partial(ask_for_key, connection=self._engine.key)
 
     @property
     def isolation(self) -> list[str]:
@@ -48,13 +48,13 @@ class LocalCrew(Closing):
 
     def run(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[Result]:
         """Start to run the submissions; gives each one's number and results as it is done."""
-        from joblib import Parallel, delayed
+        run_one = self._engine.run
+        return self._threads.imap_unordered(lambda each: (each[0], run_one(each[1], limits)), enumerate(batches))
 
-        warnings.filterwarnings("ignore", module="joblib")  # it says on Ctrl-C what has not run; so does the report
-
-        run_one = delayed(lambda number: (number, self._engine.run(batches[number], limits)))
-        parallel = Parallel(n_jobs=self._engine.lanes, backend="threading", return_as="generator_unordered")
-        return parallel(map(run_one, range(len(batches))))
+    def close(self) -> None:
+        """End what runs, and start nothing more."""
+        self._threads.terminate()
+        self._engine.close()
 
 
 class DaskCrew(Closing):
@@ -73,22 +73,18 @@ class DaskCrew(Closing):
         """As `LocalCrew.run`. A submission whose workers die again and again has a reason instead of results."""
         from distributed import as_completed
 
-        submit = self._client.submit
-        futures = [submit(run_on_worker, list(batch), limits, self._engine, pure=False) for batch in batches]
-        numbers = {future.key: number for number, future in enumerate(futures)}
+        send = functools.partial(self._client.submit, run_on_worker, pure=False)
+        numbers = {send(list(batch), limits, self._engine): number for number, batch in enumerate(batches)}
+        ended = as_completed(numbers, loop=self._client.loop)
+        return ((number := numbers.pop(one), self._read(one, len(batches[number]))) for one in ended)
 
-        def result(future: Any) -> Result:
-            number = numbers[future.key]
-            try:
-                line, results = future.result()  # if its worker has been lost since, this waits for another one
-            except Exception as error:
-                return number, [Ran(ended=f"no worker could run it: {error}")] * len(batches[number])
-            finally:
-                future.release()
-            self.isolation += [line] * (line not in self.isolation)
-            return number, results
-
-        return map(result, as_completed(futures, loop=self._client.loop))
+    def _read(self, future: Any, tasks: int) -> list[Ran]:
+        try:
+            line, results = future.result()  # if its worker has been lost since, this waits for another one
+        except Exception as error:
+            return [Ran(ended=f"no worker could run it: {error}")] * tasks
+        self.isolation += [line] * (line not in self.isolation)
+        return results
 
     def close(self) -> None:
         """Leave the cluster; what has not run there will not."""

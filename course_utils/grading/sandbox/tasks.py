@@ -64,6 +64,11 @@ class Ran:
     seconds: float = 0.0
 
 
+def cores() -> int:
+    """How many processes can work at a time on this machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def environment() -> dict[str, str]:
     """The environment of a process for answers: of this one's, only what Python needs."""
     return {name: os.environ[name] for name in KEPT if name in os.environ} | ENVIRONMENT
