@@ -78,7 +78,7 @@ def engine(request, outside):
         pytest.skip("this kernel has no Landlock")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HostProcess, "command", command)
-        with ForkEngine([outside]) as made:
+        with ForkEngine() as made:
             yield made
 
 
@@ -280,7 +280,7 @@ shown = walls.readable() + sys.argv[1:]
 walls.readable = lambda: shown
 isolation = walls.enter_namespaces()
 if os.fork() == 0:
-    walls.close_root(isolation, [])
+    walls.close_root(isolation)
     print(isolation.root and [os.path.realpath("/tmp"), *map(os.listdir, sys.argv[1:])], flush=True)
     os._exit(0)
 os.wait()
@@ -292,7 +292,8 @@ def test_files_that_vanish_meanwhile_cost_no_wall(tmp_path, monkeypatch):
     (tmp_path / "root" / str(hidden).lstrip("/")).mkdir(parents=True)
     monkeypatch.setattr(linux, "mount", mount)
     monkeypatch.setattr(walls, "readable", list)
-    walls.build_root(str(tmp_path / "root"), [hidden])
+    monkeypatch.setattr(walls, "hidden_parts", lambda: [hidden])
+    walls.build_root(str(tmp_path / "root"))
     assert mount.call_count == 4, "it went on after the second"
     code = "from course_utils.grading.sandbox import linux\nlinux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)\n"
     code += "linux.restrict({'/': linux.READ, '/gone': linux.READ}, linux.landlock_version())\nopen('/dev/null', 'w')"

@@ -58,7 +58,7 @@ def run(
     from course_utils.grading.verdict import NOTEBOOK, Comparer, import_lean
 
     # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
-    with _make_crew(engine, jobs, scheduler, [submissions, report]) as crew, Comparer() as comparer:
+    with _make_crew(engine, jobs, scheduler) as crew, Comparer() as comparer:
         import_lean()
         from tqdm import tqdm
 
@@ -141,11 +141,11 @@ def _find(place, roster, number):
     return found, people
 
 
-def _make_crew(engine="auto", jobs=None, scheduler=None, hidden=()):
+def _make_crew(engine="auto", jobs=None, scheduler=None):
     from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
 
     try:
-        return DaskCrew(scheduler, engine) if scheduler else LocalCrew(engine, jobs, hidden)
+        return DaskCrew(scheduler, engine) if scheduler else LocalCrew(engine, jobs)
     except ModuleNotFoundError as error:
         raise CourseError(f"{error.name} is missing: pip install 'course-utils[cluster]'.") from None
     except (OSError, ValueError) as error:

@@ -8,7 +8,6 @@ import functools
 import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing.pool import ThreadPool
-from pathlib import Path
 from typing import Any
 
 from course_utils.grading.sandbox.fork import ForkEngine
@@ -20,13 +19,13 @@ from course_utils.root import CourseError
 Result = tuple[int, list[Ran]]
 
 
-def make_engine(name: str, lanes: int = 1, hidden: Sequence[Path] = (), *, key: bool = False) -> Engine:
+def make_engine(name: str, lanes: int = 1, *, key: bool = False) -> Engine:
     """The engine `fork` or `process`; `auto` is what this machine can."""
     if name == "process" or (name == "auto" and sys.platform != "linux"):
         return ProcessEngine()
     if sys.platform != "linux":
         raise CourseError("the fork engine needs Linux; take --engine process")
-    return ForkEngine(hidden, lanes, key=key)
+    return ForkEngine(lanes, key=key)
 
 
 class LocalCrew(Closing):
@@ -36,8 +35,8 @@ class LocalCrew(Closing):
     key too.
     """
 
-    def __init__(self, engine: str = "auto", jobs: int | None = None, hidden: Sequence[Path] = ()) -> None:
-        self._engine = make_engine(engine, jobs or cores(), hidden, key=True)
+    def __init__(self, engine: str = "auto", jobs: int | None = None) -> None:
+        self._engine = make_engine(engine, jobs or cores(), key=True)
         self._threads = ThreadPool(self._engine.lanes)
         self.make_key = functools.partial(ask_for_key, connection=self._engine.key)
 

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
@@ -24,13 +23,12 @@ from course_utils.root import CourseError
 class HostProcess:
     """A `host` with a number of lanes, a socket for each; it starts at once and is ready later.
 
-    With `key`, it has a process that will make the key, at the other end of the socket `key`. `lessons` are bare, and
-    `hidden` are files and folders that no answer may read.
+    With `key`, it has a process that will make the key, at the other end of the socket `key`. `lessons` are bare.
     """
 
     command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
 
-    def __init__(self, lessons: bytes, hidden: Sequence[Path], lanes: int = 1, *, key: bool = False) -> None:
+    def __init__(self, lessons: bytes, lanes: int = 1, *, key: bool = False) -> None:
         kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM] * key
         self._sockets, theirs = zip(*(socket.socketpair(socket.AF_UNIX, kind) for kind in kinds), strict=True)
         self.lanes, self.key = self._sockets[:lanes], self._sockets[-1] if key else None
@@ -39,8 +37,7 @@ class HostProcess:
         self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
         numbers = [their.fileno() for their in theirs]
         with tempfile.TemporaryFile() as told:
-            paths = [str(Path(path).absolute()) for path in hidden]
-            marshal.dump((paths, numbers[:lanes], numbers[lanes:], lessons), told)
+            marshal.dump((numbers[:lanes], numbers[lanes:], lessons), told)
             told.seek(0)
             self._process = subprocess.Popen(
                 self.command,
@@ -101,13 +98,13 @@ class HostProcess:
 class ForkEngine(Engine):
     """Runs answers in children of a host; as many threads as it has `lanes` may call `run` at once.
 
-    `hidden` are files and folders that no answer may read; with `key`, the socket `key` is the host's. A lane that ends
-    costs no answer its points: the answer runs once more, in a new host.
+    With `key`, the socket `key` is the host's. A lane that ends costs no answer its points: the answer runs once more,
+    in a new host.
     """
 
-    def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> None:
-        self._given, self._closed = (bare_lessons(), hidden), False  # read once: Python 3.11 cannot in two threads
-        self.host = HostProcess(*self._given, lanes, key=key)  # the last one that has been started
+    def __init__(self, lanes: int = 1, *, key: bool = False) -> None:
+        self._lessons, self._closed = bare_lessons(), False  # read once: Python 3.11 cannot in two threads
+        self.host = HostProcess(self._lessons, lanes, key=key)  # the last one that has been started
         self.lanes, self.key = lanes, self.host.key
         self._hosts = [self.host]
         self._free: queue.SimpleQueue[tuple[HostProcess, socket.socket]] = queue.SimpleQueue()
@@ -137,7 +134,7 @@ class ForkEngine(Engine):
                             raise
                         ended, seconds = str(error).rstrip("."), round(time.monotonic() - start, 4)
                 lane.close()
-                self.host = host = HostProcess(*self._given)
+                self.host = host = HostProcess(self._lessons)
                 self._hosts.append(host)
                 (lane,) = host.lanes
             return b"", ended, seconds

@@ -44,7 +44,7 @@ def main() -> int:
     from course_utils.grading.sandbox import driver, key  # noqa: F401
 
     torch.set_num_threads(1)
-    hidden, lanes, keys, lessons = marshal.load(sys.stdin.buffer)
+    lanes, keys, lessons = marshal.load(sys.stdin.buffer)
     for fd in lanes + keys:
         os.set_inheritable(fd, False)  # no program that is started may hold them open
     nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there; the standard error is for last words
@@ -58,7 +58,7 @@ def main() -> int:
         groups = [Group(os.getpid(), number) for number in range(len(lanes))]  # before the root is another
     except OSError as error:
         isolation.lacking.append(f"a bound on the memory of all its processes together (cgroup v2: {error})")
-    first = _fork(keys, _become_first_process, isolation, [Path(path) for path in hidden], groups, lanes, lessons)
+    first = _fork(keys, _become_first_process, isolation, groups, lanes, lessons)
     for fd in lanes + keys:
         os.close(fd)
     _note_end(os.waitpid(first, 0)[1])
@@ -87,9 +87,7 @@ def _fork(close: Sequence[int], work: Callable[..., object], *arguments: object)
         _leave(code)
 
 
-def _become_first_process(
-    isolation: Isolation, hidden: list[Path], groups: list[Group | None], lanes: list[int], lessons: bytes
-) -> None:
+def _become_first_process(isolation: Isolation, groups: list[Group | None], lanes: list[int], lessons: bytes) -> None:
     import gc
 
     from course_utils.exercises import engine
@@ -103,11 +101,11 @@ def _become_first_process(
     gc.collect()
     gc.freeze()
     linux.join_pages()
-    close_root(isolation, hidden)
+    close_root(isolation)
     for number, (lane, group) in enumerate(zip(lanes, groups, strict=True)):
         user = isolation.user and isolation.user + number  # one that no other lane gives to its children
         others = [other for other in lanes if other != lane]
-        _fork(others, lambda *own: Host(*own).serve(), replace(isolation, user=user), hidden, group, lane)
+        _fork(others, lambda *own: Host(*own).serve(), replace(isolation, user=user), group, lane)
     for lane in lanes:
         os.close(lane)
     with contextlib.suppress(ChildProcessError):
@@ -120,7 +118,6 @@ class Host:
     """Runs answers, one at a time, in children of this process, for who is at the other end of the socket `lane`."""
 
     isolation: Isolation
-    hidden: list[Path]
     group: Group | None
     lane: int
 
@@ -175,7 +172,7 @@ class Host:
         os.dup2(record, 3)
         os.closerange(4, 4096)
         os.environ.update(HOME=scratch, TMPDIR=scratch)
-        confine(self.isolation, limits, scratch, self.hidden)
+        confine(self.isolation, limits, scratch)
         record_answer(3, **given)
 
     def _watch(self, pid: int, limits: Limits, start: float, scratch: str) -> str:
