@@ -26,7 +26,10 @@ from course_utils.grading.sandbox.key import Key
 from course_utils.grading.sandbox.tasks import Ran
 from course_utils.root import write_whole
 
-LESSONS = {name: replace(each, exercises=(*exercises_of(each.number),)) for name, each in read_lessons().items()}
+LESSONS = {
+    name: replace(each, exercises=(*exercises_of(source.number_of(each.path)),))
+    for name, each in read_lessons().items()
+}
 START, TENSOR_HOOKS = LESSONS["00_start_here"], LESSONS["01_tensor_hooks"]
 EXERCISES = [exercise for lesson in LESSONS.values() for exercise in lesson.exercises]
 SEED = 20_261

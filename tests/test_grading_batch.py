@@ -88,8 +88,9 @@ def test_every_exercise_has_a_key(monkeypatch):
         found = crew.make_key([*wanted.values()])
         again = crew.make_key([wanted["largest"]])
     assert again == {"largest": found["largest"]}, "a host makes it once, then another process"
-    monkeypatch.setattr("course_utils.grading.sandbox.key.COMMAND", (sys.executable, "-c", "pass"))
-    assert "ended" in ask_for_key([wanted["largest"]])["largest"].reason
+    monkeypatch.setattr("course_utils.grading.sandbox.key.COMMAND", (sys.executable, "-c", "exit(1)"))
+    with pytest.raises(subprocess.CalledProcessError):
+        ask_for_key([wanted["largest"]])
     for exercise in EXERCISES:
         key, evidence = found[exercise.name], exercise.key(seed_for(exercise, SEED))[0]
         assert not key.reason, exercise.name

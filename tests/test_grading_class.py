@@ -62,7 +62,7 @@ def graded(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(temporary))
         patch.setenv("TMPDIR", str(temporary))
-        with LocalCrew("fork", jobs=2) as crew:
+        with LocalCrew(jobs=2) as crew:
             options = {"crew": crew, "memory": memory, "limits": LIMITS, "record": report / "verdicts.ipynb"}
             found = grade(find_submissions(folder, LESSONS), **options)
     write_scores(found.scores, report, found.isolation)

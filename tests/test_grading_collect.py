@@ -24,7 +24,7 @@ from course_utils.root import CourseError
         (b'{"nbformat": 7, "cells": []}', "its nbformat is 7"),
         (b'{"nbformat": 4, "cells": {"a": 1}}', "without a list of cells"),
         (b'{"nbformat": 3, "worksheets": 5}', "cannot be converted"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "no notebook"),
         (b'{"nbformat": 4, "cells": [' + b"9" * 5000 + b"]}", "no notebook"),
         (raw_notebook("x = 1\n" * 100_000), "code cells hold 600,000 characters"),
     ],

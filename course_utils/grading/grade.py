@@ -22,8 +22,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option("--roster", type=Path, metavar="CSV", help="names (column `student`); each gets a row")
     option("--for", dest="system", choices=("moodle", "canvas"), help="what imports gradebook.csv (default: moodle)")
     option("--lesson", metavar="NN", help="grade this lesson only, such as 01")
-    about = "fork: sandboxed children, on Linux; process: a new process for each exercise, slow (default: auto)"
-    option("--engine", choices=("auto", "fork", "process"), help=about)
+    about = "auto: sandboxed children, on Linux; process: a new process for each exercise, slow (default: auto)"
+    option("--engine", choices=("auto", "process"), help=about)
     option("--jobs", type=int, metavar="N", help="answers that run at a time (default: one for each core)")
     option("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
     option("--live", type=Path, metavar="FILE", help="what `make class` wrote, to show beside the grades")

@@ -21,11 +21,6 @@ class Lesson:
         """The notebook's name without its ending: `01_tensor_hooks`."""
         return self.path.stem
 
-    @property
-    def number(self) -> int:
-        """The lesson's number."""
-        return number_of(self.path)
-
     @cached_property
     def cells(self) -> list[Cell]:
         """The code cells of the learner's edition."""
