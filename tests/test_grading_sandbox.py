@@ -155,7 +155,7 @@ def known(outside):
 @pytest.mark.parametrize("name", ESCAPES)
 def test_no_answer(name, engine, known):
     engine.run([Task("largest", "", f"def largest(tensor):\n    return {EARLIER!r}\n", SEED)], LIMITS)
-    assert run_inside(engine, ESCAPES[name], **known, whole="its own processes" in engine.isolation) == []
+    assert run_inside(engine, ESCAPES[name], **known, whole="its own processes" in engine.host.words) == []
 
 
 def test_the_scratch_folder_is_new_for_each_answer_and_has_a_size(engine, outside):
@@ -164,7 +164,7 @@ def test_the_scratch_folder_is_new_for_each_answer_and_has_a_size(engine, outsid
     assert run_inside(engine, home) == ["x", True]
     assert run_inside(engine, "return os.listdir('.')") == []
     fill = "for n in range(99): attempt(lambda: open(str(n), 'wb').write(bytes(10**6)))\nreturn sum(map(int, found))"
-    if "its own processes" in engine.isolation:
+    if "its own processes" in engine.host.words:
         assert 1_000_000 <= run_inside(engine, fill) <= LIMITS.disk
 
 
@@ -183,7 +183,7 @@ def test_nothing_outlives_its_answer_and_a_host_that_dies_is_started_again(engin
     run_inside(engine, body)
     before = engine.host.pid
     below = psutil.Process(before).children(recursive=True)
-    assert len(below) == 2, "the first process of the namespaces, and the lane"
+    assert len(below) == 3, "the first process of the namespaces, the lane, and who makes the key"
     os.kill(before, signal.SIGKILL)
     psutil.wait_procs(below, timeout=30)
     (ran,) = engine.run([Task("largest", "", "def largest(t): return 1", 1)], LIMITS)

@@ -142,10 +142,11 @@ def _find(place, roster, number):
 
 
 def _make_crew(engine="auto", jobs=None, scheduler=None):
-    from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
+    from course_utils.grading.sandbox.crew import DaskCrew, make_engine
+    from course_utils.grading.sandbox.tasks import cores
 
     try:
-        return DaskCrew(scheduler, engine) if scheduler else LocalCrew(engine, jobs)
+        return DaskCrew(scheduler, engine) if scheduler else make_engine(engine, jobs or cores())
     except ModuleNotFoundError as error:
         raise CourseError(f"{error.name} is missing: pip install 'course-utils[cluster]'.") from None
     except (OSError, ValueError) as error:

@@ -23,21 +23,21 @@ from course_utils.root import CourseError
 class HostProcess:
     """A `host` with a number of lanes, a socket for each; it starts at once and is ready later.
 
-    With `key`, it has a process that will make the key, at the other end of the socket `key`. `lessons` are bare.
+    At the other end of the socket `key` is a process that will make the key. `lessons` are bare.
     """
 
     command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
 
-    def __init__(self, lessons: bytes, lanes: int = 1, *, key: bool = False) -> None:
-        kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM] * key
+    def __init__(self, lessons: bytes, lanes: int = 1) -> None:
+        kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM]
         self._sockets, theirs = zip(*(socket.socketpair(socket.AF_UNIX, kind) for kind in kinds), strict=True)
-        self.lanes, self.key = self._sockets[:lanes], self._sockets[-1] if key else None
+        *self.lanes, self.key = self._sockets
         self.words = ""  # what keeps answers in, when a lane is ready
         self._folder = OwnFolder()
         self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
         numbers = [their.fileno() for their in theirs]
         with tempfile.TemporaryFile() as told:
-            marshal.dump((numbers[:lanes], numbers[lanes:], lessons), told)
+            marshal.dump((numbers, lessons), told)
             told.seek(0)
             self._process = subprocess.Popen(
                 self.command,
@@ -96,15 +96,14 @@ class HostProcess:
 
 
 class ForkEngine(Engine):
-    """Runs answers in children of a host; as many threads as it has `lanes` may call `run` at once.
+    """Runs answers in children of a host, which starts at once: its import of torch is the longest part of a grading.
 
-    With `key`, the socket `key` is the host's. A lane that ends costs no answer its points: the answer runs once more,
-    in a new host.
+    A lane that ends costs no answer its points: the answer runs once more, in a new host.
     """
 
-    def __init__(self, lanes: int = 1, *, key: bool = False) -> None:
+    def __init__(self, lanes: int = 1) -> None:
         self._lessons, self._closed = bare_lessons(), False  # read once: Python 3.11 cannot in two threads
-        self.host = HostProcess(self._lessons, lanes, key=key)  # the last one that has been started
+        self.host = HostProcess(self._lessons, lanes)  # the last one that has been started
         self.lanes, self.key = lanes, self.host.key
         self._hosts = [self.host]
         self._free: queue.SimpleQueue[tuple[HostProcess, socket.socket]] = queue.SimpleQueue()
@@ -112,9 +111,9 @@ class ForkEngine(Engine):
             self._free.put((self.host, lane))
 
     @property
-    def isolation(self) -> str:
-        """What keeps answers in: the lines of the hosts that are ready, each once."""
-        return "\n".join(filter(None, dict.fromkeys(host.words for host in self._hosts)))
+    def isolation(self) -> list[str]:
+        """What keeps answers in: the lines of the hosts that are ready."""
+        return [host.words for host in self._hosts if host.words]
 
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
         """Run one answer in a free lane. Raises `CourseError` if no host can be started."""
@@ -143,6 +142,7 @@ class ForkEngine(Engine):
 
     def close(self) -> None:
         """End every process that it has started."""
+        super().close()
         self._closed = True
         for host in self._hosts:
             host.close()

@@ -2,7 +2,7 @@
 
 Started by `fork.HostProcess`, which tells it on its standard input what to become:
 
-    the process itself ── the process that makes the key, if one is wanted: torch without a sandbox (see `key`)
+    the process itself ── the process that makes the key, when it is asked: torch without a sandbox (see `key`)
                        └─ the first process of new namespaces ── a *lane* for each core ── a child for each answer
 
 A lane gets a message for each answer: its limits, and two files in memory. The child that it forks reads its task from
@@ -41,25 +41,25 @@ def main() -> int:
     import torch
     import torch.nested._internal.nested_tensor  # else each answer's first backward imports it
 
-    from course_utils.grading.sandbox import driver, key  # noqa: F401
+    from course_utils.grading.sandbox import driver  # noqa: F401
+    from course_utils.grading.sandbox.key import serve
 
     torch.set_num_threads(1)
-    lanes, keys, lessons = marshal.load(sys.stdin.buffer)
-    for fd in lanes + keys:
+    (*lanes, key), lessons = marshal.load(sys.stdin.buffer)
+    for fd in (*lanes, key):
         os.set_inheritable(fd, False)  # no program that is started may hold them open
     nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there; the standard error is for last words
     for fd in (0, 1):
         os.dup2(nowhere, fd)
-    for fd in keys:
-        _fork(lanes, key.serve, fd)
+    _fork(lanes, serve, key)
     isolation = enter_namespaces()
     groups: list[Group | None] = [None] * len(lanes)
     try:
         groups = [Group(os.getpid(), number) for number in range(len(lanes))]  # before the root is another
     except OSError as error:
         isolation.lacking.append(f"a bound on the memory of all its processes together (cgroup v2: {error})")
-    first = _fork(keys, _become_first_process, isolation, groups, lanes, lessons)
-    for fd in lanes + keys:
+    first = _fork([key], _become_first_process, isolation, groups, lanes, lessons)
+    for fd in (*lanes, key):
         os.close(fd)
     _note_end(os.waitpid(first, 0)[1])
     return 0

@@ -1,9 +1,10 @@
 """What goes into a sandbox and what comes out of it: plain values, the same for every engine and every machine."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from multiprocessing.pool import ThreadPool
 
 from course_utils.root import ROOT
 
@@ -84,10 +85,21 @@ class Closing(AbstractContextManager):
 class Engine(Closing):
     """What runs answers: `run_one` gives an answer's record, in words why there is none, and the seconds it took.
 
-    `lanes` is how many threads may call `run` at once; `key` is a socket to who makes the key, if it has one.
+    `lanes` is how many threads may call `run` at once; `key` is a socket to who makes the key, if it has one;
+    `isolation` are lines that say what keeps the answers in.
     """
 
-    lanes, key = 1, None
+    lanes, key, threads = 1, None, None
+
+    def run_all(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[tuple[int, list[Ran]]]:
+        """Start to run submissions, one in each lane; gives each one's number and results as it is done."""
+        self.threads = ThreadPool(self.lanes)
+        return self.threads.imap_unordered(lambda each: (each[0], self.run(each[1], limits)), enumerate(batches))
+
+    def close(self) -> None:
+        """Start nothing more."""
+        if self.threads:
+            self.threads.terminate()
 
     def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
         """Run the answers of one submission, each by itself."""
