@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from multiprocessing.pool import ThreadPool
 
 from course_utils.root import ROOT
 
@@ -85,21 +84,17 @@ class Closing(AbstractContextManager):
 class Engine(Closing):
     """What runs answers: `run_one` gives an answer's record, in words why there is none, and the seconds it took.
 
-    `lanes` is how many threads may call `run` at once; `key` is a socket to who makes the key, if it has one;
-    `isolation` are lines that say what keeps the answers in.
+    `isolation` are lines that say what keeps the answers in; `key` is a socket to who makes the key, if it has one.
     """
 
-    lanes, key, threads = 1, None, None
+    key = None
 
     def run_all(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[tuple[int, list[Ran]]]:
-        """Start to run submissions, one in each lane; gives each one's number and results as it is done."""
-        self.threads = ThreadPool(self.lanes)
-        return self.threads.imap_unordered(lambda each: (each[0], self.run(each[1], limits)), enumerate(batches))
+        """Run submissions; gives each one's number and results as it is done."""
+        return ((number, self.run(batch, limits)) for number, batch in enumerate(batches))
 
     def close(self) -> None:
-        """Start nothing more."""
-        if self.threads:
-            self.threads.terminate()
+        """Nothing is open between two runs."""
 
     def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
         """Run the answers of one submission, each by itself."""
