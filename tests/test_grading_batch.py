@@ -35,7 +35,7 @@ from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import Ran
 from course_utils.grading.submissions import Submission, find_submissions
 from course_utils.grading.verdict import compare
-from course_utils.root import CourseError
+from course_utils.root import ROOT, CourseError
 
 RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
 WRONG = "def largest(tensor):\n    return tensor.max()\n"
@@ -284,6 +284,7 @@ def test_whatever_ends_the_command_the_same_command_goes_on_and_nothing_is_left(
         (["class", "--roster", "taken"], "the roster taken begins with PK"),
         (["class", "--report", "taken"], "cannot be written to taken"),
         (["class", "--report", "full"], "report cannot be written to full: File exists"),
+        (["class", "--report", f"{ROOT}/course_utils/x"], "course_utils/x is in a library's folder"),
         *((["class", "--report", end], "Stopped. The same command") for end in ("SIGINT", "SIGTERM", "SIGHUP")),
     ],
 )

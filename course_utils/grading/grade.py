@@ -51,7 +51,11 @@ def run(
     if submissions.is_file() and submissions.suffix.lower() not in (".zip", ".ipynb"):
         raise CourseError(f"{submissions} is not a folder, a .zip or an .ipynb file.")
     from course_utils.grading.report import read_class
+    from course_utils.grading.sandbox.walls import readable
 
+    for place in (submissions, report):
+        if any(place.resolve().is_relative_to(library) for library in readable()):
+            raise CourseError(f"{place} is in a library's folder, which answers may read: take another.")
     in_class = read_class(live) if live else [{}, {}]
     _end_as_ctrl_c()
     from course_utils.grading.verdict import NOTEBOOK, Comparer, import_lean
