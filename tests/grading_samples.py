@@ -5,7 +5,6 @@ import functools
 import inspect
 import json
 import random
-import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ import nbformat
 from hypothesis import strategies as st
 
 from course_utils.authoring import source
+from course_utils.exercises.declaration import decorators
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading.answers import CollectedAnswer, collect_answers, read_cells
 from course_utils.grading.definitions import read_cell, read_names
@@ -90,8 +90,8 @@ def source_under_name(function: Callable, name: str) -> str:
 def _undeclared(source: str, name: str | None = None) -> str:
     node = ast.parse(source).body[0]
     node.name = name or node.name
-    declares = re.compile(r"(exercise|\w+\.(accept|mistake))(\(|$)")
-    node.decorator_list = [one for one in node.decorator_list if not declares.match(ast.unparse(one))]
+    declares = ("exercise", "accept", "mistake")
+    node.decorator_list = [one for name, one in decorators(node).items() if name not in declares]
     return ast.unparse(node) + "\n"
 
 

@@ -29,13 +29,13 @@ from course_utils.grading.report import read_scores
 from course_utils.grading.resume import FOLDER, GradingMemory
 from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER
 from course_utils.grading.sandbox import driver, process
-from course_utils.grading.sandbox.crew import LocalCrew
+from course_utils.grading.sandbox.fork import ForkEngine
 from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import Ran
 from course_utils.grading.submissions import Submission, find_submissions
 from course_utils.grading.verdict import compare
-from course_utils.root import CourseError
+from course_utils.root import ROOT, CourseError
 
 RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
 WRONG = "def largest(tensor):\n    return tensor.max()\n"
@@ -64,7 +64,7 @@ def test_nbval_and_the_words_must_agree_or_a_person_looks(answers, problem, word
     process.__enter__.return_value = process
     process.start.side_effect, process.finish.side_effect = problem, answers
     monkeypatch.setattr("course_utils.grading.verdict.WORTH_A_PROCESS", 1)
-    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
+    monkeypatch.setattr("course_utils.grading.verdict.cores", lambda: 2)
     monkeypatch.setattr("course_utils.grading.verdict.Comparer", lambda: process)
     key = key_of("largest", SEED)
     scores = final(*[key.evidence, key.mistakes[0][1], key.evidence, key.mistakes[0][1]][: len(words)])
@@ -84,12 +84,13 @@ def test_without_a_judge_nothing_passes(monkeypatch):
 def test_every_exercise_has_a_key(monkeypatch):
     """Made by a process forked from the host or by a new one, it is what the reference answers do in this process."""
     wanted = {each.name: (each.name, seed_for(each, SEED)) for each in EXERCISES}
-    with LocalCrew(jobs=1) as crew:
-        found = crew.make_key([*wanted.values()])
-        again = crew.make_key([wanted["largest"]])
+    with ForkEngine() as engine:
+        found = ask_for_key([*wanted.values()], engine.key)
+        again = ask_for_key([wanted["largest"]], engine.key)
     assert again == {"largest": found["largest"]}, "a host makes it once, then another process"
-    monkeypatch.setattr("course_utils.grading.sandbox.key.COMMAND", (sys.executable, "-c", "pass"))
-    assert "ended" in ask_for_key([wanted["largest"]])["largest"].reason
+    monkeypatch.setattr("course_utils.grading.sandbox.key.COMMAND", (sys.executable, "-c", "exit(1)"))
+    with pytest.raises(subprocess.CalledProcessError):
+        ask_for_key([wanted["largest"]])
     for exercise in EXERCISES:
         key, evidence = found[exercise.name], exercise.key(seed_for(exercise, SEED))[0]
         assert not key.reason, exercise.name
@@ -114,12 +115,9 @@ def test_a_process_that_does_not_start_is_nobodys_fault(monkeypatch):
 class Crew:
     """Runs answers in this process, and notes how many submissions it was given."""
 
-    isolation, given = ("isolation: none",), []
+    isolation, given, key = ("isolation: none",), [], None
 
-    def make_key(self, wanted):
-        return {name: grading_samples.key_at(name, seed) for name, seed in wanted}
-
-    def run(self, batches, limits):
+    def run_all(self, batches, limits):
         self.given.append(len(batches))
         for number, tasks in enumerate(batches):
             yield number, [Ran(json.dumps(driver.observe_answer(*vars(task).values()))) for task in tasks]
@@ -132,6 +130,7 @@ def no_processes(monkeypatch):
     for place, stand_in in {
         "verdict.ask_nbval": lambda scores, _: [(one.got == one.expected, "") for one in scores],
         "grade._make_crew": lambda *_: contextlib.nullcontext(Crew()),
+        "batch.ask_for_key": lambda wanted, _: {name: grading_samples.key_at(name, seed) for name, seed in wanted},
         "verdict.Comparer": contextlib.nullcontext,
     }.items():
         monkeypatch.setattr(f"course_utils.grading.{place}", stand_in)
@@ -168,7 +167,7 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
 
 def test_without_keys_a_person_looks_and_a_lesson_without_exercises_has_a_row(tmp_path, monkeypatch, no_processes):
     give(tmp_path, ann=RIGHT)
-    monkeypatch.setattr(Crew, "make_key", lambda *_: {}["lost"])
+    monkeypatch.setattr(batch, "ask_for_key", lambda *_: {}["lost"])
     (row,) = grade_folder(tmp_path).scores
     assert (row.stage, row.look_by_hand, row.reason) == ("not graded", True, "there is no key: KeyError: 'lost'")
     path = tmp_path / "ann" / f"{START.name}.ipynb"
@@ -285,6 +284,7 @@ def test_whatever_ends_the_command_the_same_command_goes_on_and_nothing_is_left(
         (["class", "--roster", "taken"], "the roster taken begins with PK"),
         (["class", "--report", "taken"], "cannot be written to taken"),
         (["class", "--report", "full"], "report cannot be written to full: File exists"),
+        (["class", "--report", f"{ROOT}/course_utils/x"], "course_utils/x is in a library's folder"),
         *((["class", "--report", end], "Stopped. The same command") for end in ("SIGINT", "SIGTERM", "SIGHUP")),
     ],
 )

@@ -21,7 +21,6 @@ from course_utils.grading.batch import grade
 from course_utils.grading.evidence import make_task
 from course_utils.grading.report import Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory
-from course_utils.grading.sandbox.crew import LocalCrew
 from course_utils.grading.sandbox.fork import ForkEngine
 from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits
@@ -62,7 +61,7 @@ def graded(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(temporary))
         patch.setenv("TMPDIR", str(temporary))
-        with LocalCrew("fork", jobs=2, hidden=[folder, report]) as crew:
+        with ForkEngine(lanes=2) as crew:
             options = {"crew": crew, "memory": memory, "limits": LIMITS, "record": report / "verdicts.ipynb"}
             found = grade(find_submissions(folder, LESSONS), **options)
     write_scores(found.scores, report, found.isolation)

@@ -65,7 +65,7 @@ def test_a_lost_workers_submissions_run_again(cluster, tmp_path):
 
     bar.update.side_effect = kill_a_worker
     found = write_class(tmp_path, 16)
-    with DaskCrew(cluster.scheduler_address, "fork") as crew:
+    with DaskCrew(cluster.scheduler_address, "auto") as crew:
         graded = grade(found, crew=crew, progress=lambda total: contextlib.nullcontext(bar))
     rows = [(row.student, row.points, row.look_by_hand) for row in graded.scores]
     assert rows == [(f"s{number:02}", 1, False) for number in range(16)]

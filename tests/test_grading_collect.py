@@ -1,7 +1,6 @@
 """What the grader takes from a notebook: the answers, and the definitions that they need."""
 
 import copy
-import inspect
 import json
 
 import nbformat
@@ -11,7 +10,6 @@ from grading_samples import LESSONS, TENSOR_HOOKS, TWO, answer_in, judged, noteb
 from course_utils.exercises.outcome import Stage
 from course_utils.grading.answers import collect_answers, read_cells
 from course_utils.grading.definitions import Names, read_cell, read_names
-from course_utils.grading.old_imports import open_old_places
 from course_utils.root import CourseError
 
 
@@ -26,7 +24,7 @@ from course_utils.root import CourseError
         (b'{"nbformat": 7, "cells": []}', "its nbformat is 7"),
         (b'{"nbformat": 4, "cells": {"a": 1}}', "without a list of cells"),
         (b'{"nbformat": 3, "worksheets": 5}', "cannot be converted"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "no notebook"),
         (b'{"nbformat": 4, "cells": [' + b"9" * 5000 + b"]}", "no notebook"),
         (raw_notebook("x = 1\n" * 100_000), "code cells hold 600,000 characters"),
     ],
@@ -181,25 +179,3 @@ def test_what_stays_behind_is_told_and_looked_at_unless_the_answer_passes(cell, 
     assert ("It was run without" in score.sentence) == bool(left and "raised" not in left)
     score = judged(cell, answer=f"({answer}) or True")
     assert (score.points == 1 or "raised" in left, score.look_by_hand) == (True, "raised" in left)
-
-
-OLD_IMPORTS = """
-attention HEADS draw_attention | calls life_of_a_call | cam_pictures draw_heat | charts bars | diagnosis make_chain
-doctor doctor | exercises check hint predict progress solution why | exercises.lesson_04 Handle MiniModule MiniSteps
-explorers FeatureMaps | feature_maps follow_things make_edge_net put_on_white | guided_pictures draw_cascade show_fixed
-hooks HooksLeftError count_hooks list_hooks record trace | localisation localise point | memory measure_memory
-networks measure | own_picture look_at | patching SWAPS patch scan | pictures grid outline show
-saliency SaliencyError cam explain relu | sanity find_strength | scenes KINDS SIZE scene scenes
-vision.own look_at show_grad_cams | vision.scores follow_things rank_correlation point
-"""
-
-
-def test_what_the_first_edition_imported_is_still_found():
-    open_old_places()
-    for line in OLD_IMPORTS.strip().replace(" | ", "\n").splitlines():
-        module, *names = line.split()
-        found = {}
-        exec(f"from course_utils.{module} import {', '.join(names)}", found)
-        assert not any(inspect.ismodule(found[name]) for name in names), line
-    with pytest.raises(ImportError, match="SaliencyMap"):
-        exec("from course_utils.saliency import SaliencyMap")

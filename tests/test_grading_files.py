@@ -97,8 +97,8 @@ def test_only_small_regular_files_are_opened(tmp_path):
     (tmp_path / "large.ipynb").write_bytes(b" " * (MAX_BYTES + 1))
     (tmp_path / "link.ipynb").symlink_to(tmp_path / "large.ipynb")
     os.mkfifo(tmp_path / "pipe.ipynb")
-    reasons = {"folder": "is a folder", "large": "than 20 MB", "link": "link", "pipe": "regular", "gone": "cannot"}
-    for name, reason in reasons.items():
+    reasons = dict.fromkeys(("folder", "link", "pipe"), "not a regular file")
+    for name, reason in (reasons | {"large": "than 20 MB", "gone": "cannot be read: No such file"}).items():
         with pytest.raises(CourseError, match=reason):
             read_submission(Submission("ann", name, tmp_path / f"{name}.ipynb"))
 
@@ -121,7 +121,7 @@ def test_a_hostile_zip_is_only_read(tmp_path):
     data = path.read_bytes()
     place = data.index(f"ann/{name}".encode()) + len(f"ann/{name}")
     path.write_bytes(data[:place] + bytes(40) + data[place + 40 :])
-    with pytest.raises(CourseError, match="cannot be unpacked"):
+    with pytest.raises(CourseError, match="cannot be read"):
         read_submission(found["ann"])
     assert os.listdir(tmp_path) == ["class.zip"]
 

@@ -78,7 +78,7 @@ def engine(request, outside):
         pytest.skip("this kernel has no Landlock")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HostProcess, "command", command)
-        with ForkEngine([outside]) as made:
+        with ForkEngine() as made:
             yield made
 
 
@@ -155,7 +155,7 @@ def known(outside):
 @pytest.mark.parametrize("name", ESCAPES)
 def test_no_answer(name, engine, known):
     engine.run([Task("largest", "", f"def largest(tensor):\n    return {EARLIER!r}\n", SEED)], LIMITS)
-    assert run_inside(engine, ESCAPES[name], **known, whole="its own processes" in engine.isolation) == []
+    assert run_inside(engine, ESCAPES[name], **known, whole="its own processes" in engine.host.words) == []
 
 
 def test_the_scratch_folder_is_new_for_each_answer_and_has_a_size(engine, outside):
@@ -164,11 +164,11 @@ def test_the_scratch_folder_is_new_for_each_answer_and_has_a_size(engine, outsid
     assert run_inside(engine, home) == ["x", True]
     assert run_inside(engine, "return os.listdir('.')") == []
     fill = "for n in range(99): attempt(lambda: open(str(n), 'wb').write(bytes(10**6)))\nreturn sum(map(int, found))"
-    if "its own processes" in engine.isolation:
+    if "its own processes" in engine.host.words:
         assert 1_000_000 <= run_inside(engine, fill) <= LIMITS.disk
 
 
-def test_nothing_outlives_its_answer_and_a_host_that_dies_is_started_again(engine):
+def test_nothing_outlives_its_answer(engine):
     body = """
     for _ in range(3):
         if os.fork() == 0:
@@ -181,15 +181,8 @@ def test_nothing_outlives_its_answer_and_a_host_that_dies_is_started_again(engin
     time.sleep(0.2)
     """
     run_inside(engine, body)
-    before = engine.host.pid
-    below = psutil.Process(before).children(recursive=True)
-    assert len(below) == 2, "the first process of the namespaces, and the lane"
-    os.kill(before, signal.SIGKILL)
-    psutil.wait_procs(below, timeout=30)
-    (ran,) = engine.run([Task("largest", "", "def largest(t): return 1", 1)], LIMITS)
-    assert ran.record.startswith("{"), "it was run again, for the answer is not to blame"
-    assert engine.host.pid != before
-    assert run_inside(engine, "return 1") == 1
+    below = psutil.Process(engine.host.pid).children(recursive=True)
+    assert len(below) == 3, "the first process of the namespaces, the lane, and who makes the key"
 
 
 DYING = "import os, sys\nfrom course_utils.grading.sandbox import host\ndef die(*_):\n    {1}\n{0} = die\nhost.main()"
@@ -240,7 +233,7 @@ def test_a_host_that_dies_at_its_start_is_started_again_and_goes_with_the_grader
     assert [(ran.ended, json.loads(ran.record)["raised"]) for ran in found] == [("", None)] * 2
     assert psutil.wait_procs(processes, timeout=10)[1] == []
     huge = [int(text.partition("AnonHugePages:")[2].split()[0]) * 1024 for text in texts]
-    assert joined == 0 or min(huge) > 20 * linux.HUGE_PAGE
+    assert joined == 0 or sorted(huge)[1] > 20 * linux.HUGE_PAGE, "all but who makes the key, which is forked before"
 
 
 def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engine):
@@ -258,9 +251,8 @@ def test_an_answer_may_use_what_its_lesson_imports_from_the_lessons_room(engine)
     text = "".join(path.read_text() for path in (ROOT / "notebooks" / "source").glob("*.py"))
     found = {*re.findall(r"^from (course_utils\.lessons\.(?!lesson_)\w+) import", text, re.M)}
     support = "".join(f"import {name}\n" for name in found - {"course_utils.lessons.side_by_side"})
-    old = "from course_utils.vision.toys import make_chain, HEADS\n"
     answer = "def scale_gradient(tensor, factor):\n    return tensor.register_hook(lambda grad: grad * factor)\n"
-    (ran,) = engine.run([Task("scale_gradient", support + old, answer, 5)], LIMITS)
+    (ran,) = engine.run([Task("scale_gradient", support, answer, 5)], LIMITS)
     record = json.loads(ran.record)
     assert ("patient" in support, record["lost"], record["raised"]) == (True, [], None)
 
@@ -281,7 +273,7 @@ shown = walls.readable() + sys.argv[1:]
 walls.readable = lambda: shown
 isolation = walls.enter_namespaces()
 if os.fork() == 0:
-    walls.close_root(isolation, [])
+    walls.close_root(isolation)
     print(isolation.root and [os.path.realpath("/tmp"), *map(os.listdir, sys.argv[1:])], flush=True)
     os._exit(0)
 os.wait()
@@ -293,7 +285,8 @@ def test_files_that_vanish_meanwhile_cost_no_wall(tmp_path, monkeypatch):
     (tmp_path / "root" / str(hidden).lstrip("/")).mkdir(parents=True)
     monkeypatch.setattr(linux, "mount", mount)
     monkeypatch.setattr(walls, "readable", list)
-    walls.build_root(str(tmp_path / "root"), [hidden])
+    monkeypatch.setattr(walls, "hidden_parts", lambda: [hidden])
+    walls.build_root(str(tmp_path / "root"))
     assert mount.call_count == 4, "it went on after the second"
     code = "from course_utils.grading.sandbox import linux\nlinux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)\n"
     code += "linux.restrict({'/': linux.READ, '/gone': linux.READ}, linux.landlock_version())\nopen('/dev/null', 'w')"

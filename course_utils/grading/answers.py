@@ -52,9 +52,7 @@ def read_cells(data: bytes) -> list[Cell]:
         raise CourseError("it is empty")
     try:
         notebook = json.loads(data.decode("utf-8-sig"))
-    except RecursionError:
-        raise CourseError("it is nested too deeply for a notebook") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CourseError(f"it is not complete JSON in UTF-8, so it was cut off or is no notebook ({error})") from None
     version = notebook.get("nbformat") if isinstance(notebook, dict) else None
     if version not in (1, 2, 3, 4):

@@ -12,9 +12,9 @@ from course_utils.grading.answers import CollectedAnswer, collect_answers, read_
 from course_utils.grading.evidence import judge_answer, make_task, seed_for
 from course_utils.grading.report import NOT_GRADED, NOT_HANDED_IN, UNREADABLE, Score
 from course_utils.grading.resume import GradingMemory
-from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
-from course_utils.grading.sandbox.key import Key
-from course_utils.grading.sandbox.tasks import Limits, Ran
+from course_utils.grading.sandbox.crew import DaskCrew
+from course_utils.grading.sandbox.key import Key, ask_for_key
+from course_utils.grading.sandbox.tasks import Engine, Limits, Ran
 from course_utils.grading.submissions import DAMAGED, Submission, printable, read_submission
 from course_utils.grading.verdict import Comparer, compare, make_verdict_notebook
 from course_utils.root import CourseError, write_whole
@@ -51,7 +51,7 @@ class _Work:
 def grade(
     submissions: Sequence[Submission],
     *,
-    crew: LocalCrew | DaskCrew,
+    crew: Engine | DaskCrew,
     memory: GradingMemory | None = None,
     record: Path | None = None,
     comparer: Comparer | None = None,
@@ -106,12 +106,12 @@ def _collect(work: _Work, memory: GradingMemory) -> None:
         work.reason = f"it could not be graded: {type(error).__name__}: {error}"
 
 
-def _run(running: Sequence[_Work], crew: LocalCrew | DaskCrew, memory: GradingMemory, limits: Limits) -> Iterator[None]:
+def _run(running: Sequence[_Work], crew: Engine | DaskCrew, memory: GradingMemory, limits: Limits) -> Iterator[None]:
     batches = [[make_task(answer, memory.secret) for answer in each.to_run] for each in running]
-    results = crew.run(batches, limits)  # they run while the keys are made
+    results = crew.run_all(batches, limits)  # they run while the keys are made
     wanted = {answer.exercise.name: answer.exercise for each in running for answer in each.to_run}
     try:
-        keys = crew.make_key([(name, seed_for(each, memory.secret)) for name, each in wanted.items()])
+        keys = ask_for_key([(name, seed_for(each, memory.secret)) for name, each in wanted.items()], crew.key)
     except Exception as error:
         keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
     for number, rans in results:

@@ -27,7 +27,6 @@ from course_utils.grading.sandbox.tasks import BLAMED, TOO_LONG, Ran, Task
 from course_utils.grading.submissions import printable
 from course_utils.root import CourseError, has_answers
 
-MAX_CHARACTERS = 32 * 1024 * 1024
 LONGEST = 300  # characters of a value in a text for nbval; of a longer one its beginning and its digest
 
 
@@ -91,8 +90,6 @@ _check_form = functools.cache(functools.partial(fastjsonschema.compile, RECORD))
 def read_record(text: str, exercise: str) -> dict[str, Any]:
     """The driver's record about `exercise`; `CourseError`, which says what is wrong with it, for any other text."""
     try:
-        if len(text) > MAX_CHARACTERS:
-            raise CourseError(f"it is longer than {MAX_CHARACTERS // 1024**2} MB")
         record = _check_form()(json.loads(text, parse_constant=str))
     except (ValueError, TypeError, RecursionError) as error:  # not JSON, or not of the form
         raise CourseError(str(error)[:200]) from None

@@ -5,7 +5,6 @@ import functools
 import itertools
 import signal
 import textwrap
-import zipfile
 from pathlib import Path
 
 from course_utils.root import CourseError
@@ -22,8 +21,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option("--roster", type=Path, metavar="CSV", help="names (column `student`); each gets a row")
     option("--for", dest="system", choices=("moodle", "canvas"), help="what imports gradebook.csv (default: moodle)")
     option("--lesson", metavar="NN", help="grade this lesson only, such as 01")
-    about = "fork: sandboxed children, on Linux; process: a new process for each exercise, slow (default: auto)"
-    option("--engine", choices=("auto", "fork", "process"), help=about)
+    about = "auto: sandboxed children, on Linux; process: a new process for each exercise, slow (default: auto)"
+    option("--engine", choices=("auto", "process"), help=about)
     option("--jobs", type=int, metavar="N", help="answers that run at a time (default: one for each core)")
     option("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
     option("--live", type=Path, metavar="FILE", help="what `make class` wrote, to show beside the grades")
@@ -52,13 +51,17 @@ def run(
     if submissions.is_file() and submissions.suffix.lower() not in (".zip", ".ipynb"):
         raise CourseError(f"{submissions} is not a folder, a .zip or an .ipynb file.")
     from course_utils.grading.report import read_class
+    from course_utils.grading.sandbox.walls import readable
 
+    for place in (submissions, report):
+        if any(place.resolve().is_relative_to(library) for library in readable()):
+            raise CourseError(f"{place} is in a library's folder, which answers may read: take another.")
     in_class = read_class(live) if live else [{}, {}]
     _end_as_ctrl_c()
     from course_utils.grading.verdict import NOTEBOOK, Comparer, import_lean
 
     # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
-    with _make_crew(engine, jobs, scheduler, [submissions, report]) as crew, Comparer() as comparer:
+    with _make_crew(engine, jobs, scheduler) as crew, Comparer() as comparer:
         import_lean()
         from tqdm import tqdm
 
@@ -125,13 +128,8 @@ def _find(place, roster, number):
     from course_utils.grading.submissions import find_submissions
 
     lessons, chosen = _read_lessons(number)
-    try:
-        found = [each for each in find_submissions(place, lessons) if each.lesson is None or each.lesson.name in chosen]
-        people = read_roster(roster) if roster else {}
-    except zipfile.BadZipFile as error:
-        raise CourseError(f"{place} is not a zip that can be read: {error}.") from None
-    except OSError as error:
-        raise CourseError(f"{error.filename or place} cannot be read: {error.strerror}.") from None
+    found = [each for each in find_submissions(place, lessons) if each.lesson is None or each.lesson.name in chosen]
+    people = read_roster(roster) if roster else {}
     if people:
         wanted = {name: each for name, each in chosen.items() if each.exercises}
         handed_in = wanted.keys() & {each.name for each in found}
@@ -141,11 +139,12 @@ def _find(place, roster, number):
     return found, people
 
 
-def _make_crew(engine="auto", jobs=None, scheduler=None, hidden=()):
-    from course_utils.grading.sandbox.crew import DaskCrew, LocalCrew
+def _make_crew(engine="auto", jobs=None, scheduler=None):
+    from course_utils.grading.sandbox.crew import DaskCrew, make_engine
+    from course_utils.grading.sandbox.tasks import cores
 
     try:
-        return DaskCrew(scheduler, engine) if scheduler else LocalCrew(engine, jobs, hidden)
+        return DaskCrew(scheduler, engine) if scheduler else make_engine(engine, jobs or cores())
     except ModuleNotFoundError as error:
         raise CourseError(f"{error.name} is missing: pip install 'course-utils[cluster]'.") from None
     except (OSError, ValueError) as error:

@@ -25,14 +25,17 @@ def read_roster(path: Path) -> dict[str, dict[str, str]]:
     """Who is in the class: by the name of each student, in order, what the roster has in each of its columns.
 
     It is a CSV file in UTF-8 or UTF-16, with commas, semicolons or tabs; a column's heading is among the `HEADINGS`.
-    Raises `CourseError` if it is none, and `OSError` if the file cannot be read.
+    Raises `CourseError` if it is none, or cannot be read.
     """
-    data, the_roster = path.read_bytes(), f"the roster {path}"
+    the_roster = f"the roster {path}"
     try:
+        data = path.read_bytes()
         text = data.decode("utf-16" if b"\0" in data else "utf-8-sig").lstrip("\r\n")
         text = re.sub(r"\Asep=.\s+", "", text)  # Excel's word on what stands between two cells
         delimiter = max(",;\t", key=re.sub('"[^"]*"', "", text.partition("\n")[0]).count)
         table = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True))
+    except OSError as error:
+        raise CourseError(f"{the_roster} cannot be read: {error.strerror}.") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise CourseError(f"{the_roster} is not CSV in UTF-8 or UTF-16 ({error}).") from None
     heading, *body = [[_tidy(cell) for cell in row] for row in table if any(map(str.strip, row))] or [[]]

@@ -38,7 +38,6 @@ ARCHIVES = (".7z", ".gz", ".rar", ".tar", ".tgz")
 NBGRADER = "submitted"
 DAMAGED = "that can be read"  # in the reason why a zip, or a folder, is none
 NOTHING = "nothing"  # stands for what is in an empty folder
-NO_FILE = {stat.S_IFLNK: "a link to somewhere else; links are not followed", stat.S_IFDIR: "a folder, not a file"}
 
 Members = tuple[zipfile.ZipInfo, ...]
 
@@ -75,7 +74,7 @@ class _Entry(NamedTuple):
 def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submission]:
     """All submissions in a folder or a zip, or the one file, sorted by student and name.
 
-    Raises `OSError` if `place` cannot be read, and `zipfile.BadZipFile` if it is a broken zip.
+    Raises `CourseError` if `place` cannot be read.
     """
     if place.is_file() and place.suffix.lower() == ".ipynb":
         return [_to_submission(_Entry(("student", place.name), place), lessons)]
@@ -101,9 +100,10 @@ def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list
     try:
         listed = _list(path, above, within)
     except Exception as error:  # a zip may be broken in any way
+        name = above[-1] if above else path
+        reason = f"{name} is not a {kind} {DAMAGED}: {getattr(error, 'strerror', None) or error}"
         if not above:
-            raise error if path.is_dir() else zipfile.BadZipFile(str(error)) from None
-        reason = f"{above[-1]} is not a {kind} {DAMAGED}: {getattr(error, 'strerror', None) or error}"
+            raise CourseError(f"{reason}.") from None
         return [_Entry(above, path, reason=reason)]
     for place, members, names, is_link, is_folder in listed:
         if any(map(SKIPPED.fullmatch, names)):
@@ -195,7 +195,7 @@ def _open_zip(path: Path, changed: int) -> zipfile.ZipFile:
 
 def _open(path: Path, members: Members) -> IO[bytes]:
     if not stat.S_ISREG((found := path.lstat()).st_mode):
-        raise OSError(f"it is {NO_FILE.get(stat.S_IFMT(found.st_mode), 'not a regular file')}")
+        raise OSError("it is not a regular file; links are not followed")
     file = _open_zip(path, found.st_mtime_ns).open(members[0]) if members else path.open("rb")
     # A member is opened by its entry, for in a zip two files may have one name.
     return functools.reduce(lambda zipped, info: zipfile.ZipFile(zipped).open(info), members[1:], file)
@@ -206,10 +206,8 @@ def read_submission(submission: Submission) -> bytes:
     try:
         with _open(submission.path, submission.members) as file:
             data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise CourseError(f"it cannot be read: {error.strerror or error}") from None
     except Exception as error:  # a zip may be broken in any way
-        raise CourseError(f"it cannot be unpacked: {error}") from None
+        raise CourseError(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MAX_BYTES:
         raise CourseError(TOO_LARGE)
     return data

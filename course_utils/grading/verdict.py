@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import Closing, environment
+from course_utils.grading.sandbox.tasks import Closing, cores, environment
 
 if TYPE_CHECKING:
     import nbformat
@@ -52,25 +52,20 @@ def compare(scores: Sequence[Score], comparer: Comparer | None = None) -> list[S
 
 def ask_nbval(scores: Sequence[Score], comparer: Comparer | None) -> list[tuple[bool | None, str]]:
     """Whether the texts of each score are equal, by nbval in as many processes as pay; None, and why, if unknown."""
-    import nbformat
-    from joblib import cpu_count
-
-    size = -(-len(scores) // max(1, min(cpu_count(), len(scores) // WORTH_A_PROCESS)))
+    size = -(-len(scores) // max(1, min(cores(), len(scores) // WORTH_A_PROCESS)))
     parts = [scores[first : first + size] for first in range(0, len(scores), size)]
-    found: list[tuple[bool | None, str]] = []
-    with contextlib.ExitStack() as stack:
-        try:
+    try:
+        with contextlib.ExitStack() as stack:
             ready = [stack.enter_context(each or Comparer()) for each in [comparer, *[None] * (len(parts) - 1)]]
             for one, part in zip(ready, parts, strict=True):
-                one.start(nbformat.writes(make_verdict_notebook(part)))
-            for one, part in zip(ready, parts, strict=True):
-                found += one.finish(len(part))
-        # The answers have been run: what they did is worth keeping, whatever happens now.
-        except (KeyboardInterrupt, OSError) as error:
-            problem = f"it could not be started: {getattr(error, 'strerror', '')}"  # no room, no further process
-            problem = problem if isinstance(error, OSError) else "the grading was stopped before it had compared them"
-            found += [(None, problem)] * (len(scores) - len(found))
-    return found
+                one.start(part)
+            return [each for one in ready for each in one.finish()]
+    # The answers have been run: what they did is worth keeping, whatever happens now.
+    except KeyboardInterrupt:
+        problem = "the grading was stopped before it had compared them"
+    except OSError as error:  # no room, no further process
+        problem = f"it could not be started: {error.strerror}"
+    return [(None, problem)] * len(scores)
 
 
 def make_verdict_notebook(scores: Sequence[Score]) -> nbformat.NotebookNode:
@@ -112,21 +107,24 @@ class Comparer(Closing):
             start_new_session=True,  # Ctrl-C is for the grader
         )
 
-    def start(self, notebook: str) -> None:
-        """Have nbval run the verdict notebook, given as its file's text; once only."""
-        (self._place / NOTEBOOK).write_text(notebook, encoding="utf-8")
+    def start(self, scores: Sequence[Score]) -> None:
+        """Have nbval run the verdict notebook of the scores; once only."""
+        import nbformat
+
+        self._count = len(scores)
+        nbformat.write(make_verdict_notebook(scores), self._place / NOTEBOOK)
         self._process.stdin.close()  # the word that it waits for
 
-    def finish(self, count: int) -> list[tuple[bool | None, str]]:
-        """Wait, and return what nbval found of each of the notebook's `count` code cells, as `ask_nbval` does."""
+    def finish(self) -> list[tuple[bool | None, str]]:
+        """Wait, and return what nbval found of each of the scores, as `ask_nbval` does."""
         said = self._process.stdout.read().decode(errors="replace")
         results = self._place / RESULTS
         if not results.exists():
-            return [(None, (said.strip().splitlines() or ["it said nothing"])[-1])] * count
+            return [(None, (said.strip().splitlines() or ["it said nothing"])[-1])] * self._count
         cases = ElementTree.parse(results).iter("testcase")
         found = {case.get("name").split()[-1]: {part.tag for part in case} for case in cases}  # such as "ipynb::Cell 0"
         equal = {number: "failure" not in parts for number, parts in found.items() if not parts & {"error", "skipped"}}
-        return [(equal.get(str(number)), "its cell was not compared") for number in range(count)]
+        return [(equal.get(str(number)), "its cell was not compared") for number in range(self._count)]
 
     def close(self) -> None:
         """End the process, its kernel and its folder."""

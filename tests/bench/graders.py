@@ -257,7 +257,7 @@ def measure_child() -> float | None:
         found = []
         while thread.is_alive():
             try:
-                lane = psutil.Process(engine.host.pid).children()[0].children()[0]
+                lane = psutil.Process(engine.host.pid).children()[-1].children()[0]
                 for child in [one for one in lane.children() if one.name() != "sleep"]:
                     lines = Path(f"/proc/{child.pid}/smaps_rollup").read_text().splitlines()
                     found.append(sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1000)

@@ -18,7 +18,6 @@ from unittest.mock import MagicMock
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import find
 from course_utils.exercises.evidence import TimeIsUp, describe_error, time_limit
-from course_utils.grading.old_imports import open_old_places
 from course_utils.grading.sandbox.tasks import BEGUN
 from course_utils.lessons.torch_steps import forget
 
@@ -43,7 +42,6 @@ def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str,
     """
     found: dict[str, Any] = {"exercise": name, "blank": False, "raised": None, "lost": [], "cases": []}
     exercise = find(name)
-    open_old_places()
     notebook, before = types.ModuleType("__main__"), sys.modules["__main__"]
     names, filename = vars(notebook), f"<answer {name}>"
     names |= {"get_ipython": SHELL, "display": lambda *_, display_id=None, **__: SHELL if display_id else None}

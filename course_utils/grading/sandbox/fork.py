@@ -10,37 +10,35 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
+from multiprocessing.pool import ThreadPool
 
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Task, environment
+from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Ran, Task, environment
 from course_utils.root import CourseError
 
 
 class HostProcess:
     """A `host` with a number of lanes, a socket for each; it starts at once and is ready later.
 
-    With `key`, it has a process that will make the key, at the other end of the socket `key`. `lessons` are bare, and
-    `hidden` are files and folders that no answer may read.
+    At the other end of the socket `key` is a process that will make the key. `lessons` are bare.
     """
 
     command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
 
-    def __init__(self, lessons: bytes, hidden: Sequence[Path], lanes: int = 1, *, key: bool = False) -> None:
-        kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM] * key
+    def __init__(self, lessons: bytes, lanes: int = 1) -> None:
+        kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM]
         self._sockets, theirs = zip(*(socket.socketpair(socket.AF_UNIX, kind) for kind in kinds), strict=True)
-        self.lanes, self.key = self._sockets[:lanes], self._sockets[-1] if key else None
+        *self.lanes, self.key = self._sockets
         self.words = ""  # what keeps answers in, when a lane is ready
         self._folder = OwnFolder()
         self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
         numbers = [their.fileno() for their in theirs]
         with tempfile.TemporaryFile() as told:
-            paths = [str(Path(path).absolute()) for path in hidden]
-            marshal.dump((paths, numbers[:lanes], numbers[lanes:], lessons), told)
+            marshal.dump((numbers, lessons), told)
             told.seek(0)
             self._process = subprocess.Popen(
                 self.command,
@@ -99,25 +97,28 @@ class HostProcess:
 
 
 class ForkEngine(Engine):
-    """Runs answers in children of a host; as many threads as it has `lanes` may call `run` at once.
+    """Runs answers in children of a host, which starts at once: its import of torch is the longest part of a grading.
 
-    `hidden` are files and folders that no answer may read; with `key`, the socket `key` is the host's. A lane that ends
-    costs no answer its points: the answer runs once more, in a new host.
+    A lane that ends costs no answer its points: the answer runs once more, in a new host.
     """
 
-    def __init__(self, hidden: Sequence[Path] = (), lanes: int = 1, *, key: bool = False) -> None:
-        self._given, self._closed = (bare_lessons(), hidden), False  # read once: Python 3.11 cannot in two threads
-        self.host = HostProcess(*self._given, lanes, key=key)  # the last one that has been started
-        self.lanes, self.key = lanes, self.host.key
+    def __init__(self, lanes: int = 1) -> None:
+        self._lessons, self._closed = bare_lessons(), False  # read once: Python 3.11 cannot in two threads
+        self.host = HostProcess(self._lessons, lanes)  # the last one that has been started
+        self.key, self._threads = self.host.key, ThreadPool(lanes)
         self._hosts = [self.host]
         self._free: queue.SimpleQueue[tuple[HostProcess, socket.socket]] = queue.SimpleQueue()
         for lane in self.host.lanes:
             self._free.put((self.host, lane))
 
     @property
-    def isolation(self) -> str:
-        """What keeps answers in: the lines of the hosts that are ready, each once."""
-        return "\n".join(filter(None, dict.fromkeys(host.words for host in self._hosts)))
+    def isolation(self) -> list[str]:
+        """What keeps answers in: the lines of the hosts that are ready."""
+        return [host.words for host in self._hosts if host.words]
+
+    def run_all(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[tuple[int, list[Ran]]]:
+        """As `Engine.run_all`, but it starts at once, and runs as many at a time as there are lanes."""
+        return self._threads.imap_unordered(lambda each: (each[0], self.run(each[1], limits)), enumerate(batches))
 
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
         """Run one answer in a free lane. Raises `CourseError` if no host can be started."""
@@ -137,7 +138,7 @@ class ForkEngine(Engine):
                             raise
                         ended, seconds = str(error).rstrip("."), round(time.monotonic() - start, 4)
                 lane.close()
-                self.host = host = HostProcess(*self._given)
+                self.host = host = HostProcess(self._lessons)
                 self._hosts.append(host)
                 (lane,) = host.lanes
             return b"", ended, seconds
@@ -147,5 +148,6 @@ class ForkEngine(Engine):
     def close(self) -> None:
         """End every process that it has started."""
         self._closed = True
+        self._threads.terminate()
         for host in self._hosts:
             host.close()

@@ -2,7 +2,7 @@
 
 Started by `fork.HostProcess`, which tells it on its standard input what to become:
 
-    the process itself ── the process that makes the key, if one is wanted: torch without a sandbox (see `key`)
+    the process itself ── the process that makes the key, when it is asked: torch without a sandbox (see `key`)
                        └─ the first process of new namespaces ── a *lane* for each core ── a child for each answer
 
 A lane gets a message for each answer: its limits, and two files in memory. The child that it forks reads its task from
@@ -41,25 +41,25 @@ def main() -> int:
     import torch
     import torch.nested._internal.nested_tensor  # else each answer's first backward imports it
 
-    from course_utils.grading.sandbox import driver, key  # noqa: F401
+    from course_utils.grading.sandbox import driver  # noqa: F401
+    from course_utils.grading.sandbox.key import serve
 
     torch.set_num_threads(1)
-    hidden, lanes, keys, lessons = marshal.load(sys.stdin.buffer)
-    for fd in lanes + keys:
+    (*lanes, key), lessons = marshal.load(sys.stdin.buffer)
+    for fd in (*lanes, key):
         os.set_inheritable(fd, False)  # no program that is started may hold them open
     nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there; the standard error is for last words
     for fd in (0, 1):
         os.dup2(nowhere, fd)
-    for fd in keys:
-        _fork(lanes, key.serve, fd)
+    _fork(lanes, serve, key)
     isolation = enter_namespaces()
     groups: list[Group | None] = [None] * len(lanes)
     try:
         groups = [Group(os.getpid(), number) for number in range(len(lanes))]  # before the root is another
     except OSError as error:
         isolation.lacking.append(f"a bound on the memory of all its processes together (cgroup v2: {error})")
-    first = _fork(keys, _become_first_process, isolation, [Path(path) for path in hidden], groups, lanes, lessons)
-    for fd in lanes + keys:
+    first = _fork([key], _become_first_process, isolation, groups, lanes, lessons)
+    for fd in (*lanes, key):
         os.close(fd)
     _note_end(os.waitpid(first, 0)[1])
     return 0
@@ -87,9 +87,7 @@ def _fork(close: Sequence[int], work: Callable[..., object], *arguments: object)
         _leave(code)
 
 
-def _become_first_process(
-    isolation: Isolation, hidden: list[Path], groups: list[Group | None], lanes: list[int], lessons: bytes
-) -> None:
+def _become_first_process(isolation: Isolation, groups: list[Group | None], lanes: list[int], lessons: bytes) -> None:
     import gc
 
     from course_utils.exercises import engine
@@ -103,11 +101,11 @@ def _become_first_process(
     gc.collect()
     gc.freeze()
     linux.join_pages()
-    close_root(isolation, hidden)
+    close_root(isolation)
     for number, (lane, group) in enumerate(zip(lanes, groups, strict=True)):
         user = isolation.user and isolation.user + number  # one that no other lane gives to its children
         others = [other for other in lanes if other != lane]
-        _fork(others, lambda *own: Host(*own).serve(), replace(isolation, user=user), hidden, group, lane)
+        _fork(others, lambda *own: Host(*own).serve(), replace(isolation, user=user), group, lane)
     for lane in lanes:
         os.close(lane)
     with contextlib.suppress(ChildProcessError):
@@ -120,7 +118,6 @@ class Host:
     """Runs answers, one at a time, in children of this process, for who is at the other end of the socket `lane`."""
 
     isolation: Isolation
-    hidden: list[Path]
     group: Group | None
     lane: int
 
@@ -175,7 +172,7 @@ class Host:
         os.dup2(record, 3)
         os.closerange(4, 4096)
         os.environ.update(HOME=scratch, TMPDIR=scratch)
-        confine(self.isolation, limits, scratch, self.hidden)
+        confine(self.isolation, limits, scratch)
         record_answer(3, **given)
 
     def _watch(self, pid: int, limits: Limits, start: float, scratch: str) -> str:

@@ -33,7 +33,8 @@ class Key:
 def ask_for_key(wanted: Sequence[tuple[str, int]], connection: socket.socket | None = None) -> dict[str, Key]:
     """The keys for the `wanted` exercises, each given by its name and the seed; by their names.
 
-    The process at the other end of the `connection` makes them, once; where there is none any more, a new one.
+    The process at the other end of the `connection` makes them, once; where there is none any more, a new one. If that
+    ends too, it is a `CalledProcessError`.
     """
     request, answer = json.dumps(wanted).encode(), b""
     if connection:
@@ -42,9 +43,7 @@ def ask_for_key(wanted: Sequence[tuple[str, int]], connection: socket.socket | N
             connection.shutdown(socket.SHUT_WR)
             answer = connection.makefile("rb").read()
     if not answer:
-        answer = subprocess.run(COMMAND, input=request, stdout=subprocess.PIPE, env=environment(), check=False).stdout
-    if not answer:
-        return {name: Key(reason="the process that makes the key ended") for name, _ in wanted}
+        answer = subprocess.run(COMMAND, input=request, stdout=subprocess.PIPE, env=environment(), check=True).stdout
     return {name: Key(**found) for name, found in json.loads(answer).items()}
 
 

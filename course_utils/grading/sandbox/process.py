@@ -26,7 +26,7 @@ class ProcessEngine(Engine):
     """Runs each answer in a process of its own."""
 
     def __init__(self) -> None:
-        self.isolation = process_isolation().words
+        self.isolation = [process_isolation().words]
         self._lessons = bare_lessons()
 
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
@@ -62,9 +62,6 @@ class ProcessEngine(Engine):
             with path.open("rb") as record:
                 text = record.read(limits.disk)
         return text, ended or KILLED * bool(process.returncode), seconds
-
-    def close(self) -> None:
-        """Nothing is open between two runs."""
 
 
 def main() -> None:

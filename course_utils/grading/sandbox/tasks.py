@@ -1,7 +1,7 @@
 """What goes into a sandbox and what comes out of it: plain values, the same for every engine and every machine."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -64,6 +64,11 @@ class Ran:
     seconds: float = 0.0
 
 
+def cores() -> int:
+    """How many processes can work at a time on this machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def environment() -> dict[str, str]:
     """The environment of a process for answers: of this one's, only what Python needs."""
     return {name: os.environ[name] for name in KEPT if name in os.environ} | ENVIRONMENT
@@ -79,10 +84,17 @@ class Closing(AbstractContextManager):
 class Engine(Closing):
     """What runs answers: `run_one` gives an answer's record, in words why there is none, and the seconds it took.
 
-    `lanes` is how many threads may call `run` at once; `key` is a socket to who makes the key, if it has one.
+    `isolation` are lines that say what keeps the answers in; `key` is a socket to who makes the key, if it has one.
     """
 
-    lanes, key = 1, None
+    key = None
+
+    def run_all(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[tuple[int, list[Ran]]]:
+        """Run submissions; gives each one's number and results as it is done."""
+        return ((number, self.run(batch, limits)) for number, batch in enumerate(batches))
+
+    def close(self) -> None:
+        """Nothing is open between two runs."""
 
     def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
         """Run the answers of one submission, each by itself."""

@@ -94,15 +94,15 @@ def process_isolation() -> Isolation:
     return found
 
 
-def close_root(isolation: Isolation, hidden: Sequence[Path]) -> None:
+def close_root(isolation: Isolation) -> None:
     """Leave a root folder in which only Python and the system's libraries are, and find users without rights.
 
-    The course must have been imported before: `HIDDEN` and `hidden` are not there any more afterwards.
+    The course must have been imported before: most of it is not there any more afterwards.
     """
     if isolation.root:
         try:
             linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-            build_root(BUILD_PLACE, [*hidden_parts(), *hidden])
+            build_root(BUILD_PLACE)
             linux.change_root(BUILD_PLACE)
         except OSError as error:
             isolation.root = False
@@ -141,7 +141,7 @@ def hidden_parts() -> list[Path]:
     return [*HIDDEN, *(beside if (ROOT / "notebooks").exists() else [])]
 
 
-def build_root(folder: str, hidden: Sequence[Path]) -> None:
+def build_root(folder: str) -> None:
     linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
     os.chmod(folder, 0o755)
     for path in readable():
@@ -152,7 +152,7 @@ def build_root(folder: str, hidden: Sequence[Path]) -> None:
         else:
             os.mkdir(target) if os.path.isdir(path) else Path(target).touch()
             linux.bind_read_only(path, target)
-    for path in hidden:
+    for path in hidden_parts():
         target = folder + os.path.realpath(path)
         with contextlib.suppress(FileNotFoundError):  # somebody may remove it now
             if os.path.isdir(target):
@@ -167,7 +167,7 @@ def build_root(folder: str, hidden: Sequence[Path]) -> None:
     linux.mount("", folder, flags=linux.MS_REMOUNT | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
 
 
-def confine(isolation: Isolation, limits: Limits, scratch: str, hidden: Sequence[Path] = ()) -> None:
+def confine(isolation: Isolation, limits: Limits, scratch: str) -> None:
     """Give up, for good, all rights but those that an answer needs; `scratch` is the one folder to write to.
 
     Raises `OSError` if something that `isolation` promises cannot be had.
@@ -183,7 +183,7 @@ def confine(isolation: Isolation, limits: Limits, scratch: str, hidden: Sequence
         return
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     if isolation.landlock:
-        linux.restrict(_rules(isolation, scratch, hidden), isolation.landlock)
+        linux.restrict(_rules(isolation, scratch), isolation.landlock)
     if isolation.seccomp:
         linux.forbid_calls()
     if isolation.user:
@@ -217,11 +217,11 @@ def limit_resources(limits: Limits, own_user: bool = False) -> None:
             resource.setrlimit(kind, (most, most))
 
 
-def _rules(isolation: Isolation, scratch: str, hidden: Sequence[Path]) -> dict[str, int]:
+def _rules(isolation: Isolation, scratch: str) -> dict[str, int]:
     own = {"/dev/null": linux.READ | linux.WRITE, scratch: linux.everything(isolation.landlock)}
     if isolation.root:  # nothing else is there
         return {"/": linux.READ, **own}
-    secret = [path.resolve() for path in (*hidden_parts(), *hidden)]
+    secret = [path.resolve() for path in hidden_parts()]
     shown = [str(one) for path in readable() for one in _without(Path(path), secret)]
     return {
         str(PACKAGE): linux.READ_FOLDER,
