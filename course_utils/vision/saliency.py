@@ -45,12 +45,21 @@ _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradie
 class Run:
     """What `explain` keeps of one run: the logits, the output of `layer` ("" is the input), the graph between them."""
 
-    _relus: "tuple[list[Any], Counter[str], bool] | None" = None  # see `_find_relus`; None where nobody asked
-    _watch: "_PartViews | None" = None
-
-    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape) -> None:
+    def __init__(
+        self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape, watch_relus: bool, watch: "_PartViews | None"
+    ) -> None:
         self.layer, self._logits, self._leaf, self._reshape, self._open = layer, logits, leaf, reshape, True
         self._place = f"layer {layer!r}" if layer else "the input"
+        self._relus, self._watch = _find_relus(logits, leaf) if watch_relus else None, watch
+
+    def part(self, layer: str = "", start: Tensor | None = None, end: Tensor | None = None) -> "Run":
+        """Return a part of the same run: from the output of `layer`, which is `start`, or up to `end`.
+
+        Both are tensors of the graph, as `record(model, layer, detach=False)` around `explain(model, images)` keeps
+        them. The numbers of an `end` are what a target chooses from, in the place of the logits.
+        """
+        start, end = self._leaf if start is None else start, self._logits if end is None else end
+        return Run(end, start, layer, None, self._relus is not None, self._watch)
 
     @property
     def logits(self) -> Tensor:
@@ -192,8 +201,7 @@ def explain(
                 raise CourseError(f"layer {name!r} never ran when the model was called: {why_never(module)}")
             _check_logits(model, images, logits)
             if logits.requires_grad:
-                run = Run(logits, leaves[0], name, reshape)
-                run._watch, run._relus = watch, _find_relus(logits, leaves[0]) if watch_relus else None
+                run = Run(logits, leaves[0], name, reshape, watch_relus, watch)
                 hidden = watch_relus and not part and run._relus[2]
                 if not hidden:
                     return run
@@ -278,7 +286,7 @@ def _find_relus(logits: Tensor, leaf: Tensor) -> tuple[list[Any], Counter[str], 
         for each, _ in node.next_functions:
             waiting += [each] * (each is not None and each not in users)
             users[each].append(node)
-    waiting, on_way = [node for node in users if getattr(node, "variable", None) is leaf], set()
+    waiting, on_way = [torch.autograd.graph.get_gradient_edge(leaf).node], set()
     while waiting:
         if (node := waiting.pop()) not in on_way:
             on_way.add(node)
