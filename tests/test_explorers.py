@@ -182,9 +182,8 @@ def faces_of(explorer):
         assert "color:#1f1f1f;background:#ffffff" in data["image/svg+xml"]
     else:
         assert (data.keys(), metadata["image/png"]["alt"]) == ({"text/plain", "image/png"}, explorer.view.alt)
-        start = f'<img alt="{escape(explorer.view.alt)}" src="data:image/jpeg;base64,'
-        live = unquote(explorer.controls["picture"].value.removeprefix(start).partition('"')[0])
-        for each in (live, data["image/png"]):
+        live = explorer.controls["picture"].value.removeprefix(f'<img alt="{escape(explorer.view.alt)}" src="')
+        for each in (unquote(live.split('"')[0].removeprefix("data:image/jpeg;base64,")), data["image/png"]):
             seen = torch.tensor(read_png(each)).permute(2, 0, 1) / 255
             assert (seen - explorer.view.picture).abs().mean() < 0.02
     return data, metadata

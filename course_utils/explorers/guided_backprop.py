@@ -15,7 +15,7 @@ from course_utils.explorers.panel import View, make_choice, make_slider, name_pl
 from course_utils.scenes.scene import KINDS, Scene
 from course_utils.vision import real
 from course_utils.vision.pictures import grid, outline, show_fixed
-from course_utils.vision.saliency import ReluRule, Target, standardise
+from course_utils.vision.saliency import ReluRule, Target, standardise, upsample
 
 # What is on the pictures to choose from: things, and the seed of their places, colours and light.
 GUIDED_PICTURES = (
@@ -58,16 +58,11 @@ NORMALISATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def run_on(picture: int | Photo) -> KeptRun:
-    """The run of the course's network on a numbered picture, or of the real one on a photograph."""
+def find_run(picture: int | Photo, kind: str) -> tuple[KeptRun, Target]:
+    """The run on a numbered picture, or of the real network on a photograph, and what it has for a class."""
     if isinstance(picture, Photo):
-        return run_real(picture)
-    return run_network("honest", find_scene(GUIDED_PICTURES[picture - 1]).image)
-
-
-def read_class(picture: int | Photo, kind: str) -> Target:
-    """What the network of this picture has for the class."""
-    return load_real().read_target(kind) if isinstance(picture, Photo) else KINDS.index(kind)
+        return run_real(picture), load_real().read_target(kind)
+    return run_network("honest", find_scene(GUIDED_PICTURES[picture - 1]).image), KINDS.index(kind)
 
 
 @functools.lru_cache(maxsize=64)
@@ -75,28 +70,26 @@ def find_unit(picture: int | Photo, kind: str, layer: str) -> tuple[int, int, in
     """Return (channel, row, column) of the unit of `layer` that counts most for a class.
 
     That is the largest product of the unit's output and the logit's gradient at it. At 6 and above, a ReLU6 of the real
-    network lets no gradient pass to the photograph: such units are left out.
+    network lets no gradient pass: such units are left out.
     """
-    run = run_on(picture).from_layer(layer)
-    maps = run.activation[0]
-    counts = maps * run.gradient(read_class(picture, kind))[0]
+    (run, maps), target = find_run(picture, kind)
+    counts = (maps[layer].detach() * run.part(layer, maps[layer]).gradient(target))[0]
     if isinstance(picture, Photo):
-        counts *= maps < 6
+        counts *= maps[layer][0] < 6
     return tuple(place.item() for place in torch.unravel_index(counts.argmax(), counts.shape))
 
 
 @functools.lru_cache(maxsize=128)
 def find_gradient(picture: int | Photo, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
     """The gradient (3, H, W) at a numbered picture or a photograph, and where it started, in words."""
-    kept, relu_rule = run_on(picture), RULES[rule]
+    ((run, maps), target), words = find_run(picture, kind), f"from the class {kind}"
     if start != CLASS:
         channel, row, column = find_unit(picture, kind, start)
         words = f"from channel {channel} of {start}, row {row}, column {column}, which counts most for the {kind}"
-        return kept.up_to(start).gradient(lambda maps: maps[:, channel, row, column], relu_rule=relu_rule)[0], words
-    words, target = f"from the class {kind}", read_class(picture, kind)
-    if not isinstance(picture, Photo):
-        words += f" (probability {kept.run.logits[0, target].sigmoid().item():.2f})"
-    return kept.run.gradient(target, relu_rule=relu_rule)[0], words
+        run, target = run.part(end=maps[start]), lambda maps: maps[:, channel, row, column]
+    elif not isinstance(picture, Photo):
+        words += f" (probability {run.logits[0, target].sigmoid().item():.2f})"
+    return run.gradient(target, relu_rule=RULES[rule])[0], words
 
 
 def draw_guided(
@@ -115,8 +108,7 @@ def draw_guided(
     seen = f" The frame holds {framed.float().mean():.0%} of the picture." if start != CLASS else ""
     alt = f"{title[0].upper()}{title[1:]}; beside it, the {rule} map for the {kind}, from {start}, is {place}.{seen}"
     drawn = NORMALISATIONS[normalisation](gradient)
-    smooth = {"size": (SIDE, SIDE), "mode": "bilinear", "align_corners": False}
-    image, drawn = (F.interpolate(each[None], **smooth)[0].clamp(0, 1) for each in (shown.image, drawn))
+    image, drawn = (upsample(each, (SIDE, SIDE)) for each in (shown.image, drawn))
     if framed is not None:
         image = outline(image, F.interpolate(framed[None, None].float(), size=(SIDE, SIDE))[0, 0] > 0.5, width=2)
     sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])

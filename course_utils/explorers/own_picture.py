@@ -6,7 +6,7 @@ The course's small networks know drawn pictures only, so whatever comes from her
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import ipywidgets as widgets
 import torch
@@ -25,6 +25,7 @@ from course_utils.vision.saliency import Run, explain
 
 COURSE, OWN = "the course's pictures", "your own picture"
 Chosen = int | str | Tensor  # what an explorer opens at: a numbered picture, a photograph by its name, one's own
+KeptRun = tuple[Run, dict[str, Tensor]]  # from the picture to the logits, and what layers gave, in the graph of the run
 
 
 @dataclass(frozen=True, eq=False)  # each is a key for what was made of it
@@ -49,39 +50,22 @@ def load_real() -> Classifier:
     return network
 
 
-class KeptRun(NamedTuple):
-    """A run of a network from the picture to the logits, and what its layers gave, in the graph of the run."""
-
-    run: Run
-    maps: dict[str, Tensor]
-
-    @classmethod
-    def of(cls, model: nn.Module, image: Tensor, layers: Sequence[str]) -> "KeptRun":
-        """Run the network once, on a picture as it takes it: any class, at any layer, is then one backward pass."""
-        with record(model, *layers, detach=False) as seen:
-            run = explain(model, image[None], watch_relus=True)
-        return cls(run, {layer: seen[layer].output for layer in layers})
-
-    def from_layer(self, layer: str) -> Run:
-        """The part from a layer to the logits."""
-        return self.run.part(layer, self.maps[layer])
-
-    def up_to(self, layer: str) -> Run:
-        """The part from the picture to a layer."""
-        return self.run.part(end=self.maps[layer])
+def keep_run(model: nn.Module, image: Tensor, layers: Sequence[str]) -> KeptRun:
+    """Run a network on a picture as it takes it, (3, H, W), once: all else is parts of this run, see `Run.part`."""
+    with record(model, *layers, detach=False) as seen:
+        run = explain(model, image[None], watch_relus=True)
+    return run, {layer: seen[layer].output for layer in layers}
 
 
 @functools.lru_cache(maxsize=2)  # the graph of a run has 60 MB
 def run_real(photo: Photo) -> KeptRun:
     """Run the real network on a photograph, once for the last two."""
-    network = load_real()
-    return KeptRun.of(network.model, network.transform(photo.image), real.LAYERS)
+    return keep_run(load_real().model, load_real().transform(photo.image), real.LAYERS)
 
 
-@functools.lru_cache(maxsize=16)
 def find_likeliest(photo: Photo) -> dict[str, float]:
     """The real network's five likeliest classes of a photograph with their probabilities, the likeliest first."""
-    return dict(load_real().best(run_real(photo).run.logits[0], 5))
+    return dict(load_real().best(run_real(photo)[0].logits[0], 5))
 
 
 def tell_likeliest(photo: Photo) -> str:
@@ -156,8 +140,7 @@ class PhotoExplorer(Explorer):
     """An explorer of the course's networks on the course's pictures, and of the real network on photographs.
 
     A subclass has controls "own", "kind" and "other", made by `make_class_controls`, and one named `place`, which
-    chooses a layer from `layers`: first the course's network's, then the real one's. Those of `only_course` are hidden
-    beside a photograph.
+    chooses a layer from `layers`: first the course's network's, then the real one's. A photograph hides `only_course`.
     """
 
     place: ClassVar[str]
