@@ -60,17 +60,15 @@ class PictureMaps:
 def load_network(network: str) -> Classifier:
     """Load one of `NETWORKS`, once. Raises `CourseError` for weights that cannot be read."""
     if network == EDGES:
-        own = load_classifier("picture_net")
-        words = "Its four kernels were made by hand."
-        return Classifier(EDGES, make_edge_net(), own.transform, ("right", "left", "down", "up"), True, True, words)
+        transform, words = load_classifier("picture_net").transform, "Its four kernels were made by hand."
+        return Classifier(EDGES, make_edge_net(), transform, ("right", "left", "down", "up"), True, True, words)
     return load_real() if network == real.REAL else load_classifier(network)
 
 
 def run_network(network: str, picture: Scene | Photo) -> PictureMaps:
     """Run a picture through one of `NETWORKS` and keep the maps of its convolutions, ReLUs and pools.
 
-    Of the real network, those of `real.LAYERS`. A layer that runs several times has the number of the run after its
-    name. Raises as `load_network` does.
+    Of the real network: `real.LAYERS`. A layer that runs twice has a number in its name. Raises as `load_network`.
     """
     found, known = load_network(network), isinstance(picture, Scene)
     x = found.transform(picture.image)
@@ -120,8 +118,7 @@ def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
     for mask in maps.masks.values():
         lit = pictures.outline(lit, _resize_nearest(mask.float()[None], PANEL)[0] > 0.5)
     panels = [image, _resize_nearest(pictures.colour_channel(one), PANEL), lit]
-    labels = ["the picture", "the channel's map", "lit where it responds"]
-    sheet = pictures.grid(panels, columns=3, padding=GAP, labels=labels)
+    sheet = pictures.grid(panels, 3, GAP, labels=["the picture", "the channel's map", "lit where it responds"])
     thumbs = _draw_strongest(maps, layer)
     paper = sheet[:, :1, :1].expand(-1, thumbs.shape[1], sheet.shape[2] - thumbs.shape[2])
     sheet = torch.cat([sheet, torch.cat([thumbs, paper], 2)], 1)

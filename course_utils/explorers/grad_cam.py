@@ -7,14 +7,14 @@ import ipywidgets as widgets
 from torch import Tensor
 
 from course_utils.explorers import own_picture
-from course_utils.explorers.own_picture import Chosen, OwnPicture, Photo, PhotoExplorer, load_real
+from course_utils.explorers.own_picture import Chosen, KeptRun, OwnPicture, Photo, PhotoExplorer, load_real
 from course_utils.explorers.panel import View, make_choice, make_slider, name_place
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
 from course_utils.vision import real
 from course_utils.vision.networks import MISLED_CUE, PictureNet, load_picture_net
 from course_utils.vision.pictures import draw_heat, grid
-from course_utils.vision.saliency import Run, explain, relu, scale_to_unit, upsample
+from course_utils.vision.saliency import relu, scale_to_unit, upsample
 from course_utils.vision.scores import chance, energy_inside, grow, points_at
 
 # What is on the pictures to choose from: things, and the seed of their places, colours and light.
@@ -39,13 +39,10 @@ def find_scene(things: tuple[str, str, int], cue: str | None = None) -> Scene:
     return scene(*things[:2], seed=things[2], cue=cue)
 
 
-@functools.lru_cache(maxsize=16)  # each keeps what comes after its layer, one or two megabytes
-def run_network(network: str, picture: Tensor | Photo, layer: str) -> Run:
-    """Run a network on a picture (3, H, W), or the real one on a photograph, once: a class is then one short pass."""
-    if isinstance(picture, Photo):
-        found = load_real()
-        return explain(found.model, found.transform(picture.image)[None], layer)
-    return explain(load_network(network), picture[None], layer)
+@functools.lru_cache(maxsize=16)  # each keeps two megabytes
+def run_network(network: str, picture: Tensor) -> KeptRun:
+    """Run a network on a picture (3, H, W), once for the last few."""
+    return own_picture.keep_run(load_network(network), picture, LAYERS)
 
 
 class CamLook(NamedTuple):
@@ -93,8 +90,8 @@ def draw_cams(
     found = find_scene(CAM_PICTURES[number - 1], MISLED_CUE if buoy else None)
     looks, target = [], KINDS.index(kind)
     for network in NETWORKS:
-        run = run_network(network, found.image, layer)
-        heat = scale_to_unit(upsample(relu(run.grad_cam(target)), (SIZE, SIZE)))[0]
+        run, maps = run_network(network, found.image)
+        heat = scale_to_unit(upsample(relu(run.part(layer, maps[layer]).grad_cam(target)), (SIZE, SIZE)))[0]
         looks.append(CamLook(network, run.logits[0, target].sigmoid().item(), heat, say_where(heat, found)))
     mask = _masks_of(found).get(kind)
     where = f"Picture {number}: {found}." + (f" There is no {kind} in it." if mask is None else "")
@@ -103,22 +100,26 @@ def draw_cams(
         sentences.append(f"By chance {chance(mask[None]):.0%} of the heat would be on the {kind}.")
     maps = "; ".join(f"the map of the {look.network} one ({look.probability:.0%}) {look.words}" for look in looks)
     alt = f"{str(found).capitalize()}; beside it, where the two networks look for the {kind}: {maps}."
-    outline = mask if truth else None
-    tiles = [draw_heat(found.image, None, outline)]
-    tiles += [draw_heat(found.image, look.heat, outline, opacity=opacity / 100) for look in looks]
+    outline, heats = mask if truth else None, [None, *(look.heat for look in looks)]
+    tiles = [draw_heat(found.image, heat, outline, opacity=opacity / 100) for heat in heats]
     labels = ["the picture", *(f"{look.network}: {kind} {look.probability:.0%}" for look in looks)]
     return View(grid(tiles, columns=len(tiles), labels=labels), " ".join(sentences), alt, facts=looks)
 
 
-def draw_photo_cam(photo: Photo, words: str, layer: str, opacity: int) -> View:
-    """Show where the real network looks in a photograph for a class, or for "one rather than another"."""
-    run = run_network(real.REAL, photo, layer)
-    target = load_real().read_target(words)
-    heat = scale_to_unit(upsample(relu(run.grad_cam(target)), photo.image.shape[1:]))[0]
+@functools.lru_cache(maxsize=64)
+def look_at_photo(photo: Photo, words: str, layer: str) -> CamLook:
+    """Ask the real network about a photograph for a class, or for "one rather than another", once for the last few."""
+    (run, maps), target = own_picture.run_real(photo), load_real().read_target(words)
+    heat = scale_to_unit(upsample(relu(run.part(layer, maps[layer]).grad_cam(target)), photo.image.shape[1:]))[0]
     share = run.logits.softmax(1)[0, target].item() if isinstance(target, int) else None
-    look = CamLook(real.REAL, share, heat, say_where(heat, None))
-    asked = words if share is None else f"{words} ({share:.0%})"
-    tiles = [draw_heat(photo.image, each, opacity=opacity / 100, scale=1) for each in (None, heat)]
+    return CamLook(real.REAL, share, heat, say_where(heat, None))
+
+
+def draw_photo_cam(photo: Photo, words: str, layer: str, opacity: int) -> View:
+    """Show where the real network looks in a photograph."""
+    look = look_at_photo(photo, words, layer)
+    asked = words if look.probability is None else f"{words} ({look.probability:.0%})"
+    tiles = [draw_heat(photo.image, each, opacity=opacity / 100, scale=1) for each in (None, look.heat)]
     alt = f"{photo.title}; beside it, where the real network looks for {asked}: the map {look.words}."
     sentence = f"{own_picture.tell_likeliest(photo)} Asked for {asked}, at layer {layer}, the map {look.words}."
     return View(grid(tiles, columns=2, labels=["the picture", asked]), sentence, alt[0].upper() + alt[1:], facts=[look])
@@ -140,7 +141,7 @@ class GradCam(PhotoExplorer):
     kind: the class, one of `scene.KINDS`. layer: the layer whose maps are weighted, one of `LAYERS`.
     opacity: of the map over the picture, from 0 to 1. buoy: whether a buoy is painted into the picture.
 
-    A network runs once for each picture and layer; another class costs one short backward pass, another opacity none.
+    A network runs once for each picture; another class or layer costs one backward pass, another opacity none.
     """
 
     look = staticmethod(draw_cams)

@@ -19,8 +19,7 @@ OWN_TEXT = "w = 2\nx = [1, 2, 3]\nh = w * x\ny = sum(h ** 2)"
 class GradientFlow(Explorer):
     """Step through backward on a small graph, with hooks on its arrows to switch on and off.
 
-    A tensor's hook sits on the arrow into its card. Where several arrows meet, it sits behind that point, since torch
-    calls it once, with their sum.
+    A tensor's hook sits on the arrow into its card, behind the point where arrows meet: torch calls it with their sum.
 
     "Commit" fixes what you expect as the gradient of a tensor; then backward runs step by step until it is there.
 

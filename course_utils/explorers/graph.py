@@ -131,8 +131,7 @@ def parse(text: str) -> Graph:
     """Run lines such as `w = 2; y = w * w` as Python, and return their graph; backward starts from the last line.
 
     Lines are separated by `;` or newlines. A number or a (nested) list is a leaf that requires a gradient, as float32.
-    There are the operators `+ - * / ** @` and `FUNCTIONS`. Results without a name are called t1, t2, ... Leaves that
-    are not used are left out.
+    There are the operators `+ - * / ** @` and `FUNCTIONS`. Results without a name are t1, t2, ...; unused leaves go.
 
     Raises `CourseError` with Python's or torch's own message when a line fails, and when the result is not a single
     number with a gradient, or the graph has over 12 tensors, or a tensor over 8 elements.

@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 import ipywidgets as widgets
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from course_utils.explorers import own_picture
-from course_utils.explorers.grad_cam import LAYERS, find_scene, load_network
-from course_utils.explorers.own_picture import Chosen, OwnPicture, Photo, PhotoExplorer, load_real
+from course_utils.explorers.grad_cam import LAYERS, find_scene, run_network
+from course_utils.explorers.own_picture import Chosen, KeptRun, OwnPicture, Photo, PhotoExplorer, load_real, run_real
 from course_utils.explorers.panel import View, make_choice, make_slider, name_place
-from course_utils.hooks.record import record
 from course_utils.scenes.scene import KINDS, Scene
 from course_utils.vision import real
 from course_utils.vision.pictures import grid, outline, show_fixed
-from course_utils.vision.saliency import ReluRule, Target, explain, standardise
+from course_utils.vision.saliency import ReluRule, Target, standardise, upsample
 
 # What is on the pictures to choose from: things, and the seed of their places, colours and light.
 GUIDED_PICTURES = (
@@ -59,49 +58,38 @@ NORMALISATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class _UpTo(nn.Module):
-    """A network that ends at one unit of one of its layers: that is its only logit."""
-
-    def __init__(self, model: nn.Module, layer: str, unit: tuple[int, int, int]) -> None:
-        super().__init__()
-        self.model, self.layer, self.unit = model, layer, unit
-
-    def forward(self, images: Tensor) -> Tensor:
-        with record(self.model, self.layer, detach=False, stop=True) as recording:
-            self.model(images)
-        return recording[self.layer].output[(slice(None), *self.unit)][:, None]
+def find_run(picture: int | Photo, kind: str) -> tuple[KeptRun, Target]:
+    """The run on a numbered picture, or of the real network on a photograph, and what it has for a class."""
+    if isinstance(picture, Photo):
+        return run_real(picture), load_real().read_target(kind)
+    return run_network("honest", find_scene(GUIDED_PICTURES[picture - 1]).image), KINDS.index(kind)
 
 
-def find_unit(model: nn.Module, images: Tensor, layer: str, target: Target) -> tuple[int, int, int]:
-    """Return (channel, row, column) of the unit of `layer` that counts most for a class of the one image (1, C, H, W).
+@functools.lru_cache(maxsize=64)
+def find_unit(picture: int | Photo, kind: str, layer: str) -> tuple[int, int, int]:
+    """Return (channel, row, column) of the unit of `layer` that counts most for a class.
 
-    That is the largest product of the unit's output and the logit's gradient at it. At 6 and above, a ReLU6 lets no
-    gradient pass to the image: such units are left out.
+    That is the largest product of the unit's output and the logit's gradient at it. At 6 and above, a ReLU6 of the real
+    network lets no gradient pass: such units are left out.
     """
-    with explain(model, images, layer) as run:
-        below = run.activation < (6 if any(isinstance(each, nn.ReLU6) for each in model.modules()) else torch.inf)
-        counts = (run.activation * run.gradient(target) * below)[0]
+    (run, maps), target = find_run(picture, kind)
+    counts = (maps[layer].detach() * run.part(layer, maps[layer]).gradient(target))[0]
+    if isinstance(picture, Photo):
+        counts *= maps[layer][0] < 6
     return tuple(place.item() for place in torch.unravel_index(counts.argmax(), counts.shape))
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=128)
 def find_gradient(picture: int | Photo, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
     """The gradient (3, H, W) at a numbered picture or a photograph, and where it started, in words."""
-    if isinstance(picture, Photo):
-        network = load_real()
-        model, target, image = network.model, network.read_target(kind), network.transform(picture.image)
-    else:
-        model, target = load_network("honest"), KINDS.index(kind)
-        image = find_scene(GUIDED_PICTURES[picture - 1]).image
-    images, words = image[None], f"from the class {kind}"
+    ((run, maps), target), words = find_run(picture, kind), f"from the class {kind}"
     if start != CLASS:
-        channel, row, column = unit = find_unit(model, images, start, target)
+        channel, row, column = find_unit(picture, kind, start)
         words = f"from channel {channel} of {start}, row {row}, column {column}, which counts most for the {kind}"
-        model, target = _UpTo(model, start, unit), 0
-    with explain(model, images, watch_relus=True) as run:
-        if start == CLASS and not isinstance(picture, Photo):
-            words += f" (probability {run.logits[0, target].sigmoid().item():.2f})"
-        return run.gradient(target, relu_rule=RULES[rule])[0], words
+        run, target = run.part(end=maps[start]), lambda maps: maps[:, channel, row, column]
+    elif not isinstance(picture, Photo):
+        words += f" (probability {run.logits[0, target].sigmoid().item():.2f})"
+    return run.gradient(target, relu_rule=RULES[rule])[0], words
 
 
 def draw_guided(
@@ -120,8 +108,7 @@ def draw_guided(
     seen = f" The frame holds {framed.float().mean():.0%} of the picture." if start != CLASS else ""
     alt = f"{title[0].upper()}{title[1:]}; beside it, the {rule} map for the {kind}, from {start}, is {place}.{seen}"
     drawn = NORMALISATIONS[normalisation](gradient)
-    smooth = {"size": (SIDE, SIDE), "mode": "bilinear", "align_corners": False}
-    image, drawn = (F.interpolate(each[None], **smooth)[0].clamp(0, 1) for each in (shown.image, drawn))
+    image, drawn = (upsample(each, (SIDE, SIDE)) for each in (shown.image, drawn))
     if framed is not None:
         image = outline(image, F.interpolate(framed[None, None].float(), size=(SIDE, SIDE))[0, 0] > 0.5, width=2)
     sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])

@@ -1,7 +1,6 @@
 """Pieces of HTML and SVG for panels: words, problems, tables and pictures, in the page's own colours and fonts."""
 
 import re
-from base64 import b64encode
 from collections.abc import Iterable
 from html import escape
 
@@ -46,10 +45,11 @@ def make_problem(message: str) -> str:
 
 
 def make_picture(picture: Picture) -> str:
-    """Return a PNG as HTML with its alt text. (An Image widget has none, and with a tooltip it fails in JupyterLab.)"""
+    """Return a picture as HTML with its alt text. (An Image widget has none; with a tooltip it fails in JupyterLab.)"""
+    (kind, data), *_ = picture._repr_mimebundle_()[0].items()
     # "/" and "+" in percent code, which browsers undo: no stretch of the picture can look like the path of a file.
-    data = b64encode(picture.data).decode().replace("/", "%2F").replace("+", "%2B")
-    return f'<img alt="{escape(picture.alt)}" src="data:image/png;base64,{data}" style="max-width:100%;height:auto">'
+    data = data.replace("/", "%2F").replace("+", "%2B")
+    return f'<img alt="{escape(picture.alt)}" src="data:{kind};base64,{data}" style="max-width:100%;height:auto">'
 
 
 def make_table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str) -> str:

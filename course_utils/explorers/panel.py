@@ -123,7 +123,7 @@ class Explorer:
         """Put a view on the panel: the only place where the picture changes."""
         self.view, self.sentence = view, view.sentence
         drawn = isinstance(view.picture, str)
-        picture = make_drawing(view.picture) if drawn else make_picture(Picture(png(view.picture), view.alt))
+        picture = make_drawing(view.picture) if drawn else make_picture(Picture(png(view.picture, jpeg=True), view.alt))
         words = {"picture": picture, "sentence": make_paragraph(view.sentence), "problem": "", **view.more}
         for name, html in words.items():
             self.controls[name].value = html

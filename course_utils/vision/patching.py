@@ -1,8 +1,7 @@
 """Activation patching: run a network on one picture with a piece of what it computed for another one.
 
 A heat map says what contributed; a patch is an experiment: if the answer moves, what was patched carries it. The method
-is that of Vig et al. 2020 (causal mediation) and Meng et al. 2022 (causal tracing), here with pictures that differ in
-one respect.
+is that of Vig et al. 2020 (causal mediation) and Meng et al. 2022 (causal tracing): the pictures differ in one thing.
 """
 
 from __future__ import annotations

@@ -249,13 +249,14 @@ def _draw_text(lines: Sequence[str], width: int) -> Tensor:
 
 
 def png(image: Tensor, small: bool = False, jpeg: bool = False) -> bytes:
-    """Encode a picture (3, H, W) or a grey map (H, W) as PNG: 2 ms for 224 x 224.
+    """Encode a picture (3, H, W) or a grey map (H, W) as PNG: 3 to 5 ms for 224 x 224.
 
     small: take twice as long for an eighth fewer bytes, for a picture that is stored in a notebook.
-    jpeg: a JPEG instead, which has a third of the bytes: for photographs, and for maps over pictures.
+    jpeg: a JPEG instead, a tenth of the time and a quarter of the bytes; where it is not `small`, no one sees that.
     """
-    pixels = (_enlarge(image) * 255).round().to(torch.uint8).movedim(0, -1).contiguous().numpy()
-    how = {"format": "JPEG", "quality": 88} if jpeg else {"format": "PNG", "compress_level": 6 if small else 1}
+    pixels = (_enlarge(image) * 255).round_().to(torch.uint8).movedim(0, -1).contiguous().numpy()
+    fine = {"quality": 88} if small else {"quality": 92, "subsampling": 0}  # the latter with each pixel's own colour
+    how = {"format": "JPEG", **fine} if jpeg else {"format": "PNG", "compress_level": 6 if small else 1}
     Image.fromarray(pixels).save(buffer := io.BytesIO(), **how)
     return buffer.getvalue()
 

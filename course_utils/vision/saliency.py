@@ -9,8 +9,8 @@
 Images are (N, C, H, W), a layer's output is (N, K, h, w), logits are (N, classes). Maps are raw: from the logit, before
 any ReLU, resizing or scaling. For a layer of another shape, `reshape` makes (N, K, h, w) of its output by moving values
 only: `lambda x: x[:, 1:].mT.unflatten(2, (14, 14))` for the tokens of a ViT, `lambda x: x.movedim(3, 1)` for Swin. A
-target is a class index; a sequence of N of these; a function of the logits that
-returns scores, (N,) or one number; or None: the class with the largest logit, for each image.
+target is a class index; a sequence of N of these; a function of the logits that returns scores, (N,) or one number; or
+None: the class with the largest logit, for each image.
 
 Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, also when something raises. It works on
 frozen models, under `no_grad` and `inference_mode`; compiled models run uncompiled.
@@ -22,7 +22,7 @@ import sys
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -42,15 +42,21 @@ _NOISY = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)  # whe
 _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradient that many times
 
 
-class Run:
+class Run(AbstractContextManager):
     """What `explain` keeps of one run: the logits, the output of `layer` ("" is the input), the graph between them."""
 
-    _relus: "tuple[list[Any], Counter[str], bool] | None" = None  # see `_find_relus`; None where nobody asked
-    _watch: "_PartViews | None" = None
-
-    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape) -> None:
+    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape, relus: bool, watch: Any) -> None:
         self.layer, self._logits, self._leaf, self._reshape, self._open = layer, logits, leaf, reshape, True
         self._place = f"layer {layer!r}" if layer else "the input"
+        self._relus, self._watch = _find_relus(logits, leaf) if relus else None, watch
+
+    def part(self, layer: str = "", start: Tensor | None = None, end: Tensor | None = None) -> "Run":
+        """Return a part of the run: from `start`, the output of `layer`, or up to `end`, in which targets then are.
+
+        Both belong to the graph, as what `record(model, layer, detach=False)` keeps around `explain(model, images)`.
+        """
+        start, end = self._leaf if start is None else start, self._logits if end is None else end
+        return Run(end, start, layer, None, self._relus is not None, self._watch)
 
     @property
     def logits(self) -> Tensor:
@@ -108,9 +114,6 @@ class Run:
     def _maps(self) -> Tensor:
         return self._reshape(self._leaf.detach()) if self._reshape else self._leaf.detach()
 
-    def __enter__(self) -> "Run":
-        return self
-
     def __exit__(self, *raised: object) -> None:
         self._logits, self._open = self._logits.detach(), False  # frees the graph
 
@@ -130,10 +133,7 @@ class Run:
             warnings.warn(words, stacklevel=6)
         with self._watch or nullcontext(), ExitStack() as hooks:  # a checkpoint runs its part of the network again
             for node in relus:
-                if rule == "guided":
-                    hooks.enter_context(node.register_prehook(_keep_positive))
-                else:
-                    hooks.enter_context(node.register_hook(lambda _, gradients: _keep_positive(gradients)))
+                hooks.enter_context((node.register_prehook if rule == "guided" else node.register_hook)(_keep_positive))
             yield
 
     def _go_backward(self, rows: list[Tensor]) -> Tensor:
@@ -192,8 +192,7 @@ def explain(
                 raise CourseError(f"layer {name!r} never ran when the model was called: {why_never(module)}")
             _check_logits(model, images, logits)
             if logits.requires_grad:
-                run = Run(logits, leaves[0], name, reshape)
-                run._watch, run._relus = watch, _find_relus(logits, leaves[0]) if watch_relus else None
+                run = Run(logits, leaves[0], name, reshape, watch_relus, watch)
                 hidden = watch_relus and not part and run._relus[2]
                 if not hidden:
                     return run
@@ -278,7 +277,7 @@ def _find_relus(logits: Tensor, leaf: Tensor) -> tuple[list[Any], Counter[str], 
         for each, _ in node.next_functions:
             waiting += [each] * (each is not None and each not in users)
             users[each].append(node)
-    waiting, on_way = [node for node in users if getattr(node, "variable", None) is leaf], set()
+    waiting, on_way = [torch.autograd.graph.get_gradient_edge(leaf).node], set()
     while waiting:
         if (node := waiting.pop()) not in on_way:
             on_way.add(node)
@@ -293,8 +292,8 @@ def _find_relus(logits: Tensor, leaf: Tensor) -> tuple[list[Any], Counter[str], 
     return relus, others, any("CopySlices" in node.name() for node in on_way)
 
 
-def _keep_positive(gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    return tuple(each if each is None else each.relu() for each in gradients)
+def _keep_positive(*gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    return tuple(each if each is None else each.relu() for each in gradients[-1])  # those that come to the node
 
 
 class _PartViews(TorchFunctionMode):
