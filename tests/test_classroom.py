@@ -45,7 +45,7 @@ def test_a_function_that_an_older_cell_defined_is_not_checked(after, monkeypatch
     monkeypatch.setattr(sys.modules["__main__"], "In", cells, raising=False)
     assert "`scale_gradient` is an older one" in str(check(scale_gradient))
     assert saved_progress.of_exercise("scale_gradient")["attempts"] == 0
-    cells.append(cells[1])
+    cells += [cells[1], "def mine():\n    def scale_gradient(): pass"]
     assert "a whole number" in str(check(scale_gradient))
 
 

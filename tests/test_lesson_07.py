@@ -166,10 +166,10 @@ def test_the_three_questions_by_weights_instead_of_gradients():
                     found.append((heat[mask].sum() / heat.sum()).item())
     means = {question: sum(found) / 12 for question, found in shares.items()}
     for question, found in shares.items():
-        line = f"{question} 12 maps: {means[question]:.0%} in the right half, at least {min(found):.0%}"
+        line = f"{question} 12 maps: {means[question]:.0%} in the correct half, at least {min(found):.0%}"
         assert shows(line), line
     logit, rather, log = (f"{mean:.0%}" for mean in means.values())
-    told = f"has {rather} of its heat in the right half, the log-softmax {log}, the plain logit {logit}"
+    told = f"has {rather} of its heat in the correct half, the log-softmax {log}, the plain logit {logit}"
     assert told in why("three_questions")
 
 

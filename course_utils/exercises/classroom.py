@@ -96,7 +96,7 @@ def check(*answers: object) -> Outcome:
 def _is_older(answer: object, name: str) -> bool:
     """Whether a later cell should have defined the answer anew, and failed. `In` has every cell, also bad syntax."""
     cells = vars(sys.modules["__main__"]).get("In", ())
-    cells = [f"{cell}\n" for cell in cells if re.search(rf"^\s*(def|class) {name}\b", cell, re.MULTILINE)]
+    cells = [f"{cell}\n" for cell in cells if re.search(rf"^(def|class) {name}\b", cell, re.MULTILINE)]
     parts = vars(answer).values() if inspect.isclass(answer) else [inspect.unwrap(answer)]
     with contextlib.suppress(OSError, StopIteration):
         source = inspect.getsource(next(filter(inspect.isfunction, parts)).__code__)

@@ -192,7 +192,7 @@ prediction(
     "three_questions",
     lesson=7,
     question="three questions to a real network about each half of a collage. Which one brings the largest share of "
-    "its heat into the right half?",
+    "its heat into the correct half?",
     options={
         "why A?": "A little of what speaks for A lies in the other half too: some of it speaks for many classes.",
         "why A rather than B?": "What speaks for both cancels out, and what speaks for B becomes negative.",
@@ -200,7 +200,7 @@ prediction(
     },
     answer="why A rather than B?",
     why="""
-        The difference of logits has 99% of its heat in the right half, the log-softmax 98%, the plain logit 94%, where
+        The difference of logits has 99% of its heat in the correct half, the log-softmax 98%, the plain logit 94%, where
         chance has 50%. All three are good. The order is the one to expect: the more of what speaks for the *other*
         photograph a question subtracts, the less heat is there.
     """,

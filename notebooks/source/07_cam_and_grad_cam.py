@@ -893,7 +893,7 @@ for left, right in combinations(evidence.COLLAGE, 2):
             inside[question] += energy_inside(upsample(maps, both.shape[1:]), halves).tolist()
 for question, found in inside.items():
     mean, least = sum(found) / len(found), min(found)
-    print(f"{question:20} {len(found)} maps: {mean:.0%} in the right half, at least {least:.0%} (chance 50%)")
+    print(f"{question:20} {len(found)} maps: {mean:.0%} in the correct half, at least {least:.0%} (chance 50%)")
 
 # %% tags=["why"]
 why("three_questions")
