@@ -45,13 +45,12 @@ def twice(built: nbformat.NotebookNode, answered: nbformat.NotebookNode) -> nbfo
             cell.metadata.tags = ["nbval-ignore-output"]
         elif cell.cell_type == "code":
             cell |= {name: other[name] for name in ("outputs", "execution_count")}
-    looks = f"{inspect.getsource(_torch_state)}\n{_START}", _BETWEEN, _AFTER
+    looks = f"{inspect.getsource(_torch_state)}\n_start = _torch_state()", _BETWEEN, _AFTER
     before, between, after = map(nbformat.v4.new_code_cell, looks)
     first.cells = [before, *first.cells, between, *again.cells, after]
     return first
 
 
-_START = "_start = _torch_state()"
 _BETWEEN = "_start |= {what: count for what, count in _torch_state().items() if what.startswith('count')}"
 _AFTER = """\
 left = [f"{what}: {_start[what]} became {now}" for what, now in _torch_state().items() if now != _start[what]]

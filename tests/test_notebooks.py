@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from course_utils.authoring import build, source
 from course_utils.exercises.classroom import SEALED
-from course_utils.exercises.engine import exercises_of, predictions_of
+from course_utils.exercises.engine import find, predictions_of
 
 LESSONS = source.sources()
 BUILT = {lesson: source.FOLDER / f"{lesson.stem}.ipynb" for lesson in LESSONS}
@@ -30,10 +30,9 @@ def test_source_and_notebook_agree(lesson, tmp_path):
 
 @pytest.mark.parametrize("lesson", MARKED)
 def test_nbval_agrees_with_every_output_and_again_when_all_answers_are_there(lesson, tmp_path):
-    answers = {exercise.name: exercise.source for exercise in exercises_of(source.number_of(lesson))}
-    answers = {name: answers[name] for name in source.answer_cells(source.learner(lesson), lesson.stem)}
-    built = nbformat.read(BUILT[lesson], as_version=4)
-    notebook = twice(built, source.put_answers(source.learner(lesson), answers))
+    bare, built = source.learner(lesson), nbformat.read(BUILT[lesson], as_version=4)
+    answers = {name: find(name).source for name in source.answer_cells(bare, lesson.stem)}
+    notebook = twice(built, source.put_answers(bare, answers))
     passed, report = run_nbval(notebook, tmp_path)
     assert passed == sum(cell.cell_type == "code" for cell in notebook.cells), report
 

@@ -200,9 +200,9 @@ prediction(
     },
     answer="why A rather than B?",
     why="""
-        The difference of logits has 99% of its heat in the correct half, the log-softmax 98%, the plain logit 94%, where
-        chance has 50%. All three are good. The order is the one to expect: the more of what speaks for the *other*
-        photograph a question subtracts, the less heat is there.
+        The difference of logits has 99% of its heat in the correct half, the log-softmax 98%, the plain logit 94%,
+        where chance has 50%. All three are good. The order is the one to expect: the more of what speaks for the
+        *other* photograph a question subtracts, the less heat is there.
     """,
     ask={
         "why A?": "A channel responds in both halves, and speaks for A and for B alike. What is left of it in the "
