@@ -4,9 +4,11 @@ import signal
 
 import pytest
 
+from course_utils.grading.sandbox.tasks import cores
+
 # What takes longest in `make test-all`, in this order: what is still running at the end is short then.
-LONGEST = ("browser/", "test_notebooks", "test_grading_class", "test_release", "test_grading_sandbox", "test_nbgrader",
-           "test_editions", "test_lesson_07", "test_grading_batch", "test_saliency_parity")  # fmt: skip
+LONGEST = ("browser/", "test_notebooks", "test_grading_class", "test_release", "test_exercises", "test_editions",
+           "test_grading_batch", "test_grading_sandbox", "test_commands", "test_nbgrader")  # fmt: skip
 
 
 def pytest_configure():
@@ -25,6 +27,12 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """For slow tests, one more than there are cores: a browser, or an answer that is cut off, is mostly waited for."""
+    return cores() + (config.getoption("markexpr") == "slow")
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """A file's tests stay in one process, for what they share is made once; those with a browser share one JupyterLab.
 
@@ -36,9 +44,8 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return (
-                "browser" if "browser/" in nodeid else nodeid if "test_notebooks" in nodeid else nodeid.split("::")[0]
-            )
+            file = nodeid.partition("::")[0]
+            return "browser" if "browser/" in file else nodeid if "test_notebooks" in file else file
 
     return Scheduling(config, log)
 

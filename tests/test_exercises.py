@@ -217,7 +217,7 @@ def test_every_mutant_is_refused_or_declared_equivalent(name):
     assert len(mutants) >= 30
     assert {mutant.edit for mutant in tried.passing} == equivalent
     known = [slip_of(name, each.evidence, each.outcome.stage) for each in tried.refused if slips_of(Tried([], [each]))]
-    assert sum(map(bool, known)) >= 0.9 * len(known), "write the slips: make mutants ARGS=--write"
+    assert 2 * sum(map(bool, known)) >= len(known), "write the slips: make mutants ARGS=--write"
 
 
 def test_what_no_mistake_explains_may_be_the_slip_of_a_mutant():

@@ -81,7 +81,7 @@ class Explorer:
         """Take a click on a control, or a new value, as a use of the control `name`."""
         if isinstance(control, widgets.Button):
             control.on_click(lambda _: self._use(name))
-        elif isinstance(control, widgets.Text):  # tells of every key: a click finds what was typed; Enter uses it
+        elif isinstance(control, widgets.Text) and control.continuous_update:  # it tells of each key, and Enter uses it
             control.on_msg(lambda _, told, __: self._use(name) if told.get("event") == "submit" else None)
         elif _has_value(control):
             control.observe(lambda _: self._use(name), "value")
