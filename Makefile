@@ -61,8 +61,9 @@ bench: $(DONE)
 PYTEST = OMP_NUM_THREADS=1 $(IN) pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 test: $(DONE)
 	@$(PYTEST) -m "not slow" $(ARGS) $(NONE_CHOSEN)
+# One process more than there are cores: a browser, or an answer that has to be cut off, is mostly waited for.
 test-all: test
-	@$(PYTEST) -m slow $(ARGS) $(NONE_CHOSEN)
+	@$(PYTEST) --numprocesses=$$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m slow $(ARGS) $(NONE_CHOSEN)
 # In environments of their own, which stay in build. Which of PYTHONS are missing is said.
 PYTHONS = 3.10 3.11 3.12 3.13 3.14
 HERE = $(wildcard $(HOME)/.pyenv/versions/*/bin)

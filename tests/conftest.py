@@ -4,8 +4,6 @@ import signal
 
 import pytest
 
-from course_utils.grading.sandbox.tasks import cores
-
 # What takes longest in `make test-all`, in this order: what is still running at the end is short then.
 LONGEST = ("browser/", "test_notebooks", "test_grading_class", "test_release", "test_exercises", "test_editions",
            "test_grading_batch", "test_grading_sandbox", "test_commands", "test_nbgrader")  # fmt: skip
@@ -24,12 +22,6 @@ def pytest_collection_modifyitems(items):
         if any(item.get_closest_marker(name) for name in ("browser", "parity", "pretrained")):
             item.add_marker("slow")
     items.sort(key=lambda item: [name not in item.nodeid for name in LONGEST])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config):
-    """For slow tests, one more than there are cores: a browser, or an answer that is cut off, is mostly waited for."""
-    return cores() + (config.getoption("markexpr") == "slow")
 
 
 @pytest.hookimpl(optionalhook=True)
