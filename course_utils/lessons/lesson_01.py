@@ -401,6 +401,14 @@ def _(rng):
         return {"the gradient of its sibling d in e = c + d": d.grad}
 
     yield Case({"tensor": c, "factor": 10}, sibling, shown="tensor = c in e = c + d, factor = 10")
+    both = rng.leaf(2, 2).detach().double().requires_grad_()
+    a, b = (both * both).unbind()
+
+    def one_of_two(_):
+        (a + 3 * b).sum().backward()
+        return {"x.grad": both.grad}
+
+    yield Case({"tensor": a, "factor": 4}, one_of_two, shown="tensor = a in a, b = (x·x).unbind(), float64, factor = 4")
 
 
 @scale_gradient.accept
@@ -534,6 +542,14 @@ def _(rng):
         return {"the gradient of its sibling d in e = c + d": d.grad}
 
     yield Case({"tensor": c}, sibling, shown="tensor = c in e = c + d")
+    number = rng.leaf().detach().double().requires_grad_()
+    negated = -number
+
+    def negative_alone(_):
+        (2 * negated - 5 * negated).backward()
+        return {"the gradient that reached x": number.grad}
+
+    yield Case({"tensor": negated}, negative_alone, shown="tensor = -x, one float64 number, and a negative gradient")
 
 
 @keep_positive.accept
@@ -667,13 +683,13 @@ def _(rng):
             nn.Sequential(nn.Linear(2, 3, bias=False), nn.Conv1d(1, 1, kernel_size=2)),
             nn.Sequential(nn.Linear(2, 1), nn.Flatten(), nn.Linear(1, 1, bias=False)),
         ),
-        "the parameters in_proj_bias, s, bias and bias_scale": _Shift(),
+        "the parameters in_proj_bias, s, bias and bias_scale": _Shift().double(),
     }
     for words, model in models.items():
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(rng.whole(*parameter.shape))
-        x = rng.whole(1, 2)
+        x = rng.whole(1, 2).to(parameter.dtype)
 
         def frozen_then_not(handles, model=model, x=x):
             for _ in range(2):
@@ -701,7 +717,7 @@ def _(model):
 @freeze_biases.accept
 def _(model):
     def zero(grad):
-        return torch.zeros(grad.shape)
+        return torch.zeros(grad.shape, dtype=grad.dtype)
 
     return [p.register_hook(zero) for n, p in model.named_parameters() if n[-4:] == "bias"]
 
@@ -792,6 +808,14 @@ def _(model):
 @freeze_biases.mistake("A hook must return a tensor of the gradient's shape: a plain 0 will not do.")
 def _(model):
     return [p.register_hook(lambda grad: 0) for name, p in model.named_parameters() if name.endswith("bias")]
+
+
+@freeze_biases.mistake(
+    "Your hook returns zeros of dtype float32, whatever the gradient is: `torch.zeros_like(grad)` has the same dtype."
+)
+def _(model):
+    found = [p for name, p in model.named_parameters() if name.endswith("bias")]
+    return [p.register_hook(lambda grad: torch.zeros(grad.shape)) for p in found]
 
 
 @freeze_biases.mistake(
@@ -1276,14 +1300,15 @@ def _(rng):
         earlier.append(norms)
 
     yield Case({"tensors": [p, q]}, one_pass, shown="the leaves p and q of (p·s).sum() + (q·t).sum()")
-    a, b, unused = rng.leaf(2), rng.leaf(3), rng.leaf(2)
+    a, b, unused = rng.leaf(), rng.leaf(3), rng.leaf(2)
     h = 2 * b
 
-    def two_passes(norms):
+    def three_passes(norms):
         before = list(norms)
         ((a * a).sum() + (h * slopes[1]).sum()).backward()
         first = list(norms)
         (a * 3).sum().backward()
+        (a * 0).sum().backward()
         (p * 4).sum().backward()
         return {
             "your list before backward": before,
@@ -1293,8 +1318,8 @@ def _(rng):
             "the list of the call before, after a backward of p alone,": earlier.pop(),
         }
 
-    shown = "a, u and h = 2b, where u takes no part; and a second backward, in which only a takes part"
-    yield Case({"tensors": [a, unused, h]}, two_passes, shown=shown)
+    shown = "a number a, u and h = 2b, where u takes no part; then two backwards of a alone, with the gradients 3 and 0"
+    yield Case({"tensors": [a, unused, h]}, three_passes, shown=shown)
 
 
 @record_total_norm.accept

@@ -224,8 +224,9 @@ def _(rng):
     x, w = rng.quarters(4).requires_grad_(), rng.quarters(4).requires_grad_()
     z = x * rng.quarters(4)
     o = w @ z
-    given = {"z": z, "x": x, "w": w, "o": o}
-    yield Case({"tensors": given}, _watch_passes(o), shown="the graph z = x · factors, o = w · z", fresh=True)
+    given = {"z": z, "x": x, "w": w, "z again": z, "o": o}
+    shown = "the graph z = x · factors, o = w · z, with z under two names"
+    yield Case({"tensors": given}, _watch_passes(o), shown=shown, fresh=True)
 
 
 def _watch_passes(result):
@@ -404,7 +405,7 @@ def _(rng):
     yield Case({"activations": chain}, backward, shown="a chain of three activations")
     leaf, slope_of_other = rng.leaf(2), rng.mixed(2)
     used, other, unused = 2 * leaf, 3 * leaf, 5 * leaf
-    given = [leaf, unused, used, other]
+    given = [leaf, unused, used, other, used]
 
     def thrice(norms):
         gradients = []
@@ -419,7 +420,7 @@ def _(rng):
         return lists | {"leaf.grad": leaf.grad} | freed | kept(given)
 
     shown = (
-        "[leaf, unused, used, other] and three backwards, the last two from `used` alone, with the gradients 0 and 2,"
+        "[leaf, unused, used, other, used] and three backwards, the last two from `used` alone, with gradients 0 and 2,"
     )
     yield Case({"activations": given}, thrice, shown=shown)
 
@@ -600,7 +601,10 @@ def _(rng):
     for hooks, shown in (
         ([double, add_one], "two hooks: ·2, then +1"),
         ([add_one, None, double], "three hooks: +1, then one that returns nothing, then ·2"),
-        ([negate_in_place, double], "two hooks, of which the first changes the gradient in place"),
+        (
+            [negate_in_place, double, double],
+            "three hooks: one that changes the gradient in place, then twice the same one, ·2",
+        ),
         ([], "no hooks at all"),
     ):
         seen = []
@@ -1176,7 +1180,7 @@ def _(rng):
         return x * slope * x
 
     count, places = rng.integer(3, 9), torch.tensor([rng.integer(0, 1) for _ in range(3)])
-    outer = rng.leaf(count)
+    outer, weight = rng.leaf(count), rng.leaf(count)
     for function, x, shown in (
         (lambda x: x * outer, outer, f"x * x, {count} numbers"),
         (chain, rng.leaf(2, 3), "three times tanh, a (2, 3) tensor"),
@@ -1187,6 +1191,7 @@ def _(rng):
         ),
         (torch.exp, rng.whole(3).double().requires_grad_(), "exp, 3 float64 numbers"),
         (use_a_gradient, rng.leaf(3), "x * slope * x with slope from a backward of its own, 3 numbers"),
+        (lambda x: x * weight, rng.whole(count), f"x * weight, {count} numbers, where x requires no gradient"),
         (lambda x: x + 1, rng.leaf(3), "x + 1"),
     ):
         results = []

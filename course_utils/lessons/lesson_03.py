@@ -913,6 +913,14 @@ def _(layer):
 
 
 @reverse_gradient.mistake(
+    "You turn one gradient only, that of the first input. `grad_input` has an entry for each input, and an entry may "
+    "be None."
+)
+def _(layer):
+    return layer.register_full_backward_hook(lambda module, grad_input, grad_output: (-grad_input[0], *grad_input[1:]))
+
+
+@reverse_gradient.mistake(
     "You write into the gradient itself, which something beside the layer may use as well. Return a new one: `-grad`."
 )
 def _(layer):
@@ -1351,7 +1359,7 @@ def _(rng):
         seen = []
 
         def note(module, args, output, seen=seen):
-            seen.append(output.detach().clone())
+            seen.append(None if output is None else output.detach().clone())
 
         layer.register_forward_hook(note)
 
@@ -1360,6 +1368,8 @@ def _(rng):
             try:
                 with manager:
                     layer(x)
+                    with contextlib.suppress(RuntimeError):
+                        layer(x[:, :1])
                     raise error("the block failed")
             except (RuntimeError, KeyboardInterrupt) as raised:
                 caught = f"{type(raised).__name__}: {raised}"
@@ -1370,7 +1380,7 @@ def _(rng):
                 "what the hook, which was on the module before as well, saw": seen,
             }
 
-        shown = f"a block that raises {error.__name__}, and a module that has the same hook from before"
+        shown = f"a block with a call that fails, which raises {error.__name__}, and a module with the same hook before"
         yield Case({"modules": [layer], "hook": note}, block_raises, shown=shown)
 
 
@@ -1541,6 +1551,16 @@ def _(modules, hook):
         for handle in handles:
             handle.remove()
         raise
+
+
+@hooked.mistake(
+    "`hook` also runs after a call that fails, and its output is None then: register a plain forward hook, without "
+    "`always_call=True`."
+)
+@contextlib.contextmanager
+def _(modules, hook):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(module.register_forward_hook(hook, always_call=True)) for module in modules]
 
 
 @hooked.mistake("What `hook` returns is lost, so it cannot replace an output. Register `hook` itself.")

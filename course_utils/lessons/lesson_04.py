@@ -303,10 +303,17 @@ def takes_fast_path(module):
     return not (local or for_all)
 
 
+class _Outputs(list):
+    """A hook that is a list, and empty before the first call."""
+
+    def __call__(self, module, args, output):
+        self.append(output)
+
+
 @takes_fast_path.cases
 def _(rng):
     situations = ["no hook", "a hook on its child", "a hook on its weight", "a state-dict hook"]
-    situations += ["a full backward hook that was removed"]
+    situations += ["a full backward hook that was removed", "an empty list that is a forward hook"]
     situations += [f"{where} {kind}" for kind in KINDS for where in ("a local", "a global")]
     situations += [f"a local and a global {rng.choice(KINDS)}"]
     while situations:
@@ -320,6 +327,8 @@ def _(rng):
         )
         if situation == "a hook on its child":
             entries = [(module.child, kind, 7, do_nothing) for kind in KINDS]
+        elif situation == "an empty list that is a forward hook":
+            entries = [(module, "forward_hooks", 5, _Outputs())]
         elif situation == "a hook on its weight":
             module.weight.register_hook(do_nothing)
         elif situation == "a state-dict hook":
@@ -1360,6 +1369,9 @@ def _(rng):
     yield case(lambda gradients: None, factors, words)
     factor = rng.integer(2, 9)
     yield case(lambda gradients: (gradients[0] * 100,), [factor], "one tensor, and a look that returns 100 times it")
+    factors = [rng.integer(2, 9), rng.integer(2, 9)]
+    words = f"two tensors, multiplied by {factors[0]} and {factors[1]}, and a look that returns None for the second"
+    yield case(lambda gradients: (gradients[0] + 1, None), factors, words)
     yield case(
         lambda gradients: (gradients[0].flip(0) * gradients[2], gradients[1] * gradients[0][0], gradients[2] * 0),
         [torch.tensor([2.0, -3.0]), -rng.integer(2, 9), rng.integer(2, 4)],
@@ -1393,6 +1405,24 @@ def _(look, *tensors):
     outputs = BackwardHookFunction.apply(*tensors)
     outputs[0].grad_fn.register_hook(lambda gradients, _: look(gradients))
     return outputs
+
+
+@pass_through.mistake(
+    "Where `look` returns a tuple with None in it, you keep the old gradient. This None goes on as it is: no gradient "
+    "for that tensor."
+)
+def _(look, *tensors):
+    class PassThrough(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *tensors):
+            return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            new = look(gradients) or gradients
+            return tuple(old if each is None else each for old, each in zip(gradients, new, strict=True))
+
+    return PassThrough.apply(*tensors)
 
 
 @pass_through.mistake("You return the tensors themselves: there is no new node, and nobody calls `look`.")
@@ -1619,6 +1649,7 @@ def _(rng):
     yield case(Scaled(rng.quarters(2)), (leaf(),), full, pre, words)
     yield case(Split(), (leaf(),), full, [], "a module with two outputs, and a full hook that turns the sign round")
     yield case(Scaled(rng.quarters(2)), (leaf(), factor), [], pre, "a pre-hook that returns 10 times the gradient")
+    yield case(Scaled(rng.quarters(2)), (rng.quarters(2),), [], [None], "an input without a gradient, and a pre-hook")
 
 
 @forward_between_nodes.accept
@@ -1802,8 +1833,8 @@ class MiniModule(MiniSteps):
     `run_pre_hooks(hooks, args)`, `run_forward_hooks(hooks, args, output, started)`,
     `run_always_called(hooks, started, args, output)`, and `always_called()`, which
     gives the hooks for the last one. For the backward hooks, if there are any, use
-    a `BackwardHook`. If anything raises, run the always-called hooks and raise it
-    again.
+    a `BackwardHook`. If anything raises, run the always-called hooks, with the
+    arguments and the output that there are by then, and raise it again.
     """
 
     def __call__(self, *args):
@@ -2007,6 +2038,7 @@ def _(rng):
                 )
 
             net.first.register_full_backward_hook(do_nothing)
+            net.first.register_forward_pre_hook(lambda module, args: args[0] * 10)
             if who == "earlier hook":
                 net.first.register_forward_hook(fail)
             net.first.register_forward_hook(lambda *_: log.append(("plain", [], None)))
@@ -2237,6 +2269,20 @@ class _MiniNarrowTry(_SoundCall):
 class _MiniAllHooks(_SoundCall):
     def always_called(self):
         return self.hooks_in_order("forward_hooks")
+
+
+@MiniModule.mistake(
+    "When something raises, the always-called hooks get the arguments that came in. Where a pre-hook has replaced "
+    "them, give them the new ones, as forward got them."
+)
+@_under_its_name
+class _MiniFirstArgs(_SoundCall):
+    def __call__(self, *args):
+        self.came_in = args
+        return super().__call__(*args)
+
+    def run_always_called(self, hooks, started, args, output):
+        super().run_always_called(hooks, started, self.came_in, output)
 
 
 @MiniModule.mistake("What the pre-hooks return does not reach forward: `args = self.run_pre_hooks(hooks, args)`.")

@@ -788,6 +788,7 @@ def halve_output(layer):
 @halve_output.cases
 def _(rng):
     layer, x = whole_weights(nn.Linear(2, 2), rng), rng.leaf(1, 2)
+    layer.register_forward_hook(lambda module, args, output: output + 1)
 
     def halved(handle):
         output = layer(x)
@@ -796,7 +797,7 @@ def _(rng):
         handle.remove()
         return found | {"the output after handle.remove()": layer(x)}
 
-    yield Case({"layer": layer}, halved, shown="a Linear layer")
+    yield Case({"layer": layer}, halved, shown="a Linear layer with a hook that adds 1")
     identity, y = nn.Identity(), rng.whole(3)
 
     def same_tensor(_):
@@ -841,6 +842,14 @@ def _(layer):
 @halve_output.mistake("You halve what goes in. The layer's bias is then added whole: halve what comes out.")
 def _(layer):
     return layer.register_forward_pre_hook(lambda module, args: (args[0] / 2,))
+
+
+@halve_output.mistake(
+    "You halve before the other hooks have had their turn, and what they add stays whole. Let yours run last, without "
+    "`prepend=True`."
+)
+def _(layer):
+    return layer.register_forward_hook(lambda module, args, output: output / 2, prepend=True)
 
 
 @halve_output.mistake("You return half of the *input*. The output is the third argument of the hook.")
@@ -1001,13 +1010,13 @@ def _(rng):
         return found | {"weight.grad after handle.remove()": layer.weight.grad}
 
     yield Case({"layer": layer}, learn, shown="a Linear layer")
-    shift, y = Shift(rng.whole(2)), rng.leaf(2)
+    shift, y = Shift(rng.whole(2).double()), rng.leaf(2).detach().double().requires_grad_()
 
     def share(_):
         (3 * shift(y)).sum().backward()
         return {"weight.grad": shift.weight.grad, "x.grad": y.grad}
 
-    yield Case({"layer": shift}, share, shown="a layer that adds its weight to x")
+    yield Case({"layer": shift}, share, shown="a layer that adds its weight to x, both of dtype float64")
 
 
 @freeze_weight.accept
@@ -1018,7 +1027,7 @@ def _(layer):
 @freeze_weight.accept
 def _(layer):
     def hook(grad):
-        return torch.zeros(grad.shape)
+        return torch.zeros(grad.shape, dtype=grad.dtype)
 
     return layer.weight.register_hook(hook)
 
@@ -1044,6 +1053,11 @@ def _(layer):
 @freeze_weight.mistake("Your hook writes into `grad`, which `weight` may share with the input. Return a new tensor.")
 def _(layer):
     return layer.weight.register_hook(lambda grad: grad.zero_())
+
+
+@freeze_weight.mistake("Your zeros are of float32, and the gradient need not be: `torch.zeros_like` keeps its dtype.")
+def _(layer):
+    return layer.weight.register_hook(lambda grad: torch.zeros(grad.shape))
 
 
 @freeze_weight.mistake("A gradient of None is not a gradient of 0.")
@@ -1088,13 +1102,13 @@ def _(rng):
             return found | {"x.grad after handle.remove()": x.grad}
 
         yield Case({"layer": layer}, learn, shown=f"a Linear layer from 2 to {size}")
-    shift, y, slope = Shift(rng.whole(2)), rng.leaf(2), rng.quarters(2)
+    shift, y, slope = Shift(rng.whole(2).double()), rng.leaf(2).detach().double().requires_grad_(), rng.quarters(2)
 
     def share(_):
         (slope * (shift(y) + y)).sum().backward()
         return {"x.grad": y.grad, "weight.grad": shift.weight.grad}
 
-    yield Case({"layer": shift}, share, shown="a layer that adds its weight to x, and x also goes round it")
+    yield Case({"layer": shift}, share, shown="a float64 layer that adds its weight to x, and x also goes round it")
 
 
 @block_gradient.accept
@@ -1155,6 +1169,11 @@ def _(layer):
         grad_input[0].zero_()
 
     return layer.register_full_backward_hook(hook)
+
+
+@block_gradient.mistake("Your zeros are of float32, and the gradient need not be: `torch.zeros_like` keeps its dtype.")
+def _(layer):
+    return layer.register_full_backward_hook(lambda module, into, out: (torch.zeros(into[0].shape),))
 
 
 @block_gradient.mistake("You took the output out of the graph: neither the layer nor its input gets a gradient.")

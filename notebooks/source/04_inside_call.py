@@ -729,8 +729,8 @@ class MiniModule(MiniSteps):
     `run_pre_hooks(hooks, args)`, `run_forward_hooks(hooks, args, output, started)`,
     `run_always_called(hooks, started, args, output)`, and `always_called()`, which
     gives the hooks for the last one. For the backward hooks, if there are any, use
-    a `BackwardHook`. If anything raises, run the always-called hooks and raise it
-    again.
+    a `BackwardHook`. If anything raises, run the always-called hooks, with the
+    arguments and the output that there are by then, and raise it again.
     """
 
     def __call__(self, *args): ...
