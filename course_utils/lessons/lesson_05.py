@@ -494,8 +494,8 @@ def _(model, names, x):
     ],
 )
 def tile_maps(maps):
-    """Turn the maps (N, C, H, W) of one layer into grey tiles for a grid: those of
-    the first picture, as a float32 tensor (C, 1, H, W).
+    """Turn the maps of one layer, (N, C, H, W) in float32, into grey tiles for a
+    grid: those of the first picture, as a float32 tensor (C, 1, H, W).
 
     Each tile is stretched to [0, 1] by itself, a faint one as well: its lowest number
     becomes 0, its highest 1. A constant tile becomes all 0. `maps` stays as it is.
@@ -957,6 +957,23 @@ def _(model, x):
     return {name: (numbers < 1e-6).double().mean().item() for name, numbers in outputs.items()}
 
 
+@zero_shares.mistake("The ReLU that lies deepest is missing. `named_modules` finds them all, with their names.")
+def _(model, x):
+    zeros, numbers = {}, {}
+
+    def count(name, output):
+        zeros[name] = zeros.get(name, 0) + int((output == 0).sum())
+        numbers[name] = numbers.get(name, 0) + output.numel()
+
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.ReLU) and name.count(".") < 2:
+                hook = lambda m, a, output, name=name: count(name, output)  # noqa: E731
+                stack.enter_context(module.register_forward_hook(hook))
+        model(x)
+    return {name: zeros[name] / numbers[name] for name in zeros}
+
+
 @zero_shares.mistake("That is in per cent. A share is a number from 0 to 1.")
 def _(model, x):
     with record(model, nn.ReLU) as seen:
@@ -1261,9 +1278,9 @@ def share_on_thing(maps, mask):
     """Return for each channel which share of its response lies on the thing: a
     float32 tensor (C,) with numbers from 0 to 1.
 
-    `maps` is (C, h, w), with no negative numbers. `mask` is (H, W), bool, and H and
-    W are multiples of h and w: a place of the map that the thing covers by a
-    quarter counts by a quarter. A channel that is 0 everywhere has the share 0.
+    `maps` is (C, h, w) in float32, with no negative numbers. `mask` is (H, W), bool,
+    and H and W are multiples of h and w: a place of the map that the thing covers by
+    a quarter counts by a quarter. A channel that is 0 everywhere has the share 0.
     """
     covered = F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])
     return (maps * covered).sum((1, 2)) / maps.sum((1, 2)).clamp(min=1e-12)
@@ -1410,9 +1427,9 @@ def channel_means(model, layer, batches):
     """Run `model` on each of `batches` and return the mean of each channel of
     `layer` over all pictures and places: a float32 tensor (C,) without a graph.
 
-    `layer` is a module of `model` and returns (N, C, H, W); the batches differ in
-    their number of pictures, N. The maps of a batch are let go before the next is
-    run. No hook is left behind.
+    `layer` is a module of `model` and returns (N, C, H, W) in float32; the batches
+    differ in their number of pictures, N. The maps of a batch are let go, at the
+    latest when those of the next are there. No hook is left behind.
     """
     total, count = 0, 0
 
@@ -1699,6 +1716,14 @@ class _OtherOrder(nn.Module):
         return self.last(torch.relu(self.middle(torch.relu(self.first(x)))))
 
 
+class _OwnError(ValueError, KeyError, TypeError, AssertionError):
+    """An error of the model's own, of several common kinds at once."""
+
+
+def _refuse(module: nn.Module, args: tuple) -> None:
+    raise _OwnError("not this input")
+
+
 @run_to.cases
 def _(rng):
     for model, order, choices, where in (
@@ -1737,6 +1762,10 @@ def _(rng):
         yield Case({"model": model, "name": name, "x": x}, after, shown=f"name = {name!r} in {where}")
     model, x = _small_net(rng), rng.quarters(2, 3, 2, 2)
     shown = "an x with too many channels: a layer before raises an error"
+    yield Case({"model": model, "name": "2", "x": x}, shown=shown)
+    model, x = _small_net(rng), rng.quarters(2, 1, 2, 2)
+    model[1].register_forward_pre_hook(_refuse)
+    shown = "a layer before raises an error that is a ValueError, a KeyError, a TypeError and an AssertionError"
     yield Case({"model": model, "name": "2", "x": x}, shown=shown)
 
 
@@ -1935,6 +1964,22 @@ def _(model, name, x):
         raise RuntimeError("far enough")
 
     with contextlib.suppress(RuntimeError), model.get_submodule(name).register_forward_hook(stop):
+        model(x)
+    return found[0]
+
+
+@run_to.mistake(
+    "What you catch is an error that a model may raise as well, such as a ValueError, and then it gets lost. Raise an "
+    "exception of your own class, and catch that one alone."
+)
+def _(model, name, x):
+    found = []
+
+    def stop(module, args, output):
+        found.append(output.detach())
+        raise ValueError("far enough")
+
+    with contextlib.suppress(ValueError), model.get_submodule(name).register_forward_hook(stop):
         model(x)
     return found[0]
 

@@ -1223,6 +1223,13 @@ pointing_game.equivalent(
 )
 
 
+@pointing_game.mistake("You took the pixel of the greatest size, also where it is negative. The hottest is above all.")
+def _(heatmaps, masks):
+    place = heatmaps.abs().flatten(1).argmax(1)
+    hit = masks.flatten(1).gather(1, place[:, None])[:, 0] & (heatmaps.flatten(1).amax(1) > 0)
+    return hit.float().mean().item()
+
+
 @pointing_game.mistake("You counted the hits. Divide by the number of maps.")
 def _(heatmaps, masks):
     place = heatmaps.flatten(1).argmax(1)
@@ -1505,6 +1512,16 @@ def _(model, images, edited, target):
 def _(model, images, edited, target):
     before, after = model(images)[:, target] > 0, model(edited)[:, target] > 0
     return (after & ~before).sum().item() / max(after.sum().item(), 1)
+
+
+@lost_answers.mistake(
+    "You subtracted the number of yes answers after from that before: a new yes in one picture hides a lost one in "
+    "another. Compare picture by picture."
+)
+def _(model, images, edited, target):
+    with torch.no_grad():
+        before, after = ((model(each)[:, target] > 0).sum().item() for each in (images, edited))
+    return max(before - after, 0) / max(before, 1)
 
 
 @exercise(

@@ -663,8 +663,8 @@ def _(model, x):
 
 
 @first_bad_layer.mistake(
-    "Of the guilty ones, you took the first by the order of `named_modules`, which has the outer before the inner "
-    "ones. The first to *return* is wanted: note the names in the order in which the hooks run."
+    "Of the guilty ones, you took the first by the order of `named_modules` or of the calls, which have the outer "
+    "before the inner ones. The first to *return* is wanted: note the names in the order in which forward hooks run."
 )
 def _(model, x):
     return _search_forward(model, x, pick=_first_registered(model))
@@ -1210,7 +1210,7 @@ def _relu_net(rng: Numbers) -> nn.Sequential:
 def _(rng):
     # the first unit lives in both pictures of this batch, the second in one of them, the others in none
     first = rng.whole(2, 4) / 4 * torch.tensor([[1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
-    second = rng.whole(3, 4) / 4 * torch.tensor([-1.0, -1.0, 2.0**-12, -1.0])  # and here only the third lives, faintly
+    second = rng.whole(3, 4) / 4 * torch.tensor([-1.0, -1.0, 2.0**-30, -1.0])  # and here only the third lives, faintly
     in_place = "a ReLU with an in-place operation behind it"
     yield Case({"model": _relu_net(rng), "batches": [first]}, shown=f"4 units, one batch of 2 pictures, {in_place}")
     yield Case({"model": _relu_net(rng), "batches": [first, second]}, shown=f"4 units, two batches, {in_place}")
@@ -1377,6 +1377,15 @@ def _(model, batches):
 @dead_share.mistake("Only the last batch counts in yours. A unit that fired in an earlier one is alive.")
 def _(model, batches):
     return _count_dead(model, batches, dead=_silent, merge=lambda before, now: now)
+
+
+@dead_share.mistake("Of a ReLU that runs twice for a batch, only the last run counts in yours. Join the runs, too.")
+def _(model, batches):
+    dead = {}
+    for batch in batches:
+        for name, now in _count_units(model, batch).items():
+            dead[name] = dead.get(name, now) & now
+    return {name: units.float().mean().item() for name, units in dead.items()}
 
 
 @dead_share.mistake("Only the first batch counts in yours. A unit may wake up in a later one.")
@@ -1649,6 +1658,18 @@ def _(layers, limit):
 
 
 @clip_as_it_passes.mistake(
+    "You shortened what the layer passes on, after it has used the long gradient for its own parameters. Shorten what "
+    "arrives at its output: `register_full_backward_pre_hook`."
+)
+def _(layers, limit):
+    def hook(module, grad_input, grad_output):
+        factor = (limit / grad_output[0].norm()).clamp(max=1)
+        return tuple(grad if grad is None else grad * factor for grad in grad_input)
+
+    return [layer.register_full_backward_hook(hook) for layer in layers]
+
+
+@clip_as_it_passes.mistake(
     "You clamped each number by itself. That turns the gradient in another direction; multiply it as a whole."
 )
 def _(layers, limit):
@@ -1666,6 +1687,17 @@ def _(layers, limit):
         layer.register_full_backward_pre_hook(lambda module, grads: (grads[0] * limit / grads[0].norm(),))
         for layer in layers
     ]
+
+
+@clip_as_it_passes.mistake(
+    "You scaled every gradient *to* the limit, so that short ones grow. Scale only where the norm is above it."
+)
+def _(layers, limit):
+    def hook(module, grads):
+        norm = grads[0].norm()
+        return (grads[0] * limit / norm,) if norm > 0 else None
+
+    return [layer.register_full_backward_pre_hook(hook) for layer in layers]
 
 
 @clip_as_it_passes.mistake(
@@ -1864,7 +1896,8 @@ def _watched(model: nn.Sequential, x: Tensor, error: type[BaseException] | None)
                 others.append(model[0].register_forward_hook(lambda module, args, output: None))
                 if error:
                     raise error
-                model(2 * x)
+                with torch.no_grad():
+                    model(2 * x)
         except (ZeroDivisionError, KeyboardInterrupt) as raised:
             came_out = type(raised).__name__
         left = len([hook for hook in list_hooks(model) if hook.scope == "local"])

@@ -1545,14 +1545,19 @@ def _(rng):
         layer, other = whole_weights(nn.Linear(size, 1), rng), whole_weights(nn.Linear(1, 1), rng)
 
         def save(handle, layer=layer, other=other):
+            with torch.no_grad():
+                layer.weight += 1
             model = nn.Sequential(other, layer)
             found = {"layer.state_dict()": dict(layer.state_dict()), "model.state_dict()": dict(model.state_dict())}
+            found |= {"the names in a model with that model in it": sorted(nn.Sequential(model).state_dict())}
             found |= {"the parameters": [name for name, _ in layer.named_parameters()]}
             handle.remove()
             return found | {"layer.state_dict() after handle.remove()": sorted(layer.state_dict())}
 
         yield Case(
-            {"layer": layer}, save, shown=f"a Linear layer from {size} to 1, also as the second layer of a model"
+            {"layer": layer},
+            save,
+            shown=f"a Linear layer from {size} to 1, whose weight grows by 1; also as the second layer of a model",
         )
 
 
@@ -1576,6 +1581,27 @@ def _(layer):
 @save_as_kernel.mistake("In a model the entry has a prefix, such as `1.weight`. The hook is told which: `prefix`.")
 def _(layer):
     return layer.register_state_dict_post_hook(lambda module, state, *_: state.update(kernel=state.pop("weight")))
+
+
+@save_as_kernel.mistake("You rename the weights of other layers as well. Of the entries, that of `prefix` is yours.")
+def _(layer):
+    def hook(module, state, prefix, _):
+        for key in [*state]:
+            if key.endswith("weight"):
+                state[key.removesuffix("weight") + "kernel"] = state.pop(key)
+
+    return layer.register_state_dict_post_hook(hook)
+
+
+@save_as_kernel.mistake("You save the weight of the moment when you registered. Take the entry that is there: `pop`.")
+def _(layer):
+    kernel = layer.weight.detach().clone()
+
+    def hook(module, state, prefix, _):
+        del state[prefix + "weight"]
+        state[prefix + "kernel"] = kernel
+
+    return layer.register_state_dict_post_hook(hook)
 
 
 @save_as_kernel.mistake("The old entry is still there: `pop` takes it out.")
@@ -1750,8 +1776,9 @@ def _(rng):
         y = x.exp() if size > 1 else 3 * x
 
         def backward(handle, x=x, y=y, slope=slope):
-            (slope * (y + x)).sum().backward()
-            found = {"x.grad": kept(x.grad), "whether x still requires a gradient": x.requires_grad}
+            for _ in range(2):
+                (slope * (y + x)).sum().backward(retain_graph=True)
+            found = {"x.grad after two backwards": kept(x.grad), "whether x still requires a gradient": x.requires_grad}
             handle.remove()
             x.grad = None
             (2 * x).sum().backward()
@@ -1759,6 +1786,15 @@ def _(rng):
 
         shown = f"y = {'exp(x)' if size > 1 else '3 · x'}, and x is also used elsewhere"
         yield Case({"y": y}, backward, shown=shown, fresh=True)
+    x, v, slope = rng.leaf(2), rng.leaf(2), rng.quarters(2)
+    y, sibling = x.exp(), 3 * v
+
+    def go_back(handle):
+        (slope * (x + sibling)).sum().backward()
+        handle.remove()
+        return {"x.grad": x.grad, "the gradient that reached v beside it": v.grad}
+
+    yield Case({"y": y}, go_back, shown="y = exp(x), and x + 3v is what backward begins with", fresh=True)
 
 
 @twelve_from_afar.accept
@@ -1782,6 +1818,23 @@ twelve_from_afar.equivalent(
 @twelve_from_afar.mistake("What comes to the leaf on another path is added to your 12. Go on to the leaf itself.")
 def _(y):
     return y.grad_fn.register_hook(lambda into, out: (torch.full_like(into[0], 12), *into[1:]))
+
+
+@twelve_from_afar.mistake(
+    "You write into the gradient, and something beside the leaf may share it. Return a new tensor."
+)
+def _(y):
+    return y.grad_fn.next_functions[0][0].variable.register_hook(lambda grad: grad.fill_(12))
+
+
+@twelve_from_afar.mistake(
+    "You set `.grad`, in which the gradients of two backwards add up, to 24 here. Change each gradient as it comes."
+)
+def _(y):
+    def hook(leaf):
+        leaf.grad = torch.full_like(leaf, 12)
+
+    return y.grad_fn.next_functions[0][0].variable.register_post_accumulate_grad_hook(hook)
 
 
 @twelve_from_afar.mistake("The gradient of `y` is 12 now, and that of the leaf is 12 times the slope of the operation.")
@@ -1828,8 +1881,8 @@ def pretend_saved(value):
 
 @pretend_saved.cases
 def _(rng):
-    for value in (rng.integer(2, 9), -0.25):
-        x, factor = rng.leaf(2), rng.whole(2, 2)
+    for value, dtype in ((rng.integer(2, 9), torch.float32), (-0.25, torch.float64)):
+        x, factor = rng.whole(2).to(dtype).requires_grad_(), rng.whole(2, 2).to(dtype)
 
         def lie(manager, x=x, factor=factor):
             with manager:
@@ -1840,7 +1893,7 @@ def _(rng):
             (x * x).sum().backward()
             return found | {"x.grad of x · x after the block": x.grad}
 
-        yield Case({"value": value}, lie, shown=f"value = {value}")
+        yield Case({"value": value}, lie, shown=f"value = {value}, and x and F of {dtype}")
 
 
 @pretend_saved.accept
@@ -1869,6 +1922,16 @@ def _(value):
 @pretend_saved.mistake("What `unpack` returns has another shape than what was saved.")
 def _(value):
     return graph.saved_tensors_hooks(lambda tensor: torch.tensor(float(value)), lambda packed: packed)
+
+
+@pretend_saved.mistake("What backward finds has another dtype than what was saved. `torch.full_like` keeps it.")
+def _(value):
+    return graph.saved_tensors_hooks(lambda tensor: torch.full(tensor.shape, float(value)), lambda packed: packed)
+
+
+@pretend_saved.mistake("`unpack` writes into what forward saved, and that may be `x` itself. Return another tensor.")
+def _(value):
+    return graph.saved_tensors_hooks(lambda tensor: tensor, lambda packed: packed.detach().fill_(value))
 
 
 @pretend_saved.mistake("Your hooks change nothing: backward finds what forward saved.")
@@ -1967,7 +2030,9 @@ def _(w, x):
     return y
 
 
-@leaf_without_gradient.mistake("A detached `w` is not in the graph, so it is no leaf of it. Leave the graph as it is.")
+@leaf_without_gradient.mistake(
+    "A `w` that is detached, or requires no gradient when y is computed, is not in the graph. Leave `w` as it is."
+)
 def _(w, x):
     y = w.detach() * x
     y.backward()
@@ -2077,6 +2142,12 @@ def _(w, first, second):
 def _(w, first, second):
     after = w.register_hook(second)
     return [after, w.register_hook(first)]
+
+
+@out_of_order.mistake("You registered `second` first, and that order is kept. Register `first` first.")
+def _(w, first, second):
+    after = w.register_hook(second)
+    return [w.register_hook(first), after]
 
 
 @out_of_order.mistake("The handles are in the wrong order: that of `first`, which you registered first, comes first.")

@@ -294,6 +294,19 @@ def _(letter, pictures):
 
 
 @prove.mistake(
+    "What you name changes few answers alone, or none. Ask for most of them, and put things in as well as taking them "
+    "away: where one of two causes is enough, taking one away changes nothing, because the other one is left."
+)
+def _(letter, pictures):
+    full = pictures
+    for each in SUSPECTS:
+        full = add(full, each)
+    pairs = [(full, remove(full, each)) for each in SUSPECTS]
+    effects = [answers_changed(letter, *pair) for pair in pairs]
+    return Proof(SUSPECTS[effects.index(max(effects))], pairs)
+
+
+@prove.mistake(
     "The cause is right and tested, and another network would answer all your pairs in the same way. Add a pair that "
     "separates the two: change what the other network reacts to."
 )

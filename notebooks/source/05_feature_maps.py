@@ -400,8 +400,8 @@ why("widest_and_narrowest_tile")
 
 # %% tags=["answer"]
 def tile_maps(maps):
-    """Turn the maps (N, C, H, W) of one layer into grey tiles for a grid: those of
-    the first picture, as a float32 tensor (C, 1, H, W).
+    """Turn the maps of one layer, (N, C, H, W) in float32, into grey tiles for a
+    grid: those of the first picture, as a float32 tensor (C, 1, H, W).
 
     Each tile is stretched to [0, 1] by itself, a faint one as well: its lowest number
     becomes 0, its highest 1. A constant tile becomes all 0. `maps` stays as it is.
@@ -691,9 +691,9 @@ def share_on_thing(maps, mask):
     """Return for each channel which share of its response lies on the thing: a
     float32 tensor (C,) with numbers from 0 to 1.
 
-    `maps` is (C, h, w), with no negative numbers. `mask` is (H, W), bool, and H and
-    W are multiples of h and w: a place of the map that the thing covers by a
-    quarter counts by a quarter. A channel that is 0 everywhere has the share 0.
+    `maps` is (C, h, w) in float32, with no negative numbers. `mask` is (H, W), bool,
+    and H and W are multiples of h and w: a place of the map that the thing covers by
+    a quarter counts by a quarter. A channel that is 0 everywhere has the share 0.
     """
     ...
 
@@ -822,9 +822,9 @@ def channel_means(model, layer, batches):
     """Run `model` on each of `batches` and return the mean of each channel of
     `layer` over all pictures and places: a float32 tensor (C,) without a graph.
 
-    `layer` is a module of `model` and returns (N, C, H, W); the batches differ in
-    their number of pictures, N. The maps of a batch are let go before the next is
-    run. No hook is left behind.
+    `layer` is a module of `model` and returns (N, C, H, W) in float32; the batches
+    differ in their number of pictures, N. The maps of a batch are let go, at the
+    latest when those of the next are there. No hook is left behind.
     """
     ...
 
