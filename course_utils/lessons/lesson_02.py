@@ -222,10 +222,10 @@ def _(rng):
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
     yield Case({"tensors": given}, _watch_passes(y), shown="the graph a = w + x, b = w + 1, y = a·b", fresh=True)
     x, w = rng.quarters(4).requires_grad_(), rng.quarters(4).requires_grad_()
-    z = x * rng.quarters(4)
-    o = w @ z
-    given = {"z": z, "x": x, "w": w, "z again": z, "o": o}
-    shown = "the graph z = x · factors, o = w · z, with z under two names"
+    z, v = x * rng.quarters(4), 2 * w
+    o = v @ z
+    given = {"v": v, "z": z, "x": x, "w": w, "z again": z, "o": o}
+    shown = "the graph z = x · factors, v = 2w, o = v · z, with z under two names"
     yield Case({"tensors": given}, _watch_passes(o), shown=shown, fresh=True)
 
 
