@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from course_utils.exercises import saved_progress as saved
 from course_utils.exercises.engine import Exercise, Prediction, exercises_of, find, find_prediction, predictions_of
+from course_utils.exercises.evidence import codes_of
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import NotRecorded, other_torch
 from course_utils.root import CourseError, has_answers
@@ -87,7 +88,7 @@ def check(*answers: object) -> Outcome:
     failed_before = _failed_code.pop(found.name, None)
     if not outcome.passed:
         # What `contextlib.contextmanager` makes is wrapped, and all such wrappers share their code.
-        _failed_code[found.name] = code = getattr(inspect.unwrap(answer), "__code__", answer)
+        _failed_code[found.name] = code = answer if inspect.isclass(answer) else [answer, *codes_of(answer)][-1]
         if failed_before is code and not outcome.note:
             return replace(outcome, note=NOT_RUN)
     return outcome
@@ -97,9 +98,8 @@ def _is_older(answer: object, name: str) -> bool:
     """Whether a later cell should have defined the answer anew, and failed. `In` has every cell, also bad syntax."""
     cells = vars(sys.modules["__main__"]).get("In", ())
     cells = [f"{cell}\n" for cell in cells if re.search(rf"^(def|class) {name}\b", cell, re.MULTILINE)]
-    parts = vars(answer).values() if inspect.isclass(answer) else [inspect.unwrap(answer)]
-    with contextlib.suppress(OSError, StopIteration):
-        source = inspect.getsource(next(filter(inspect.isfunction, parts)).__code__)
+    with contextlib.suppress(OSError, IndexError):  # without a source, or without code
+        source = inspect.getsource(codes_of(answer)[0])
         return any(source in cell for cell in cells) and source not in cells[-1]
     return False
 
@@ -115,7 +115,7 @@ def _identify(answer: object) -> Exercise | str:
         return answer
     if isinstance(answer, functools.partial):
         return "This is a `functools.partial`, which has no name. Give the function that you wrote with `def`."
-    if inspect.iscoroutinefunction(answer):
+    if inspect.isfunction(answer) and inspect.iscoroutinefunction(answer):
         return f"`{answer.__name__}` is written with `async def`, so a call gives no result. Write it with `def`."
     name = answer if isinstance(answer, str) else getattr(answer, "__name__", None)
     if callable(answer) and not isinstance(name, str):

@@ -107,7 +107,6 @@ def is_blank(answer: object) -> bool:
     """Whether a function, or every method of a class, does nothing yet: only a docstring, `...` or `pass`."""
     if inspect.isclass(answer):
         return all(is_blank(value) for value in vars(answer).values() if inspect.isfunction(value))
-    code = getattr(answer, "__code__", None)
-    if code is None or any(constant not in (None, answer.__doc__) for constant in code.co_consts):
+    if not inspect.isfunction(answer) or {*answer.__code__.co_consts} - {None, answer.__doc__}:
         return False
-    return {step.opname for step in dis.get_instructions(code)} <= DOES_NOTHING
+    return {step.opname for step in dis.get_instructions(answer)} <= DOES_NOTHING

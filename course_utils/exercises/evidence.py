@@ -106,14 +106,20 @@ def observe_all(
 
 def names_used(function: Callable) -> list[str]:
     """The functions, attributes and other outside names in the code of a function, or of a class's methods; sorted."""
-    parts = vars(function).values() if isinstance(function, type) else [inspect.unwrap(function)]
-    codes = [each.__code__ for each in parts if isinstance(each, types.FunctionType)]
-    names = set()
+    codes, names = codes_of(function), set()
     while codes:
         code = codes.pop()
         names.update(code.co_names)
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return sorted(names)
+
+
+def codes_of(answer: object) -> list[types.CodeType]:
+    """The code of a function, or of a class's methods; nothing for an object that raises when it is looked at."""
+    with contextlib.suppress(Exception):
+        parts = vars(answer).values() if isinstance(answer, type) else [inspect.unwrap(answer)]
+        return [each.__code__ for each in parts if isinstance(each, types.FunctionType)]
+    return []
 
 
 def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
