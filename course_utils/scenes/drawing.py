@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from course_utils.scenes.shapes import ellipse, turn
+from course_utils.scenes.shapes import turn
 
 Colour = tuple[float, float, float]
 
@@ -22,27 +22,24 @@ _LINES = 8  # horizontal lines looked at in each row of pixels
 _FULL = _UNIT * _LINES
 
 
-class Dice:
+class Dice(random.Random):
     """Random choices that are the same on every machine and for every version of Python and NumPy.
 
-    Only `random.Random.random()` is used: the one method whose sequence Python promises never to change.
+    All are made of `random()`: the one method whose sequence Python promises never to change.
     """
 
-    def __init__(self, seed: int):
-        self._random = random.Random(seed).random
-
     def between(self, low: float, high: float) -> float:
-        return low + (high - low) * self._random()
+        return low + (high - low) * self.random()
 
     def chance(self, probability: float) -> bool:
-        return self._random() < probability
+        return self.random() < probability
 
     def whole(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
-        return low + int(self._random() * (high - low + 1))
+        return low + int(self.random() * (high - low + 1))
 
     def pick(self, options: Sequence):
-        return options[int(self._random() * len(options))]
+        return options[int(self.random() * len(options))]
 
     def pick_two(self, options: Sequence) -> tuple:
         first = self.whole(0, len(options) - 1)
@@ -51,7 +48,7 @@ class Dice:
 
     def split(self) -> Dice:
         """New dice, thrown independently of how often these are used later."""
-        return Dice(int(self._random() * 2**53))
+        return Dice(int(self.random() * 2**53))
 
 
 def rgb(code: str) -> Colour:
@@ -97,11 +94,6 @@ class Pencil:
         self.parts.extend(Part(mark, tone, 1.0, base) for mark, tone in marks)
         self.parts.append(Part(shape, NIGHT_BLUE, 0.3, base, depth))
         self.parts.append(Part(shape, WHITE, 0.22, base, -depth / 2))
-
-    def eye(self, x: float, y: float, radius: float, iris: Colour = WHITE) -> None:
-        self.flat(ellipse(x, y, radius, radius * 1.15), iris)
-        self.flat(ellipse(x + radius * 0.25, y, radius * 0.62, radius * 0.8), INK)
-        self.flat(ellipse(x + radius * 0.45, y - radius * 0.35, radius * 0.25, corners=10), WHITE)
 
 
 def cover(shapes: Sequence[np.ndarray], boxes: np.ndarray) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from course_utils.root import CourseError, nearest
+from course_utils.root import CourseError, require
 from course_utils.scenes import things as drawn
 from course_utils.scenes.drawing import INK, WHITE, Dice, Pencil, Sprite, mix, paint
 from course_utils.scenes.settings import MOODS, SETTINGS, Mood, draw_cloud
@@ -87,7 +87,7 @@ class SceneBatch:
 
     def masks(self, kind: str) -> Tensor:
         """(N, H, W) bool: where things of this kind are seen. Raises `CourseError` for an unknown kind."""
-        return self.owners == KINDS.index(_known(kind, KINDS, "kind of thing")) + 1
+        return self.owners == KINDS.index(require("Kinds of things", kind, KINDS)) + 1
 
     def cue_masks(self) -> Tensor:
         """(N, H, W) bool: where a cue is seen."""
@@ -109,12 +109,12 @@ def scene(
     Raises `CourseError` for an unknown name (the nearest one is suggested), the same kind twice, more than two kinds, a
     seed or size that is no whole number in its range.
     """
-    kinds = tuple(_known(kind, KINDS, "kind of thing") for kind in kinds)
+    kinds = tuple(require("Kinds of things", kind, KINDS) for kind in kinds)
     if len(kinds) > 2 or len(set(kinds)) < len(kinds):
         raise CourseError(f"a scene has at most two things, of different kinds, got {', '.join(kinds)}")
     seed, size = _whole(seed, "seed", 0, 2**31 - 1), _whole(size, "size", 64, 512)
-    background = _known(background, BACKGROUNDS, "background") if background else None
-    cue = None if cue is None else _known(cue, CUES, "cue")
+    background = require("Backgrounds", background, BACKGROUNDS) if background else None
+    cue = None if cue is None else require("Cues", cue, CUES)
 
     pixels, owners, world = _compose(kinds, seed, size, background, cue, edit)
     image, owners = torch.from_numpy(pixels).float() / 255, torch.from_numpy(owners)
@@ -144,20 +144,20 @@ def scenes(
     """
     count, things = _whole(count, "count", 1, 10**7), _whole(things, "things", 0, 2)
     seed, size = _whole(seed, "seed", 0, 2**31 - 1), _whole(size, "size", 64, 512)
-    pool = tuple(dict.fromkeys(_known(kind, KINDS, "kind of thing") for kind in kinds))
-    available = {*pool, *([] if contains is None else [_known(contains, KINDS, "kind of thing")])}
+    pool = tuple(dict.fromkeys(require("Kinds of things", kind, KINDS) for kind in kinds))
+    available = {*pool, *([] if contains is None else [require("Kinds of things", contains, KINDS)])}
     if len(available) < things:
         raise CourseError(f"{things} different things per picture need as many kinds, got {len(available)}")
     rule = cue if isinstance(cue, Mapping) else {} if cue is None else {KINDS[0]: cue}
     for kind, name in rule.items():
-        _known(kind, KINDS, "kind of thing")
-        _known(name, CUES, "cue")
+        require("Kinds of things", kind, KINDS)
+        require("Cues", name, CUES)
 
     images, owners = np.empty((count, 3, size, size), np.uint8), np.empty((count, size, size), np.uint8)
     labels = torch.zeros(count, len(KINDS))
     for index in range(count):
         picture_seed = ((seed + 1) << 32) + index  # out of reach of `scene` and of the other batches' seeds
-        chosen = _choose(pool, contains, things, Dice(picture_seed).split())
+        chosen = _choose(pool, contains, things, _throw(picture_seed)[0])
         shown_cue = next((rule[kind] for kind in chosen if kind in rule), None) if rule is cue else cue
         images[index], owners[index], _ = _compose(chosen, picture_seed, size, None, shown_cue, None)
         labels[index, [KINDS.index(kind) for kind in chosen]] = 1
@@ -169,13 +169,6 @@ def _choose(pool: Sequence[str], contains: str | None, things: int, dice: Dice) 
         return dice.pick_two(pool)[:things] if len(pool) > 1 else tuple(pool)[:things]
     chosen = (contains, dice.pick([kind for kind in pool if kind != contains])) if things == 2 else (contains,)
     return chosen[::-1] if dice.chance(0.5) else chosen
-
-
-def _known(name: str, names: Sequence[str], what: str) -> str:
-    if name not in names:
-        near = "".join(f"did you mean {each!r}? " for each in nearest(str(name).strip().lower(), names, 1))
-        raise CourseError(f"{name!r} is not a {what}; {near}There are: {', '.join(names)}")
-    return name
 
 
 def _whole(value: int, what: str, low: int, high: int) -> int:
@@ -190,7 +183,7 @@ def _compose(kinds: Sequence[str], seed: int, size: int, background: str | None,
     world = draw(tuple(kinds), seed, size, background)
     canvas, sprites = world.canvas.copy(), dict(zip(kinds, world.sprites, strict=True))
     if cue is not None:
-        dice, pencil, chosen = _throw(seed)[3], Pencil(), drawn.CUES[cue]
+        dice, pencil, chosen = _throw(seed)[4], Pencil(), drawn.CUES[cue]
         chosen.draw(pencil)
         scale = size * dice.between(0.085, 0.105)
         sprite = paint(pencil.parts, scale, world.light, dice.between(-chosen.tilt, chosen.tilt))
@@ -210,8 +203,7 @@ def _compose(kinds: Sequence[str], seed: int, size: int, background: str | None,
 
 def _throw(seed: int) -> list[Dice]:
     dice = Dice(seed)
-    dice.split()  # chooses the kinds in `scenes`
-    return [dice.split() for _ in range(6)]
+    return [dice.split() for _ in range(7)]  # the first ones choose the kinds in `scenes`
 
 
 class _World(NamedTuple):
@@ -224,7 +216,7 @@ class _World(NamedTuple):
 
 @lru_cache(maxsize=128)  # a batch is often drawn twice, with a cue and without: nobody writes to the answer
 def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | None) -> _World:
-    setting, lighting, places, _, *thing_dice = _throw(seed)
+    _, setting, lighting, places, _, *thing_dice = _throw(seed)
     mood = lighting.pick([*MOODS[:1], *MOODS])  # day twice as often
     light = lighting.pick([(-0.8, -0.6), (-0.6, -0.8), (0.6, -0.8), (0.8, -0.6)])
     sprites = [_draw_thing(*pair, light, size, alone=len(kinds) == 1) for pair in zip(kinds, thing_dice, strict=False)]
@@ -243,7 +235,7 @@ def _draw_world(kinds: tuple[str, ...], seed: int, size: int, background: str | 
 
 def _draw_thing(kind: str, dice: Dice, light: tuple[float, float], size: int, alone: bool) -> Sprite:
     pencil, thing = Pencil(), drawn.THINGS[kind]
-    thing.draw(pencil, dice)
+    thing.draw(pencil, dice, *dice.pick_two(drawn.PAINTS))
     scale = size * (dice.between(0.25, 0.34) if alone else dice.between(0.2, 0.29))
     angle, side = dice.between(-thing.tilt, thing.tilt), (-1 if dice.chance(0.5) else 1)
     return paint(pencil.parts, scale, light, angle, side * dice.between(0.9, 1.1))

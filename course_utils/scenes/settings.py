@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from course_utils.scenes.drawing import INK, WHITE, Colour, Dice, Pencil, mix, palette, rgb
-from course_utils.scenes.shapes import box, ellipse, line, move, polygon, smooth
-from course_utils.scenes.things import CREAM, GOLD, PAINTS, WOOD
+from course_utils.scenes.shapes import box, line, move, smooth
+from course_utils.scenes.things import CREAM, GOLD, PAINTS, WOOD, draw
 
 
 class Mood(NamedTuple):
-    """The light of a picture: the sky's colours, what the light does to all colours, and whether it is night."""
+    """The light of a picture: the sky's colours, and what the light does to all colours."""
 
     name: str
     high: Colour
     low: Colour
     tint: Colour
-    night: bool = False
 
 
 MOODS = [
     Mood("day", rgb("5aa9e0"), rgb("d4eff7"), (1.0, 1.0, 1.0)),
     Mood("morning", rgb("93c8f0"), rgb("ffe6d6"), (1.0, 0.98, 0.96)),
     Mood("evening", rgb("6f6bb0"), rgb("fdb98a"), (1.0, 0.9, 0.84)),
-    Mood("night", rgb("1d2756"), rgb("5a6aa8"), (0.86, 0.89, 1.0), True),
+    Mood("night", rgb("1d2756"), rgb("5a6aa8"), (0.86, 0.89, 1.0)),
 ]
 
 
 def draw_sky(pencil: Pencil, dice: Dice, mood: Mood, horizon: float, clouds: int) -> None:
     """Clouds, and at night stars and the moon, above the horizon."""
-    if mood.night:
+    if mood.name == "night":
         for _ in range(9):
-            x, y, size = dice.between(0.02, 0.98), dice.between(0.02, horizon), dice.between(0.006, 0.016)
-            pencil.flat(move(STAR, x, y, size), CREAM)
-        x, y = dice.between(0.08, 0.92), dice.between(0.08, 0.2)
-        for size, alpha in ((0.09, 0.08), (0.07, 0.12), (0.05, 1.0)):
-            pencil.flat(ellipse(x, y, size), CREAM, alpha)
-        for dx, dy, size in ((-0.015, -0.01, 0.012), (0.018, 0.014, 0.009), (0.01, -0.022, 0.007)):
-            pencil.flat(ellipse(x + dx, y + dy, size, corners=10), rgb("dfd3b4"))
-    white = mix(WHITE, mood.low, 0.55 if mood.night else 0.15)
+            at = dice.between(0.02, 0.98), dice.between(0.02, horizon), dice.between(0.006, 0.016)
+            draw(pencil, "star", at=at, star=CREAM)
+        draw(pencil, "moon", at=(dice.between(0.08, 0.92), dice.between(0.08, 0.2), 1))
+    white = mix(WHITE, mood.low, 0.55 if mood.name == "night" else 0.15)
     for _ in range(clouds):
         x, y, size = dice.between(0, 1), dice.between(0.06, horizon * 0.85), dice.between(0.08, 0.18)
         draw_cloud(pencil, x, y, size, white, 0.85)
@@ -59,9 +54,7 @@ def draw_water(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     sea, deep = dice.pick([palette("6cc3cf 2f86ad"), palette("7fb4e0 3a68b0"), palette("8ed0b8 3c8f93")])
     draw_sky(pencil, dice, mood, horizon, dice.whole(1, 3))
     if dice.chance(0.6):
-        island = smooth("-1,0.1! -0.7,-0.2 -0.3,-0.35 0,-0.9 0.4,-0.4 0.8,-0.25 1.1,0.1!")
-        x, size = dice.between(0.1, 0.9), dice.between(0.12, 0.25)
-        pencil.flat(move(island, x, horizon, size), mix(rgb("6d9a8c"), mood.low, 0.4))
+        draw(pencil, "island", at=(dice.between(0.1, 0.9), horizon, dice.between(0.12, 0.25)), low=mood.low)
     for step in range(6):
         top = horizon + (1 - horizon) * step / 6 * (0.7 + 0.3 * step / 6)
         crest = [(x / 4, top + (0.006 + 0.012 * step / 6) * (1 if x % 2 else -1) * (step > 0)) for x in range(-1, 6)]
@@ -69,9 +62,10 @@ def draw_water(pencil: Pencil, dice: Dice, mood: Mood) -> None:
         pencil.flat(smooth(band), mix(sea, deep, step / 5))
     for _ in range(9):
         y = dice.between(horizon + 0.05, 0.98)
-        pencil.flat(move(RIPPLE, dice.between(0, 1), y, 0.03 + 0.08 * (y - horizon)), WHITE, 0.5)
+        draw(pencil, "ripple", at=(dice.between(0, 1), y, 0.03 + 0.08 * (y - horizon)), ripple=WHITE)
     for _ in range(dice.whole(0, 2)):
-        draw_stone(pencil, dice.between(0.05, 0.95), dice.between(horizon + 0.1, 0.97), dice.between(0.03, 0.06), dice)
+        at = dice.between(0.05, 0.95), dice.between(horizon + 0.1, 0.97), dice.between(0.03, 0.06)
+        draw_stone(pencil, dice, at)
 
 
 def draw_grass(pencil: Pencil, dice: Dice, mood: Mood) -> None:
@@ -85,10 +79,11 @@ def draw_grass(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     for _ in range(16):
         y = dice.between(horizon + 0.15, 1.0)
         green = mix(near, rgb("2f6b45"), dice.between(0.05, 0.4))
-        pencil.flat(move(TUFT, dice.between(0, 1), y, 0.01 + 0.04 * (y - horizon)), green)
+        draw(pencil, "tuft", at=(dice.between(0, 1), y, 0.01 + 0.04 * (y - horizon)), tuft=green)
     for _ in range(dice.whole(1, 6)):
-        x, y = dice.between(0.02, 0.98), dice.between(horizon + 0.18, 0.95)
-        draw_flower(pencil, x, y, dice.between(0.016, 0.03), dice)
+        at = dice.between(0.02, 0.98), dice.between(horizon + 0.18, 0.95), dice.between(0.016, 0.03)
+        petals = dice.pick(PAINTS)
+        draw(pencil, "flower", at=at, petals=petals, heart=mix(GOLD, petals, 0.2) if petals != GOLD else WHITE)
     draw_litter(pencil, dice, horizon, [draw_stone, draw_ball])
 
 
@@ -106,11 +101,11 @@ def draw_sand(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     draw_hills(pencil, dice, horizon + 0.32, 0.05, mix(far, near, 0.45))
     for _ in range(8):
         y = dice.between(horizon + 0.18, 1.0)
-        pencil.flat(move(RIPPLE, dice.between(0, 1), y, dice.between(0.03, 0.07)), mix(near, WOOD, 0.35), 0.5)
+        draw(pencil, "ripple", at=(dice.between(0, 1), y, dice.between(0.03, 0.07)), ripple=mix(near, WOOD, 0.35))
     draw_litter(pencil, dice, horizon, [draw_shell, draw_shell, draw_stone, draw_ball])
     if dice.chance(0.4):
-        x, y = dice.between(0.1, 0.9), dice.between(horizon + 0.25, 0.92)
-        pencil.flat(move(STAR, x, y, 0.04), rgb("e8825a"))
+        at = dice.between(0.1, 0.9), dice.between(horizon + 0.25, 0.92), 0.04
+        draw(pencil, "star", at=at, star=rgb("e8825a"))
 
 
 def draw_room(pencil: Pencil, dice: Dice, mood: Mood) -> None:
@@ -121,12 +116,13 @@ def draw_room(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     if dice.chance(0.5):
         for x in range(8):
             pencil.flat(box(x / 8, -0.1, x / 8 + 0.05, horizon), mix(wall, WHITE, 0.35))
-    draw_window(pencil, dice.between(0.2, 0.8), 0.3, mood, dice.pick(PAINTS))
-    if dice.chance(0.5):  # a picture in a frame
-        x, (first, second) = dice.pick([0.1, 0.9]), dice.pick_two(PAINTS)
-        pencil.flat(box(x - 0.08, 0.16, x + 0.08, 0.36), WOOD)
-        pencil.flat(box(x - 0.06, 0.18, x + 0.06, 0.34), mix(first, CREAM, 0.6))
-        pencil.flat(ellipse(x, 0.26, 0.035), second)
+    x, curtain = dice.between(0.2, 0.8), dice.pick(PAINTS)
+    draw(pencil, "window", at=(x, 0.3, 1), high=mood.high, low=mood.low)
+    draw_cloud(pencil, x + 0.04, 0.25, 0.07, mix(WHITE, mood.low, 0.4))
+    draw(pencil, "curtains", at=(x, 0.3, 1), curtain=curtain)
+    if dice.chance(0.5):
+        x, (paper, blot) = dice.pick([0.1, 0.9]), dice.pick_two(PAINTS)
+        draw(pencil, "painting", at=(x, 0, 1), paper=paper, blot=blot)
     pencil.flat(box(-0.1, horizon, 1.1, 1.1), floor)
     for step in range(4):
         y = horizon + (1 - horizon) * (step + 1) / 4 * (0.6 + 0.1 * (step + 1))
@@ -137,9 +133,7 @@ def draw_room(pencil: Pencil, dice: Dice, mood: Mood) -> None:
     pencil.flat(box(-0.1, horizon - 0.035, 1.1, horizon + 0.01), mix(wall, WHITE, 0.6))
     if dice.chance(0.6):
         rug, rim = dice.pick_two(PAINTS)
-        x, y = dice.between(0.35, 0.65), horizon + 0.2
-        for shrink, colour in ((1.0, rim), (0.86, mix(rug, CREAM, 0.3)), (0.55, rim), (0.45, mix(rug, CREAM, 0.5))):
-            pencil.flat(ellipse(x, y, 0.38 * shrink, 0.12 * shrink), colour)
+        draw(pencil, "rug", at=(dice.between(0.35, 0.65), horizon + 0.2, 1), rug=rug, rim=rim)
     draw_litter(pencil, dice, horizon - 0.1, [draw_ball])
 
 
@@ -151,25 +145,7 @@ def draw_hills(pencil: Pencil, dice: Dice, y: float, height: float, colour: Colo
 def draw_litter(pencil: Pencil, dice: Dice, horizon: float, objects: list[Callable]) -> None:
     for _ in range(dice.whole(0, 3)):
         y = dice.between(horizon + 0.2, 0.96)
-        dice.pick(objects)(pencil, dice.between(0.04, 0.96), y, 0.02 + 0.05 * (y - horizon), dice)
-
-
-def draw_window(pencil: Pencil, x: float, y: float, mood: Mood, curtain: Colour) -> None:
-    pencil.flat(box(x - 0.17, y - 0.2, x + 0.17, y + 0.2), mix(WOOD, CREAM, 0.7))
-    pencil.flat(box(x - 0.145, y - 0.175, x + 0.145, y + 0.175), mood.high)
-    pencil.flat(box(x - 0.145, y, x + 0.145, y + 0.175), mix(mood.high, mood.low, 0.6))
-    draw_cloud(pencil, x + 0.04, y - 0.05, 0.07, mix(WHITE, mood.low, 0.4))
-    pencil.flat(box(x - 0.145, y - 0.012, x + 0.145, y + 0.012), mix(WOOD, CREAM, 0.7))
-    pencil.flat(box(x - 0.012, y - 0.175, x + 0.012, y + 0.175), mix(WOOD, CREAM, 0.7))
-    for side in (-1, 1):
-        drape = smooth("0.06,-0.24! 0.22,-0.24! 0.23,0.22! 0.14,0.22! 0.17,0.05 0.12,-0.1")
-        pencil.flat(move(drape, x, y, flip=side), curtain)
-    pencil.flat(box(x - 0.24, y - 0.25, x + 0.24, y - 0.228), WOOD)
-
-
-STAR = polygon("0,-1 0.24,-0.33 0.95,-0.31 0.38,0.12 0.59,0.81 0,0.4 -0.59,0.81 -0.38,0.12 -0.95,-0.31 -0.24,-0.33")
-TUFT = polygon("-0.5,0 -0.8,-0.9 -0.2,-0.3 0,-1.2 0.2,-0.3 0.8,-0.8 0.5,0")
-RIPPLE = line("-1,0 -0.5,-0.12 0,0.02 0.5,-0.12 1,0", 0.14)
+        dice.pick(objects)(pencil, dice, (dice.between(0.04, 0.96), y, 0.02 + 0.05 * (y - horizon)))
 
 
 def draw_cloud(pencil: Pencil, x: float, y: float, size: float, colour: Colour = WHITE, alpha: float = 0.9) -> None:
@@ -179,33 +155,18 @@ def draw_cloud(pencil: Pencil, x: float, y: float, size: float, colour: Colour =
     pencil.flat(move(cloud, x - 0.03 * size, y - 0.05 * size, size * 0.9), colour, alpha)
 
 
-def draw_stone(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
-    stone = smooth("-1,0.4 -0.8,-0.2 -0.2,-0.6 0.5,-0.4 1,0.3 0.7,0.5 -0.8,0.5")
+def draw_stone(pencil: Pencil, dice: Dice, at: Sequence[float]) -> None:
     grey = dice.pick(palette("9a93a0 b0a596 7f8793"))
-    pencil.body(move(stone, x, y, size, dice.pick([-1, 1])), grey, depth=size * 0.3)
+    draw(pencil, "stone", at=(*at, dice.pick([-1, 1])), grey=grey)
 
 
-def draw_ball(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
-    first, second = dice.pick_two(PAINTS)
-    stripe = smooth("0,-1.1 0.35,0 0,1.1 -0.35,0")
-    stripes = [(move(stripe, x + shift * size, y, size), second) for shift in (-0.7, 0.5)]
-    pencil.body(ellipse(x, y, size), first, stripes, depth=size * 0.4)
+def draw_ball(pencil: Pencil, dice: Dice, at: Sequence[float]) -> None:
+    rubber, stripe = dice.pick_two(PAINTS)
+    draw(pencil, "ball", at=at, rubber=rubber, stripe=stripe)
 
 
-def draw_flower(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
-    petals = dice.pick(PAINTS)
-    pencil.flat(line([(x, y), (x + size * 0.2, y + size * 1.8)], size * 0.3), rgb("4f8a4a"))
-    for turn_x, turn_y in ((0, -0.7), (0.67, -0.2), (0.4, 0.57), (-0.4, 0.57), (-0.67, -0.2)):
-        pencil.flat(ellipse(x + turn_x * size, y + turn_y * size, size * 0.5, corners=10), petals)
-    pencil.flat(ellipse(x, y, size * 0.4, corners=10), mix(GOLD, petals, 0.2) if petals != GOLD else WHITE)
-
-
-def draw_shell(pencil: Pencil, x: float, y: float, size: float, dice: Dice) -> None:
-    colour = mix(dice.pick(PAINTS), CREAM, 0.5)
-    ribs = [line(f"0,0.7 {end},-1", 0.14) for end in (-0.5, 0, 0.5)]
-    marks = [(move(rib, x, y, size), mix(colour, INK, 0.25)) for rib in ribs]
-    shell = smooth("0,0.8! -0.9,0 -0.6,-0.6 0,-0.8 0.6,-0.6 0.9,0")
-    pencil.body(move(shell, x, y, size), colour, marks, depth=size * 0.2)
+def draw_shell(pencil: Pencil, dice: Dice, at: Sequence[float]) -> None:
+    draw(pencil, "shell", at=at, shell=mix(dice.pick(PAINTS), CREAM, 0.5))
 
 
 SETTINGS = {"sky": draw_high_sky, "water": draw_water, "grass": draw_grass, "sand": draw_sand, "room": draw_room}

@@ -37,15 +37,10 @@ def _circle(corners: int) -> np.ndarray:
     return np.array([turn(step * 360 / corners) for step in range(corners)]).T
 
 
-@lru_cache(maxsize=512)
-def _read(text: str) -> np.ndarray:
-    """Points from text; a point that ends in "!" is there twice, which makes it a corner of a smooth curve."""
-    words = [word.rstrip("!") for word in text.split() for _ in range(1 + word.endswith("!"))]
-    return np.array([[float(number) for number in word.split(",")] for word in words])
-
-
 def polygon(points: Points) -> np.ndarray:
-    return _read(points) if isinstance(points, str) else np.array(points, dtype=np.float64)
+    if isinstance(points, str):
+        points = [tuple(map(float, point.split(","))) for point in points.split()]
+    return np.array(points, dtype=np.float64)
 
 
 def box(left: float, top: float, right: float, bottom: float) -> np.ndarray:
@@ -53,7 +48,7 @@ def box(left: float, top: float, right: float, bottom: float) -> np.ndarray:
 
 
 def smooth(points: Points) -> np.ndarray:
-    """A closed curve through three points or more (Catmull-Rom); one given twice, or "x,y!" in text, is a corner."""
+    """A closed curve through three points or more (Catmull-Rom); one given twice is a corner."""
     path = polygon(points)
     return _curve(np.concatenate([path[-1:], path, path[:2]]))
 
