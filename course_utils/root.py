@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSETS = Path(__file__).with_name("assets")
+BACKUPS = "backups"  # beside a learner's copies: the files as they were before an update
 STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # what a students' release has
 
 
@@ -25,6 +26,18 @@ class CourseError(ValueError):
 def nearest(name: object, known: Iterable[str], most: int = 3) -> list[str]:
     """Return up to `most` of the `known` names that look like `name`, the likeliest first; [] where none does."""
     return difflib.get_close_matches(str(name), list(known), n=most, cutoff=0.5)
+
+
+def require(what: str, name: object, known: Iterable[str], lister: str = "") -> str:
+    """Return `name`, one of the `known` names; else raise `CourseError`, which says the nearest, and all of them.
+
+    what: what they name, to begin a sentence with. lister: where they are many, what lists them, in their place.
+    """
+    if name not in (known := [*known]):
+        near = " or ".join(map(repr, nearest(name, known)))
+        there = f"{lister} lists them" if lister else f"There are: {', '.join(map(repr, known))}"
+        raise CourseError(f"{what}: there is no {name!r}{f'; did you mean {near}?' if near else '.'} {there}.")
+    return name
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

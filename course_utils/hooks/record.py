@@ -22,6 +22,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -245,7 +246,14 @@ class Call:
 
 
 class LayerRecord:
-    """What one layer did inside a `record` block: its `calls`, in order."""
+    """What one layer did inside a `record` block: its `calls`, in order.
+
+    `output`, `input` and `gradient` are those of its only call: they raise `CourseError` unless it ran exactly once.
+    """
+
+    output = property(attrgetter("_only_call.output"), doc="The output of the only call.")
+    input = property(attrgetter("_only_call.input"), doc="The input of the only call; see `Call.input`.")
+    gradient = property(attrgetter("_only_call.gradient"), doc="The gradient of the output of the only call, if any.")
 
     def __init__(self, name: str, module: nn.Module) -> None:
         self._name = name
@@ -254,25 +262,11 @@ class LayerRecord:
         self.calls: list[Call] = []
 
     @property
-    def output(self) -> Any:
-        """The output of the only call. Raises `CourseError` unless the layer ran exactly once."""
-        return self._only_call().output
-
-    @property
-    def input(self) -> Any:
-        """The input of the only call; see `Call.input`."""
-        return self._only_call().input
-
-    @property
-    def gradient(self) -> Any:
-        """The gradient of the output of the only call. Raises `CourseError` when there is none."""
-        return self._only_call().gradient
-
-    @property
     def outputs(self) -> list[Any]:
         """The output of each call; an empty list when the layer never ran."""
         return [call.output for call in self.calls]
 
+    @property
     def _only_call(self) -> Call:
         if not self.calls:
             raise CourseError(f"layer {self._name!r} has no output: {self._obstacle}")
@@ -309,10 +303,7 @@ class Recording(dict[str, LayerRecord]):
 
 
 class _Reached(Exception):
-    """Ends a run of the model when all layers of `seen` have run."""
-
-    def __init__(self, seen: Recording) -> None:
-        self.seen = seen
+    """Ends a run of the model when all layers of the recording in it have run."""
 
 
 @contextmanager
@@ -387,7 +378,7 @@ def record(
         try:
             yield seen
         except _Reached as reached:
-            if reached.seen is not seen:
+            if reached.args[0] is not seen:
                 raise
     silent = [name for name, layer in seen.items() if not layer.calls]
     parts = _compiled_parts(model) if silent else []

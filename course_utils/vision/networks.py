@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import socket
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from course_utils.root import ASSETS, CourseError, nearest
+from course_utils.root import ASSETS, CourseError, require
 from course_utils.scenes.scene import KINDS, SIZE, SceneBatch
 from course_utils.vision.real import REAL, load_parts
 from course_utils.vision.saliency import Target
@@ -43,8 +42,6 @@ class PictureNet(nn.Module):
     Input: (N, 3, H, W) float32, RGB in [0, 1], of any size from 32; the network itself centres and scales it.
     Output: (N, len(KINDS)) logits in the order of `KINDS`: each thing is said to be there where its logit is above 0.
     """
-
-    kinds = KINDS
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,12 +112,11 @@ def compute_logits(model: nn.Module, images: Tensor, batch_size: int = 100) -> T
             module.training = training
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """How often a network is right about a batch of pictures; shares in [0, 1], or nan where nothing could be counted.
+class Accuracy(NamedTuple):
+    """How often a network is right about a batch of pictures, in shares in [0, 1].
 
     exact: pictures for which it names all the things that are there and nothing else (logits above 0).
-    recall: for each kind, the share of its pictures in which the network sees it.
+    recall: for each kind that is there, the share of its pictures in which the network sees it.
     """
 
     pictures: int
@@ -129,14 +125,14 @@ class Accuracy:
 
     def __str__(self) -> str:
         text = f"{self.pictures} pictures: all things right and nothing else {self.exact:.1%}"
-        counted = [(share, kind) for kind, share in self.recall.items() if not math.isnan(share)]
-        return text + (f"; seen least often: {min(counted)[1]} ({min(counted)[0]:.1%})" if counted else "")
+        least = min(self.recall, key=self.recall.get, default="")
+        return text + (f"; seen least often: {least} ({self.recall[least]:.1%})" if least else "")
 
 
 def measure(model: nn.Module, pictures: SceneBatch) -> Accuracy:
     """Compare what `model` says about `pictures`, in the order of `KINDS`, with what is there."""
     there, seen = pictures.labels.bool(), compute_logits(model, pictures.images) > 0
-    recall = {kind: seen[there[:, k], k].float().mean().item() for k, kind in enumerate(KINDS)}
+    recall = {KINDS[k]: seen[there[:, k], k].float().mean().item() for k in there.any(0).nonzero().flatten().tolist()}
     return Accuracy(len(pictures), (seen == there).all(1).float().mean().item(), recall)
 
 
@@ -174,10 +170,7 @@ class Classifier:
 
     def number_of(self, name: str) -> int:
         """The number of the class with this name. Raises `CourseError` for a name that there is not, with near ones."""
-        if name not in self.classes:
-            near = nearest(name, self.classes)
-            hint = f"did you mean {' or '.join(near)}?" if near else "its `classes` lists them"
-            raise CourseError(f"{self.name} has no class {name!r} among its {len(self.classes)}; {hint}")
+        require(f"The {len(self.classes)} classes of {self.name}", name, self.classes, "Its `classes`")
         return self.classes.index(name)
 
     def read_target(self, words: str) -> Target:
@@ -193,25 +186,20 @@ def list_classifiers() -> list[str]:
     return [*PICTURE_NETS, REAL, *sorted(models.list_models(module=models))]
 
 
-def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True, seed: int = 0) -> Classifier:
+def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True) -> Classifier:
     """Load a classifier by its name, such as "resnet34", with its transform and the names of its classes.
 
     pretrained: True takes weights trained on ImageNet from torch's cache, or downloads them into it; "if cached" takes
-        them from the cache, else random ones; False takes random ones. `note` says which it was.
+        them from the cache, else random ones; False takes random ones, the same each time. `note` says which it was.
         The course's own "picture_net" and "picture_net_misled" and the real "efficientnet_lite0" (see `real`) are
         always trained, and never downloaded.
-    seed: of random weights, which are the same each time.
     Raises `CourseError` for an unknown name (the nearest are suggested); `WeightsError` where the weights are neither
     cached nor to be had, or the cached file is damaged.
     """
-    known = list_classifiers()
-    if name not in known:
-        near = nearest(str(name).strip().lower(), known)
-        hint = f"did you mean {' or '.join(near)}?" if near else "networks.list_classifiers() lists all of them"
-        raise CourseError(f"there is no network {name!r}; {hint}")
+    require("Networks", name, list_classifiers(), "`networks.list_classifiers()`")
     if name == REAL:
         return Classifier(name, *load_parts(), True, several=False, note=f"{name} has weights trained on ImageNet.")
-    return _describe_picture_net(name) if name in PICTURE_NETS else _load_torchvision(name, pretrained, seed)
+    return _describe_picture_net(name) if name in PICTURE_NETS else _load_torchvision(name, pretrained)
 
 
 def _describe_picture_net(name: str) -> Classifier:
@@ -224,7 +212,7 @@ def _describe_picture_net(name: str) -> Classifier:
     return Classifier(name, load_picture_net(misled), transform, KINDS, True, True, f"{note} {world}.")
 
 
-def _load_torchvision(name: str, pretrained: bool | str, seed: int) -> Classifier:
+def _load_torchvision(name: str, pretrained: bool | str) -> Classifier:
     from torchvision import models
 
     weights = models.get_model_weights(name).DEFAULT
@@ -235,7 +223,7 @@ def _load_torchvision(name: str, pretrained: bool | str, seed: int) -> Classifie
     note = f"{name} has weights trained on ImageNet ({weights.name})." if trained else note
     socket.setdefaulttimeout(STALL_SECONDS)  # torch's own download would wait for ever
     try:
-        with seeded(seed), warnings.catch_warnings():
+        with seeded(0), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of two old networks, about how they draw random weights
             model = models.get_model(name, weights=weights if trained else None)
     except Exception as error:  # of the network, of the disk, or whatever a damaged file makes torch raise

@@ -24,6 +24,8 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
 from course_utils.root import CourseError
+from course_utils.scenes.shapes import polygon
+from course_utils.scenes.things import read_artwork
 from course_utils.vision.saliency import scale_to_unit, upsample
 from course_utils.vision.scores import grow, point
 
@@ -36,19 +38,11 @@ PAPER, INK = (66, 69, 74), (245, 245, 245)  # of titles and labels: a ground tha
 STRONGEST = 8  # as many small maps fit in a row under the three large ones
 
 
-def normalise(maps: Tensor) -> Tensor:
-    """Stretch each map (..., H, W) to [0, 1]: its least value becomes 0, its greatest 1; a constant map is all 0.
-
-    Takes any number type. Raises `CourseError` for values that are not finite.
-    """
-    return scale_to_unit(_finite(maps))
-
-
 def centre(values: Tensor, dims: int = 2) -> Tensor:
     """Scale each map to [0, 1] with zero at one half, for a colour map with a neutral middle such as "RdBu_r".
 
     The greatest absolute value becomes 0 or 1; all zeros become 0.5. `dims=3` takes each (C, H, W) together, so that
-    channels keep their proportions. Raises as `normalise` does.
+    channels keep their proportions. Raises `CourseError` for values that are not finite.
     """
     values = _finite(values)
     most = values.abs().amax(tuple(range(-dims, 0)), keepdim=True)
@@ -71,7 +65,8 @@ def colourise(maps: Tensor, colours: str = "viridis") -> Tensor:
     """
     import matplotlib  # takes a tenth of a second, and not everyone colours maps
 
-    found = matplotlib.colormaps[colours]((_in_range(maps, "normalise(map) stretches it") * 255).round().int().numpy())
+    maps = _in_range(maps, "scale_to_unit(map) stretches it")
+    found = matplotlib.colormaps[colours]((maps * 255).round().int().numpy())
     return torch.from_numpy(found[..., :3].astype(np.float32)).movedim(-1, -3)
 
 
@@ -116,13 +111,14 @@ def _as_floats(images: Tensor) -> Tensor:
     return _in_range(images, "scale_to_unit(image, dims=3) stretches a picture")
 
 
-def light_up(images: Tensor, maps: Tensor, dark: float = 0.3) -> Tensor:
+def light_up(images: Tensor, maps: Tensor) -> Tensor:
     """Show pictures as lit by maps: (..., 3, H, W) and (..., h, w) to (..., 3, H, W), all float in [0, 1].
 
-    Where a map has its greatest number the picture keeps its light; where it is 0 or less, only the share `dark` of it.
+    Where a map has its greatest number the picture keeps its light; where it is 0 or less, only 0.3 of it.
     """
-    positive = normalise(F.pad(maps.clamp(min=0), (1, 0)))[..., 1:]  # the padding: 0 stays 0, whatever the least is
-    return images * (dark + (1 - dark) * resize_maps(positive, images.shape[-2:]).unsqueeze(-3))
+    positive = F.pad(maps.clamp(min=0), (1, 0))  # 0 stays 0, whatever the least is
+    positive = scale_to_unit(_finite(positive))[..., 1:]
+    return images * (0.3 + 0.7 * resize_maps(positive, images.shape[-2:]).unsqueeze(-3))
 
 
 def show_fixed(gradients: Tensor) -> Tensor:
@@ -183,19 +179,13 @@ def draw_heat(
     return tile
 
 
-CAT = (  # the strokes of a drawing, in hundredths of the picture: the head, the face, the whiskers
-    ((22, 52), (23, 20), (40, 32), (60, 32), (77, 20), (78, 52), (72, 74), (50, 84), (28, 74), (22, 52)),
-    *(((37, 48), (37, 55)), ((63, 48), (63, 55)), ((46, 62), (54, 62), (50, 67), (46, 62))),
-    *(((50, 67), (50, 71), (43, 75)), ((50, 71), (57, 75)), ((34, 66), (10, 61)), ((34, 70), (11, 73))),
-    *(((66, 66), (90, 61)), ((66, 70), (89, 73))),
-)
-
-
-def draw_strokes(strokes: Sequence[Sequence[Sequence[float]]] = CAT, size: int = 112) -> Tensor:
+def draw_strokes(strokes: Sequence[Sequence[Sequence[float]]] | None = None, size: int = 112) -> Tensor:
     """Draw lines in black ink on a transparent ground: (4, size, size) float32 in [0, 1], RGBA as a file stores it.
 
     strokes: each a row of points (x, y) from (0, 0), top left, to (100, 100); without any, a cat's face.
     """
+    if strokes is None:
+        strokes = [polygon(stroke.get("points")) for stroke in read_artwork()["strokes of a cat"]]
     fine = 4 * size  # drawn large and averaged, so that lines are smooth
     ink = Image.new("L", (fine, fine))
     pencil, width = ImageDraw.Draw(ink), max(fine // 40, 1)

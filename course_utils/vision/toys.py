@@ -31,13 +31,7 @@ class _Raises(nn.Module):
         raise ValueError("this relu always raises")
 
 
-EXAMPLE_CALLS = {"plain": nn.ReLU, "in place": lambda: nn.ReLU(inplace=True), "raises an error": _Raises}
-
-
-def make_example(relu: str = "plain") -> tuple[nn.Sequential, Tensor]:
-    """Return the layers of `SmallNet` in a row, with a relu by its key in `EXAMPLE_CALLS`, and ones (1, 3), a leaf."""
-    layers = SmallNet(EXAMPLE_CALLS[relu]).named_children()
-    return nn.Sequential(OrderedDict(layers)), torch.ones(1, 3, requires_grad=True)
+RELUS = {"plain": nn.ReLU, "in place": lambda: nn.ReLU(inplace=True), "raises an error": _Raises}
 
 
 class ResidualBlock(nn.Module):
