@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
 # Of the edge of a card, whose words say the same. Middle tones, with a contrast above 3 on JupyterLab's light page and
 # on its dark one; JupyterLab's own colours for warnings and borders have less.
 GOOD, CAUTION, BAD, NEUTRAL = "#388e3c", "#c46a00", "#d84343", "#808080"
-
-
-def widget_bundle(widget: Widget, text: str) -> dict[str, object]:
-    """The MIME bundle of `widget` with `text` as its plain-text face, for use in `_repr_mimebundle_`.
-
-    `text` says what the widget shows, and is the same on every run, so that nbval can compare it.
-    """
-    return {**widget._repr_mimebundle_(), "text/plain": text}
 
 
 def make_panel(rows: Sequence[Widget], width: str = "none") -> Widget:
@@ -50,20 +43,15 @@ class Told:
         return str(self)
 
     def _repr_html_(self) -> str:
-        body = "".join(f'<p style="margin:.25em 0 0 1.5em">{code_spans(line)}</p>' for line in self.lines)
-        return (
-            f'<div role="status" style="border-left:4px solid {self.edge};padding:.35em .75em;margin:.25em 0;'
-            'color:var(--jp-content-font-color0, inherit)">'
-            f'<strong><span aria-hidden="true">{self.symbol}</span> {code_spans(self.headline)}</strong>{body}</div>'
-        )
+        card, below = (ASSETS / "card.html").read_text(encoding="utf-8").splitlines()
+        lines = "".join(below.format(code_spans(line)) for line in self.lines)
+        return card.format(self.edge, self.symbol, code_spans(self.headline), lines)
 
 
 def code_spans(text: str) -> str:
     """Escape `text` for HTML and set what stands between backquotes as code; line breaks are kept."""
-    parts = html.escape(text, quote=False).replace("\n", "<br>").split("`")
-    if len(parts) % 2 == 0:  # an odd backquote: leave all of them as they are
-        return "`".join(parts)
-    return "".join(f"<code>{part}</code>" if odd % 2 else part for odd, part in enumerate(parts))
+    text = html.escape(text, quote=False).replace("\n", "<br>")  # with an odd backquote, all stay as they are
+    return text if text.count("`") % 2 else re.sub("`([^`]*)`", r"<code>\1</code>", text)
 
 
 def render_markdown(text: str) -> str:

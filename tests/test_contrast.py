@@ -142,7 +142,7 @@ def besides() -> dict[str, str]:
         "hint": classroom.Note("Hint 1 of 3", ("a nudge",), "→")._repr_html_(),
         "solution": classroom.Note("One answer", symbol="→", code="return 1")._repr_html_(),
         "progress": classroom.Progress(((1, 1, 2, 0, 1), (2, 0, 2, 1, 1)), kept=False)._repr_html_(),
-        "doctor": doctor.Diagnosis(findings, details=True)._repr_html_(),
+        "doctor": doctor.Diagnosis(findings)._repr_html_(),
         "problem": make_problem("no such thing"),
         "table": make_table(("a", "b"), [("1", "2"), ("3", "4")], "caption"),
         "gradient flow on paper": flow.still_picture,

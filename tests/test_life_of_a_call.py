@@ -11,7 +11,7 @@ from torch import nn
 from course_utils.explorers import LifeOfACall
 from course_utils.explorers.life_of_a_call import CallPicture, choose_stops, list_parts, show_source, tell_moment
 from course_utils.hooks.call import HOOK_KINDS, life_of_a_call
-from course_utils.vision.toys import EXAMPLE_CALLS, make_example
+from course_utils.vision.toys import RELUS, SmallNet
 
 HOOKS = [("forward hook", "fc1"), ("full backward hook", "fc1"), ("forward pre-hook", "global")]
 GLOBAL = "global: forward pre-hook"  # fires for the model, fc1, relu and fc2
@@ -19,8 +19,8 @@ FIRED = [GLOBAL, GLOBAL, "fc1: forward hook", GLOBAL, GLOBAL, "fc1: full backwar
 
 
 def call(relu="plain", hooks=HOOKS):
-    model, x = make_example(relu)
-    return model, life_of_a_call(model, x, hooks)
+    model = SmallNet(RELUS[relu])
+    return model, life_of_a_call(model, torch.ones(1, 3, requires_grad=True), hooks)
 
 
 def lines_of(moments, place, model, hooks):
@@ -32,7 +32,7 @@ def lines_of(moments, place, model, hooks):
     return texts
 
 
-@pytest.mark.parametrize("relu", EXAMPLE_CALLS)
+@pytest.mark.parametrize("relu", RELUS)
 @pytest.mark.parametrize("hooks", [HOOKS, [("legacy backward hook", "fc2"), ("always-called forward hook", "")]])
 def test_every_moment_has_a_picture_a_sentence_and_the_source_of_the_installed_torch(relu, hooks):
     model, moments = call(relu, hooks)
@@ -63,10 +63,8 @@ def test_the_parts_of_a_call_show_what_became_of_each():
     assert "● forward pre-hook 2\u00d7" in lines  # global: the model's and fc1's
     assert lines[-3:-1] == ["1. global: forward pre-hook, for the model", "2. global: forward pre-hook, for fc1"]
     said = CallPicture(moments, at, model, HOOKS).draw("words", lists=False)
-    assert (
-        "Arguments: ([[1, 1, 1]],). global: all modules: forward pre-hook 2\u00d7, done. the model: no hook. " in said
-    )
-    assert " fc1: forward hook, waits; full backward hook, waits. relu: no hook. fc2: no hook." in said
+    start = "Arguments: ([[1, 1, 1]],). global: all modules: forward pre-hook 2\u00d7, done. the model: no hook."
+    assert f"{start} fc1: forward hook, waits; full backward hook, waits. relu: no hook. fc2: no hook." in said
 
 
 @pytest.mark.parametrize(
@@ -90,7 +88,7 @@ def test_the_last_moment(relu, hooks, said, lines):
 
 
 def test_the_absence_of_a_backward_pass_is_always_shown_and_long_values_are_cut():
-    model, _ = make_example()
+    model = SmallNet()
     moments = life_of_a_call(model.requires_grad_(False), torch.ones(1, 3))
     stops, last = choose_stops(moments), len(moments) - 1
     assert stops[-1] == last

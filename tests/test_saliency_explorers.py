@@ -7,7 +7,7 @@ import torch
 from panels import control, shown, upload
 
 from course_utils.explorers import GradCam, GuidedBackprop, guided_backprop
-from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, draw_cams, look_at_photo, say_where
+from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, draw_cams, look_at, say_where
 from course_utils.explorers.guided_backprop import CLASS, NORMALISATIONS, RULES, STARTS, draw_guided, find_unit
 from course_utils.explorers.panel import name_place
 from course_utils.scenes.scene import KINDS, SIZE, scene
@@ -70,7 +70,7 @@ def test_a_photograph_is_for_the_real_network_which_names_its_likeliest_classes(
     heat = torch.zeros(1, 224, 224)
     heat[0][place] = 1
     monkeypatch.setattr("course_utils.explorers.grad_cam.upsample", lambda maps, size: heat)
-    monkeypatch.setattr("course_utils.explorers.grad_cam.look_at_photo", look_at_photo.__wrapped__)  # not cached
+    monkeypatch.setattr("course_utils.explorers.grad_cam.look_at", look_at.__wrapped__)  # not cached
     explorer = GradCam("chelsea")
     assert re.fullmatch(
         r"A ginger cat\. EfficientNet-Lite0 says: Egyptian cat \d+%, tiger cat \d+%, tabby \d+%, lynx 4%, plastic bag "
@@ -100,7 +100,7 @@ def test_any_class_may_be_asked_for_and_one_rather_than_another_in_one_run(monke
     assert torch.allclose(ask("or", "tiger cat rather than espresso"), difference, atol=1e-5)
     assert "Asked for tiger cat rather than espresso, at layer bn2" in explorer.sentence
     ask("or", "tigers")
-    assert "has no class &#x27;tigers&#x27; among its 1000; did you mean tiger" in shown(explorer)
+    assert "classes of efficientnet_lite0: there is no &#x27;tigers&#x27;; did you mean &#x27;tiger" in shown(explorer)
     for layer in STARTS[1][:-1]:
         ask("Class", "tabby"), ask("Layer", layer)
         assert torch.allclose(explorer.view.facts[0].heat, wanted(network.number_of("tabby"), layer), atol=1e-5)
@@ -134,7 +134,7 @@ def test_normalisations_by_hand():
 
 
 def test_a_gradient_of_zeros_and_an_empty_map_are_said(monkeypatch):
-    assert say_where(torch.zeros(4, 4), None) == "finds nothing that speaks for it"
+    assert say_where(torch.zeros(4, 4), scene("cat")) == "finds nothing that speaks for it"
     monkeypatch.setattr(guided_backprop, "find_gradient", lambda *_: (torch.zeros(3, SIZE, SIZE), "from here"))
     for start in ("features.2", CLASS):
         view = draw_guided(1, "cat", start, "guided", "strength")
@@ -151,17 +151,18 @@ def test_every_start_and_rule(start, rule):
     assert view.sentence.startswith(f"{rule.capitalize()} from {'the class fish (prob' if from_class else 'channel '}")
     assert from_class or f" of {start}, row " in view.sentence
     assert view.alt.startswith("A fish and a tree")
-    place = name_place(guided_backprop.find_gradient(3, "fish", start, rule)[0].abs().sum(0))
+    gradient, _ = guided_backprop.find_gradient(scene("fish", "tree", seed=5), "fish", start, rule)
+    place = name_place(gradient.abs().sum(0))
     assert f"; beside it, the {rule} map for the fish, from {start}, is strongest {place}." in view.alt
     assert 0 <= view.picture.min() <= view.picture.max() <= 1
 
 
 def test_the_unit_is_the_one_that_counts_most():
     """The network is linear from there on: a unit adds to the logit its output times the weight of its channel."""
-    model, picture, cat = load_picture_net(), scene("cat", "boat", seed=3).image[None], KINDS.index("cat")
+    model, picture, cat = load_picture_net(), scene("cat", "boat", seed=3), KINDS.index("cat")
     with torch.no_grad():
-        counts = model.features((picture - 0.5) / 0.25)[0] * model.classifier.weight[cat][:, None, None]
-    assert counts[find_unit(1, "cat", "features.16")] == counts.max() > 0
+        counts = model.features((picture.image[None] - 0.5) / 0.25)[0] * model.classifier.weight[cat][:, None, None]
+    assert counts[find_unit(picture, "cat", "features.16")] == counts.max() > 0
 
 
 def test_a_unit_sees_no_more_than_its_receptive_field():
@@ -184,5 +185,8 @@ def test_a_photograph_is_for_the_real_network(start):
         image, target = network.transform(chelsea)[None], network.number_of("Egyptian cat")
         assert torch.allclose(gradient, saliency.guided_backprop(network.model, image, target)[0])
     assert gradient.any(), "the unit is one that a gradient passes"
+    for photo in ("", "chelsea"):
+        control(explorer, "Photograph").value = photo
+    assert control(explorer, "Start at").options == STARTS[1], "the real network's layers, also from the class"
     control(explorer, "or").value = "espresso"
     assert "for the espresso" in explorer.sentence or "from the class espresso" in explorer.sentence

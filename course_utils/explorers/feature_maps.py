@@ -35,7 +35,6 @@ NETWORKS = {
     real.REAL: "EfficientNet-Lite0",
 }
 PICTURES = len(KINDS) * (len(KINDS) - 1)  # one for each pair of things, in both orders
-FIRST = next(iter(real.PHOTOGRAPHS))
 FOR_PHOTOS = (real.REAL, EDGES)  # the networks that are shown photographs; the others know drawn pictures
 _BUTTONS = tuple(f"strongest {place}" for place in range(1, pictures.STRONGEST + 1))
 
@@ -65,11 +64,14 @@ def load_network(network: str) -> Classifier:
     return load_real() if network == real.REAL else load_classifier(network)
 
 
-def run_network(network: str, picture: Scene | Photo) -> PictureMaps:
-    """Run a picture through one of `NETWORKS` and keep the maps of its convolutions, ReLUs and pools.
+@functools.lru_cache(maxsize=8)
+def find_maps(network: str, picture: int | Scene | Photo) -> PictureMaps:
+    """Run a picture, or a numbered one, through one of `NETWORKS`, and keep the maps of convolutions, ReLUs and pools.
 
-    Of the real network: `real.LAYERS`. A layer that runs twice has a number in its name. Raises as `load_network`.
+    Of the real network: `real.LAYERS`. A layer that runs twice has a number in its name. The last few are kept. Raises
+    as `load_network`.
     """
+    picture = numbered_scene(picture) if isinstance(picture, int) else picture
     found, known = load_network(network), isinstance(picture, Scene)
     x = found.transform(picture.image)
     types = {type(module) for module in found.model.modules()}
@@ -96,24 +98,18 @@ def numbered_scene(number: int) -> Scene:
     return scene(KINDS[first], KINDS[(first + further) % len(KINDS)], seed=number)
 
 
-@functools.lru_cache(maxsize=8)
-def find_maps(network: str, number: int, own: Photo | None = None) -> PictureMaps:
-    """Run picture `number`, or the photograph `own`, through one of `NETWORKS`, once for the last few."""
-    return run_network(network, numbered_scene(number) if own is None else own)
-
-
 def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
     """Show one channel, from 0: the picture, the map, and the picture lit by the map; below, the strongest ones' maps.
 
     A map without negative numbers runs from dark (0) to bright; one with them from blue (negative) over white to red.
     """
-    strongest = pictures.find_strongest(maps.layers[layer])
-    image, one = pictures.resize_maps(maps.image, (PANEL, PANEL)), maps.layers[layer][channel]
+    strongest, one = pictures.find_strongest(maps.layers[layer]), maps.layers[layer][channel]
     place = f"greatest {name_place(one)}" if one.any() else "0 everywhere"
     alt = (
         f"{maps.title[0].upper()}{maps.title[1:]}; the map of channel {channel} of layer {layer}, {place}; the picture "
         f"lit by it. Below, the maps of the strongest channels: {', '.join(map(str, strongest))}."
     )
+    image = pictures.resize_maps(maps.image, (PANEL, PANEL))
     lit = pictures.light_up(image, one)
     for mask in maps.masks.values():
         lit = pictures.outline(lit, _resize_nearest(mask.float()[None], PANEL)[0] > 0.5)
@@ -173,31 +169,24 @@ class FeatureMaps(Explorer):
     def __init__(
         self, network: str = "picture_net", *, layer: str = "", channel: int | None = None, picture: Chosen = 0
     ) -> None:
-        own = OwnPicture(picture, drawing=True)
-        if network == real.REAL and own.value is None:
-            own.choice.value = FIRST
-        elif own.value is not None and network not in FOR_PHOTOS:
-            network = real.REAL
-        networks = {words: name for name, words in NETWORKS.items()}
+        own, networks = OwnPicture(picture, drawing=True), {words: name for name, words in NETWORKS.items()}
+        # Each button is as wide as the small map above it, and gets narrower together with it.
+        layout = {"flex": "1 1 0px", "width": "auto", "min_width": "0", "max_width": f"{THUMB}px"}
+        layout |= {"margin": "2px", "padding": "0"}
         controls = {
             "network": make_choice(widgets.ToggleButtons, "Network", networks, network, width=166),
             "number": make_slider("Picture", 0, PICTURES - 1, 0 if own.value else picture, width=350),
             "own": own,
+            **{name: widgets.HTML() for name in ("layer", "channel")},  # `fit` puts sliders there
+            **{name: widgets.Button(layout=layout) for name in _BUTTONS},
         }
-        maps = find_maps(network, controls["number"].value, own.value)
-        self._network, layer = network, layer or [*maps.layers][-1]
-        self._course = network if network not in FOR_PHOTOS else "picture_net"  # what the course's pictures go to
-        controls |= {"layer": _choose_layer(maps, layer), "channel": _choose_channel(maps, layer, channel)}
-        # As wide as the small map above it, and narrower together with it.
-        layout = {"flex": "1 1 0px", "width": "auto", "min_width": "0", "max_width": f"{THUMB}px"}
-        layout |= {"margin": "2px", "padding": "0"}
-        controls |= {each: widgets.Button(layout=layout) for each in _BUTTONS}
+        self._network, self._course, self._first = "", "picture_net", (layer, channel)
         words = make_label("The channels that respond most to this picture, strongest first (press to see one):")
-        where = [("number", "own"), controls["own"].pad, ("layer", "channel")]
-        super().__init__(controls, ["network", *where, "picture", words, _BUTTONS, "sentence"])
+        rows = ["network", ("number", "own"), own.pad, ("layer", "channel"), "picture", words, _BUTTONS, "sentence"]
+        super().__init__(controls, rows)
 
     def look(self, network: str, number: int, own: Photo | None, layer: str, channel: int) -> View:
-        return draw_channel(find_maps(network, number, own), layer, channel)
+        return draw_channel(find_maps(network, own or number), layer, channel)
 
     def fit(self, name: str) -> None:
         """Another network has its own layers, another layer its own channels; another picture keeps both.
@@ -205,27 +194,34 @@ class FeatureMaps(Explorer):
         The course's networks get the course's pictures, the real one gets photographs.
         """
         network, own = self.controls["network"], self.controls["own"]
+        name = name or ("network" if own.value is None else "own")
         if name == "network" and own.value is None and network.value == real.REAL:
-            own.choice.value = FIRST
+            own.choice.value = next(iter(real.PHOTOGRAPHS))
         elif name == "network" and network.value not in FOR_PHOTOS:
             own.choice.value = ""
         elif name == "own" and (network.value not in FOR_PHOTOS or own.value is None):
             network.value = real.REAL if own.value else self._course
         if network.value not in FOR_PHOTOS:
-            self._course = network.value
+            self._course = network.value  # the one that the course's pictures go back to
         self.controls["number"].layout.display = None if own.value is None else "none"
         if name in _BUTTONS:
             self.controls["channel"].value = int(self.controls[name].description)
         elif network.value != self._network or name == "layer":
-            try:
-                maps = find_maps(network.value, self.controls["number"].value, own.value)
-            except CourseError:
-                network.value = self._network
-                raise
-            if network.value != self._network:
-                self._network = network.value
-                self.put("layer", _choose_layer(maps, [*maps.layers][-1]))
-            self.put("channel", _choose_channel(maps, self.controls["layer"].value))
+            self._choose(network, own.value or self.controls["number"].value)
+
+    def _choose(self, network: widgets.Widget, picture: int | Photo) -> None:
+        (layer, channel), self._first = self._first, ("", None)
+        try:
+            layers = find_maps(network.value, picture).layers
+        except CourseError:
+            network.value = self._network or network.value
+            raise
+        if network.value != self._network:
+            self._network, layer = network.value, layer or [*layers][-1]
+            self.put("layer", make_choice(widgets.SelectionSlider, "Layer", [*layers], layer, width=400))
+        maps = layers[self.controls["layer"].value]
+        channel = pictures.find_strongest(maps)[0] if channel is None else channel
+        self.put("channel", make_slider("Channel", 0, len(maps) - 1, channel, width=350))
 
     def show(self, view: View) -> None:
         super().show(view)
@@ -233,13 +229,3 @@ class FeatureMaps(Explorer):
             button = self.controls[name]
             button.layout.display = "none" if channel is None else None
             button.description, button.tooltip = str(channel), f"Show channel {channel}"
-
-
-def _choose_layer(maps: PictureMaps, layer: str) -> widgets.SelectionSlider:
-    return make_choice(widgets.SelectionSlider, "Layer", [*maps.layers], layer, width=400)
-
-
-def _choose_channel(maps: PictureMaps, layer: str, channel: int | None = None) -> widgets.IntSlider:
-    channels = maps.layers[layer]
-    channel = pictures.find_strongest(channels)[0] if channel is None else channel
-    return make_slider("Channel", 0, len(channels) - 1, channel, width=350)

@@ -7,14 +7,14 @@ import ipywidgets as widgets
 from torch import Tensor
 
 from course_utils.explorers import own_picture
-from course_utils.explorers.own_picture import Chosen, KeptRun, OwnPicture, Photo, PhotoExplorer, load_real
-from course_utils.explorers.panel import View, make_choice, make_slider, name_place
+from course_utils.explorers.own_picture import Chosen, KeptRun, Photo, PhotoExplorer, load_real
+from course_utils.explorers.panel import View, make_slider, name_place
 from course_utils.root import CourseError
-from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
+from course_utils.scenes.scene import KINDS, Scene, scene
 from course_utils.vision import real
 from course_utils.vision.networks import MISLED_CUE, PictureNet, load_picture_net
 from course_utils.vision.pictures import draw_heat, grid
-from course_utils.vision.saliency import relu, scale_to_unit, upsample
+from course_utils.vision.saliency import Target, relu, scale_to_unit, upsample
 from course_utils.vision.scores import chance, energy_inside, grow, points_at
 
 # What is on the pictures to choose from: things, and the seed of their places, colours and light.
@@ -40,9 +40,16 @@ def find_scene(things: tuple[str, str, int], cue: str | None = None) -> Scene:
 
 
 @functools.lru_cache(maxsize=16)  # each keeps two megabytes
-def run_network(network: str, picture: Tensor) -> KeptRun:
-    """Run a network on a picture (3, H, W), once for the last few."""
-    return own_picture.keep_run(load_network(network), picture, LAYERS)
+def run_network(network: str, picture: Scene) -> KeptRun:
+    """Run a network on a picture, once for the last few."""
+    return own_picture.keep_run(load_network(network), picture.image, LAYERS)
+
+
+def find_run(network: str, picture: Scene | Photo, words: str) -> tuple[KeptRun, Target]:
+    """The run of a network on a picture, of the real one on a photograph, and what it has for a class."""
+    if isinstance(picture, Photo):
+        return own_picture.run_real(picture), load_real().read_target(words)
+    return run_network(network, picture), KINDS.index(words)
 
 
 class CamLook(NamedTuple):
@@ -54,13 +61,13 @@ class CamLook(NamedTuple):
     words: str
 
 
-def say_where(heat: Tensor, found: Scene | None) -> str:
+def say_where(heat: Tensor, picture: Scene | Photo) -> str:
     if not heat.any():
         return "finds nothing that speaks for it"
-    if found is None:
+    if isinstance(picture, Photo):
         return f"is hottest {name_place(heat)}"
     for word, reach in (("on", 0), ("beside", CELL)):
-        for name, mask in _masks_of(found).items():
+        for name, mask in _masks_of(picture).items():
             if points_at(heat[None], grow(mask[None], reach)).item():
                 return f"is hottest {word} the {name}"
     return "is hottest on the background"
@@ -70,31 +77,29 @@ def _masks_of(found: Scene) -> dict[str, Tensor]:
     return dict(zip(found.labels, found.masks, strict=True)) | ({found.cue: found.cue_mask} if found.cue else {})
 
 
-def draw_cams(
-    number: int,
-    kind: str,
-    layer: str,
-    opacity: int = 60,
-    buoy: bool = False,
-    truth: bool = True,
-    own: Photo | None = None,
-    other: str = "",
-) -> View:
-    """Return what the explorer shows for the choices of a `GradCam`.
+@functools.lru_cache(maxsize=64)
+def look_at(network: str, picture: Scene | Photo, words: str, layer: str) -> CamLook:
+    """Ask a network for a class, or the real one for "one rather than another", once for the last few."""
+    (run, maps), target = find_run(network, picture, words)
+    heat = scale_to_unit(upsample(relu(run.part(layer, maps[layer]).grad_cam(target)), picture.image.shape[1:]))[0]
+    shares = run.logits.softmax(1) if isinstance(picture, Photo) else run.logits.sigmoid()
+    share = shares[0, target].item() if isinstance(target, int) else None
+    return CamLook(network, share, heat, say_where(heat, picture))
 
-    opacity: in per cent. truth: whether the thing is outlined where it is seen. own: a photograph, in the place of a
-    numbered picture, for the real network; other: a class of its own choice, in the place of `kind`.
+
+def draw_cams(
+    picture: int | Photo, kind: str, layer: str, opacity: int = 60, buoy: bool = False, truth: bool = True
+) -> View:
+    """Return what the explorer shows for the choices of a `GradCam`: of a photograph, where the real network looks.
+
+    opacity: in per cent. truth: whether the thing is outlined where it is seen.
     """
-    if own is not None:
-        return draw_photo_cam(own, other or kind, layer, opacity)
-    found = find_scene(CAM_PICTURES[number - 1], MISLED_CUE if buoy else None)
-    looks, target = [], KINDS.index(kind)
-    for network in NETWORKS:
-        run, maps = run_network(network, found.image)
-        heat = scale_to_unit(upsample(relu(run.part(layer, maps[layer]).grad_cam(target)), (SIZE, SIZE)))[0]
-        looks.append(CamLook(network, run.logits[0, target].sigmoid().item(), heat, say_where(heat, found)))
+    if isinstance(picture, Photo):
+        return _draw_photo_cam(picture, kind, layer, opacity)
+    found = find_scene(CAM_PICTURES[picture - 1], MISLED_CUE if buoy else None)
+    looks = [look_at(network, found, kind, layer) for network in NETWORKS]
     mask = _masks_of(found).get(kind)
-    where = f"Picture {number}: {found}." + (f" There is no {kind} in it." if mask is None else "")
+    where = f"Picture {picture}: {found}." + (f" There is no {kind} in it." if mask is None else "")
     sentences = [where, *(_tell(look, kind, mask) for look in looks)]
     if mask is not None:
         sentences.append(f"By chance {chance(mask[None]):.0%} of the heat would be on the {kind}.")
@@ -106,18 +111,8 @@ def draw_cams(
     return View(grid(tiles, columns=len(tiles), labels=labels), " ".join(sentences), alt, facts=looks)
 
 
-@functools.lru_cache(maxsize=64)
-def look_at_photo(photo: Photo, words: str, layer: str) -> CamLook:
-    """Ask the real network about a photograph for a class, or for "one rather than another", once for the last few."""
-    (run, maps), target = own_picture.run_real(photo), load_real().read_target(words)
-    heat = scale_to_unit(upsample(relu(run.part(layer, maps[layer]).grad_cam(target)), photo.image.shape[1:]))[0]
-    share = run.logits.softmax(1)[0, target].item() if isinstance(target, int) else None
-    return CamLook(real.REAL, share, heat, say_where(heat, None))
-
-
-def draw_photo_cam(photo: Photo, words: str, layer: str, opacity: int) -> View:
-    """Show where the real network looks in a photograph."""
-    look = look_at_photo(photo, words, layer)
+def _draw_photo_cam(photo: Photo, words: str, layer: str, opacity: int) -> View:
+    look = look_at(real.REAL, photo, words, layer)
     asked = words if look.probability is None else f"{words} ({look.probability:.0%})"
     tiles = [draw_heat(photo.image, each, opacity=opacity / 100, scale=1) for each in (None, look.heat)]
     alt = f"{photo.title}; beside it, where the real network looks for {asked}: the map {look.words}."
@@ -144,25 +139,20 @@ class GradCam(PhotoExplorer):
     A network runs once for each picture; another class or layer costs one backward pass, another opacity none.
     """
 
-    look = staticmethod(draw_cams)
-    place, layers, only_course = "layer", (LAYERS, real.LAYERS), ("number", "buoy", "truth")
+    draw = staticmethod(draw_cams)
+    count, place, layers = len(CAM_PICTURES), ("layer", "Layer"), (LAYERS, real.LAYERS)
+    rows = ("number", "buoy", "own"), ("kind", "other"), ("layer", "opacity", "truth")
+    only_course = ("number", "buoy", "truth")
 
     def __init__(
         self, picture: Chosen = 1, kind: str = "cat", *, layer: str = "", opacity: float = 0.6, buoy: bool = False
     ) -> None:
         if not 0 <= opacity <= 1:
             raise CourseError(f"opacity is from 0 (picture only) to 1 (map only), got {opacity!r}")
-        box, own = functools.partial(widgets.Checkbox, indent=False), OwnPicture(picture)
-        photo, layers = own.value, self.layers[own.value is not None]
-        choice, other = own_picture.make_class_controls(photo, kind)
+        box = functools.partial(widgets.Checkbox, indent=False)
         controls = {
-            "number": make_slider("Picture", 1, len(CAM_PICTURES), 1 if photo else picture),
             "buoy": box(description="with a buoy", value=buoy, layout={"width": "120px"}),
-            "own": own,
-            "kind": choice,
-            "other": other,
-            "layer": make_choice(widgets.SelectionSlider, "Layer", layers, layer or layers[-1]),
             "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), step=10, indent=70),
             "truth": box(description="outline of the truth", value=True, layout={"width": "160px"}),
         }
-        super().__init__(controls, [("number", "buoy", "own"), ("kind", "other"), ("layer", "opacity", "truth")])
+        super().__init__(picture, kind, layer, **controls)

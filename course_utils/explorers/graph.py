@@ -11,7 +11,7 @@ import math
 import operator
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from course_utils.root import CourseError, nearest
+from course_utils.root import CourseError, nearest, require
 
 MAX_NODES, MAX_ELEMENTS = 12, 8
 EXAMPLES = {
@@ -44,12 +44,6 @@ class Value:
         self.tape, self.tensor, self.template, self.operands, self.edges = tape, tensor, template, operands, edges
         self.name = ""
         tape.append(self)
-
-    def __neg__(self) -> "Value":
-        return _compute(operator.neg, "-{}", self)
-
-    def __pos__(self) -> "Value":
-        return self
 
     @property
     def formula(self) -> str:
@@ -83,6 +77,8 @@ for _name, _sign in {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": 
     _operate = partial(_compute, getattr(operator, _name), f"{{}} {_sign} {{}}")
     setattr(Value, f"__{_name}__", lambda one, other, operate=_operate: operate(one, other))
     setattr(Value, f"__r{_name}__", lambda one, other, operate=_operate: operate(other, one))
+Value.__neg__ = lambda self: _compute(operator.neg, "-{}", self)
+Value.__pos__ = lambda self: self
 
 _FUNCTIONS = "abs clamp detach dot exp log mean relu sigmoid sqrt sum tanh"
 FUNCTIONS = {_name: partial(_compute, getattr(torch, _name), _name) for _name in _FUNCTIONS.split()}
@@ -171,13 +167,6 @@ def _explain(error: Exception, lines: list[str], names: list[str]) -> str:
     return f"Line {number} does not work:\n{shown}" + "".join(f". Did you mean: {each!r}?" for each in near)
 
 
-def require(what: str, given: object, known: Collection[str]) -> None:
-    """Raise `CourseError` when `given` is not among the known names; it lists them, and the nearest."""
-    if given not in known:
-        near = "".join(f" Did you mean {name!r}?" for name in nearest(given, known, 1))
-        raise CourseError(f"There is no {what} {given!r}; there is {', '.join(map(repr, known))}.{near}")
-
-
 def format_number(number: float) -> str:
     """Return a number with 4 significant digits, whole numbers below a million in full."""
     if math.isfinite(number) and number == round(number) and abs(number) < 1e6:
@@ -224,8 +213,8 @@ def read_hooks(graph: Graph, hooks: TensorHooks = ()) -> tuple[tuple[str, str], 
     pairs = hooks.items() if isinstance(hooks, Mapping) else hooks
     chosen = [(node, each) for node, action in pairs for each in ([action] if isinstance(action, str) else action)]
     for node, action in chosen:
-        require("tensor with a gradient called", node, graph.hookable)
-        require("hook", action, ACTIONS)
+        require("Tensors with a gradient", node, graph.hookable)
+        require("Hooks", action, ACTIONS)
     return tuple(chosen)
 
 
@@ -243,6 +232,18 @@ class Step:
     passed_on: Tensor | None = None
     grad: Tensor | None = None
 
+    def arrive(self, done: list["Step"], grad: Tensor) -> None:
+        """Note the gradient that arrives, before any hook that changes it; `done` is what has arrived so far."""
+        self.arrived = self.passed_on = grad.clone()
+        done.append(self)
+
+    def run_hook(self, action: str, grad: Tensor) -> Tensor | None:
+        """Do what a hook does, and note it."""
+        returned = ACTIONS[action].hook(grad)
+        self.calls.append((action, grad.clone(), returned))
+        self.passed_on = self.passed_on if returned is None else returned.clone()
+        return returned
+
 
 @torch.inference_mode(False)
 @torch.enable_grad()
@@ -259,29 +260,13 @@ def run_backward(graph: Graph, hooks: TensorHooks = ()) -> list[Step]:
         for value, edge in nodes[name].edges:
             if edge.requires_grad:
                 edge.register_hook(lambda grad, to=steps[value.name], name=name: to.parts.append((name, grad.clone())))
-        _register(nodes[name].tensor, step, [action for node, action in chosen if node == name], done)
+        nodes[name].tensor.register_hook(partial(step.arrive, done))
+    for name, action in chosen:
+        tensor, run_hook = nodes[name].tensor, partial(steps[name].run_hook, action)
+        tensor.retain_grad() if action == RETAIN else tensor.register_hook(run_hook)
     nodes[graph.result].tensor.backward()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns that a result's .grad is None: that is the point
         for step in done:
             step.grad = nodes[step.node].tensor.grad
     return done
-
-
-def _register(tensor: Tensor, step: Step, actions: Iterable[str], done: list[Step]) -> None:
-    def arrive(grad: Tensor) -> None:
-        step.arrived = step.passed_on = grad.clone()
-        done.append(step)
-
-    def run_hook(action: str, grad: Tensor) -> Tensor | None:
-        returned = ACTIONS[action].hook(grad)
-        step.calls.append((action, grad.clone(), returned))
-        step.passed_on = step.passed_on if returned is None else returned.clone()
-        return returned
-
-    tensor.register_hook(arrive)
-    for action in actions:
-        if action == RETAIN:
-            tensor.retain_grad()
-        else:
-            tensor.register_hook(partial(run_hook, action))

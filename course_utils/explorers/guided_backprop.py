@@ -9,16 +9,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from course_utils.explorers import own_picture
-from course_utils.explorers.grad_cam import LAYERS, find_scene, run_network
-from course_utils.explorers.own_picture import Chosen, KeptRun, OwnPicture, Photo, PhotoExplorer, load_real, run_real
-from course_utils.explorers.panel import View, make_choice, make_slider, name_place
-from course_utils.scenes.scene import KINDS, Scene
+from course_utils.explorers.grad_cam import LAYERS, find_run, find_scene
+from course_utils.explorers.own_picture import Chosen, Photo, PhotoExplorer
+from course_utils.explorers.panel import View, make_choice, name_place
+from course_utils.scenes.scene import Scene
 from course_utils.vision import real
 from course_utils.vision.pictures import grid, outline, show_fixed
-from course_utils.vision.saliency import ReluRule, Target, standardise, upsample
+from course_utils.vision.saliency import ReluRule, standardise, upsample
 
-# What is on the pictures to choose from: things, and the seed of their places, colours and light.
-GUIDED_PICTURES = (
+GUIDED_PICTURES = (  # as `CAM_PICTURES`
     ("cat", "boat", 3), ("dog", "balloon", 2), ("fish", "tree", 5), ("bird", "dog", 3),
     ("plane", "house", 7), ("car", "tree", 1), ("house", "cat", 1), ("balloon", "bird", 8),
 )  # fmt: skip
@@ -58,21 +57,14 @@ NORMALISATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def find_run(picture: int | Photo, kind: str) -> tuple[KeptRun, Target]:
-    """The run on a numbered picture, or of the real network on a photograph, and what it has for a class."""
-    if isinstance(picture, Photo):
-        return run_real(picture), load_real().read_target(kind)
-    return run_network("honest", find_scene(GUIDED_PICTURES[picture - 1]).image), KINDS.index(kind)
-
-
 @functools.lru_cache(maxsize=64)
-def find_unit(picture: int | Photo, kind: str, layer: str) -> tuple[int, int, int]:
+def find_unit(picture: Scene | Photo, kind: str, layer: str) -> tuple[int, int, int]:
     """Return (channel, row, column) of the unit of `layer` that counts most for a class.
 
     That is the largest product of the unit's output and the logit's gradient at it. At 6 and above, a ReLU6 of the real
     network lets no gradient pass: such units are left out.
     """
-    (run, maps), target = find_run(picture, kind)
+    (run, maps), target = find_run("honest", picture, kind)
     counts = (maps[layer].detach() * run.part(layer, maps[layer]).gradient(target))[0]
     if isinstance(picture, Photo):
         counts *= maps[layer][0] < 6
@@ -80,9 +72,9 @@ def find_unit(picture: int | Photo, kind: str, layer: str) -> tuple[int, int, in
 
 
 @functools.lru_cache(maxsize=128)
-def find_gradient(picture: int | Photo, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
-    """The gradient (3, H, W) at a numbered picture or a photograph, and where it started, in words."""
-    ((run, maps), target), words = find_run(picture, kind), f"from the class {kind}"
+def find_gradient(picture: Scene | Photo, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
+    """The gradient (3, H, W) at a picture, and where it started, in words."""
+    ((run, maps), target), words = find_run("honest", picture, kind), f"from the class {kind}"
     if start != CLASS:
         channel, row, column = find_unit(picture, kind, start)
         words = f"from channel {channel} of {start}, row {row}, column {column}, which counts most for the {kind}"
@@ -92,17 +84,16 @@ def find_gradient(picture: int | Photo, kind: str, start: str, rule: str) -> tup
     return run.gradient(target, relu_rule=RULES[rule])[0], words
 
 
-def draw_guided(
-    number: int, kind: str, start: str, rule: str, normalisation: str, own: Photo | None = None, other: str = ""
-) -> View:
+def draw_guided(picture: int | Photo, kind: str, start: str, rule: str, normalisation: str) -> View:
     """Return what the explorer shows for the choices of a `GuidedBackprop`: the picture, and beside it the gradient."""
-    shown, kind = find_scene(GUIDED_PICTURES[number - 1]) if own is None else own, other or kind
-    gradient, words = find_gradient(own or number, kind, start, rule)
-    title = own.title if own else str(shown)
+    own = isinstance(picture, Photo)
+    shown = picture if own else find_scene(GUIDED_PICTURES[picture - 1])
+    gradient, words = find_gradient(shown, kind, start, rule)
+    title = picture.title if own else str(shown)
     framed, label = None, "the picture" if own else f"the picture; there is no {kind} in it"
     if start != CLASS:
         framed, label = _seen_by(gradient), "the picture; framed: what the unit sees"
-    elif own is None and kind in shown.labels:
+    elif not own and kind in shown.labels:
         framed, label = shown.masks[shown.labels.index(kind)], f"the picture; outlined: the {kind}"
     place = f"strongest {name_place(gradient.abs().sum(0))}" if gradient.any() else "0 everywhere"
     seen = f" The frame holds {framed.float().mean():.0%} of the picture." if start != CLASS else ""
@@ -113,7 +104,7 @@ def draw_guided(
         image = outline(image, F.interpolate(framed[None, None].float(), size=(SIDE, SIDE))[0, 0] > 0.5, width=2)
     sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])
     sentence = f"{rule.capitalize()} {words}{_tell(shown, gradient)}"
-    return View(sheet, f"{own_picture.tell_likeliest(own)} {sentence}" if own else sentence, alt)
+    return View(sheet, f"{own_picture.tell_likeliest(picture)} {sentence}" if own else sentence, alt)
 
 
 def _tell(shown: Scene | Photo, gradient: Tensor) -> str:
@@ -145,30 +136,18 @@ class GuidedBackprop(PhotoExplorer):
         one of `real.PHOTOGRAPHS` or a picture of one's own, (3, H, W) in [0, 1].
     kind: the class, one of `scene.KINDS`.
     start: where backward starts, one of `STARTS`: `CLASS`, its logit; or a layer, its unit that counts most for it.
-    rule, normalisation: of `RULES` and `NORMALISATIONS`.
+    rule, normalisation: of `RULES` and `NORMALISATIONS`. Without them, backward starts from the class, and the picture
+        has the mean 0.5.
     """
 
-    look = staticmethod(draw_guided)
-    place, layers, only_course = "start", STARTS, ("number",)
+    draw = staticmethod(draw_guided)
+    count, place, layers = len(GUIDED_PICTURES), ("start", "Start at"), STARTS
+    rows = ("number", "own"), "start", ("kind", "other"), "rule", "normalisation"
 
     def __init__(
-        self,
-        picture: Chosen = 1,
-        kind: str = "cat",
-        *,
-        start: str = CLASS,
-        rule: str = "guided",
-        normalisation: str = "mean 0.5, std 0.1",
+        self, picture: Chosen = 1, kind: str = "cat", *, start: str = "", rule: str = "guided", normalisation: str = ""
     ) -> None:
-        buttons, own = widgets.ToggleButtons, OwnPicture(picture)
-        choice, other = own_picture.make_class_controls(own.value, kind)
-        controls = {
-            "number": make_slider("Picture", 1, len(GUIDED_PICTURES), 1 if own.value else picture),
-            "own": own,
-            "start": make_choice(widgets.SelectionSlider, "Start at", STARTS[own.value is not None], start),
-            "kind": choice,
-            "other": other,
-            "rule": make_choice(buttons, "Rule", [*RULES], rule, width=100),
-            "normalisation": make_choice(buttons, "Shown as", [*NORMALISATIONS], normalisation, width=150),
-        }
-        super().__init__(controls, [("number", "own"), "start", ("kind", "other"), "rule", "normalisation"])
+        scales, scale = [*NORMALISATIONS], normalisation or next(iter(NORMALISATIONS))
+        rules = make_choice(widgets.ToggleButtons, "Rule", [*RULES], rule, width=100)
+        scales = make_choice(widgets.ToggleButtons, "Shown as", scales, scale, width=150)
+        super().__init__(picture, kind, start, rule=rules, normalisation=scales)

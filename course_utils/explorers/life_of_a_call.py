@@ -16,7 +16,7 @@ from course_utils.explorers import markup
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
 from course_utils.hooks.call import HOOK_KINDS, Hooks, Moment, life_of_a_call, read_parts
 from course_utils.root import CourseError
-from course_utils.vision.toys import EXAMPLE_CALLS, make_example
+from course_utils.vision.toys import RELUS, SmallNet
 
 MAX_MODULES = 8
 MODEL, GLOBAL, NO_OTHER = "the model", "global", "no hook any more"
@@ -92,13 +92,8 @@ def show_source(moment: Moment) -> str:
     place = f"“{part.name}”, lines {part.first} to {part.last} of its file, in {part.function} of your torch"
     numbered = enumerate(map(escape, part.source.rstrip("\n").splitlines()), part.first)
     lines = [f"<b>► {i}  {line}</b>" if i == moment.line else f"  {i}  {line}" for i, line in numbered]
-    frame = "box-sizing:border-box;max-height:230px;overflow:auto;border:1px solid currentColor;padding:4px 8px"
-    look = "margin:0;font-size:12px;line-height:1.45;color:inherit;background:none;white-space:pre-wrap"
-    return (
-        f"{markup.wrap_words(f'{place}, {torch.__version__}. {now}')}"
-        f'<div tabindex="0" role="region" aria-label="source of the part" style="{frame}">'
-        f'<pre style="{look}">' + "\n".join(lines) + "</pre></div>"
-    )
+    heading = markup.wrap_words(f"{place}, {torch.__version__}. {now}")
+    return heading + markup.fill("source", lines="\n".join(lines))
 
 
 class CallPicture:
@@ -122,18 +117,17 @@ class CallPicture:
         # A warning or an exception has no part of its own: show the call in which it came.
         told, parts, reached = [moment for moment in self.past if moment.part is not None], list_parts(), {}
         module, now = told[-1].module, self.moment.part and self.moment.part.name
-        for part, each in ((each.part.name, each) for each in told):
+        for each in told:
             if (each.what, each.module) == ("part", module):
-                reached = ({} if part == parts[0] else reached) | {part: each.taken}  # the first one begins a new call
-        waits, lines = parts[1 + max(map(parts.index, reached)) :], [f"The call of {module or MODEL}"]
-        for name in parts:
-            sign = "►" if name == now else "○" if name in waits else "●" if reached.get(name) else "-"
-            lines.append(f"{sign} {name}")
-        return lines
+                reached = {} if each.part.name == parts[0] else reached  # the first part begins a new call
+                reached[each.part.name] = each.taken
+        waits = parts[1 + max(map(parts.index, reached)) :]
+        sign = {name: "○" if name in waits else "●" if reached.get(name) else "-" for name in parts} | {now: "►"}
+        return [f"The call of {module or MODEL}", *(f"{sign[name]} {name}" for name in parts)]
 
     def list_fired(self) -> list[str]:
         """Return the hooks that have fired, below a title."""
-        fired = (_name_hook(moment) for moment in self.past if moment.what == "hook")
+        fired = [_name_hook(moment) for moment in self.past if moment.what == "hook"]
         lines = [f"{number}. {hook}" for number, hook in enumerate(fired, 1)]
         return ["Hooks fired so far", *(_keep_last(lines) or ["none"])]
 
@@ -144,8 +138,8 @@ class CallPicture:
         top, height = TOP + 20 + LINE * len(around), self._height("")
         values = textwrap.wrap(_show_value(self.moment), ACROSS) or [""]
         below = top + height + 26 + LINE * (len(values) - 1)
-        left, right = self.list_parts(), self.list_fired()
-        end = below + 26 + max(len(left), len(right)) * LINE + 32 if lists else below + 10
+        columns = {8: self.list_parts(), RIGHT: self.list_fired()} if lists else {}
+        end = below + (58 + LINE * max(map(len, columns.values())) if lists else 10)
         line = 'fill="none" stroke="currentColor" stroke-opacity="0.55"'
         body = [
             markup.draw_box(4, TOP, width - 8, top - TOP - 8, 6, f'{line} stroke-dasharray="5 4"'),
@@ -154,11 +148,10 @@ class CallPicture:
         ]
         for number, value in enumerate(reversed(values)):
             body.append(markup.draw_text(8, below - LINE * number, value, family=markup.MONO, size=12))
-        if lists:
-            body += [_draw_list(left, 8, below + 28), _draw_list(right, RIGHT, below + 28)]
-            body.append(markup.draw_text(8, end - 8, LEGEND, size=12, opacity=0.85))
+        body += [_draw_list(lines, x, below + 28) for x, lines in columns.items()]
+        body += [markup.draw_text(8, end - 8, LEGEND, size=12, opacity=0.85)] if lists else []
         modules = [[name or MODEL, *(self._hook_lines(name) or ["no hook"])] for name in self.names]
-        said = [_show_value(self.moment), *map(_describe, [around, *modules, *[left, right] * lists])]
+        said = [_show_value(self.moment), *map(_describe, [around, *modules, *columns.values()])]
         return markup.draw_picture(width, end, _title(self.moment), sentence, "".join(body), said)
 
     def _inside(self, name: str) -> list[str]:
@@ -209,12 +202,11 @@ def _keep_last(lines: list[str]) -> list[str]:
 
 
 def _write_list(lines: Sequence[str], below: str = "") -> str:
-    rows = "".join(
-        f'<div style="opacity:{0.75 if line[0] in "-○" else 1};font-weight:{600 if line[0] == "►" else 400}">'
-        f"{escape(line)}</div>"
-        for line in lines[1:]
-    )
-    return f'<div style="font-size:13px;line-height:18px"><b>{escape(lines[0])}</b>{rows}{below}</div>'
+    rows = ""
+    for line in lines[1:]:
+        look = {"opacity": 0.75 if line[0] in "-○" else 1, "weight": 600 if line[0] == "►" else 400}
+        rows += markup.fill("line", words=escape(line), **look)
+    return markup.fill("list", title=escape(lines[0]), rows=rows, below=below)
 
 
 def _draw_list(lines: Sequence[str], x: float, y: float, size: int = 13, faint: float = 0.75) -> str:
@@ -238,31 +230,23 @@ class LifeOfACall(Explorer):
     """
 
     def __init__(
-        self,
-        model: str | nn.Module = "plain",
-        inputs: Tensor | tuple | None = None,
-        *,
-        hooks: Hooks = (),
-        step: int = 1,
+        self, model: str | nn.Module = "plain", inputs: Tensor | tuple | None = None, hooks: Hooks = (), step: int = 1
     ) -> None:
         self._own = None if isinstance(model, str) else (model, inputs)
         if self._own and inputs is None:
             raise CourseError("A model of your own needs inputs: LifeOfACall(model, x)")
         buttons, relu = widgets.ToggleButtons, "plain" if self._own else model
-        relu = make_choice(buttons, "The relu is", [*EXAMPLE_CALLS], relu, width=0, indent=75)
+        relu = make_choice(buttons, "The relu is", [*RELUS], relu, width=0, indent=75)
         self._hooks, self._guesses, self._reply, self._live = list(hooks), [], "", False
         self._call(relu.value)
         self._stops = choose_stops(self._moments)
-        last = len(self._stops)
-        if not -last <= step <= last or step == 0:
-            raise CourseError(f"There is no step {step}: this call has the steps 1 to {last}, and -1 is the last.")
         places = {GLOBAL: GLOBAL} | {name or MODEL: name for name, _ in self._model.named_modules()}
         controls = {
             "relu": relu,
             "place": make_choice(buttons, "Hooks of", places, "", width=0, indent=75),
             **{kind: widgets.Checkbox(indent=False, layout={"width": "266px", "margin": "0"}) for kind in HOOK_KINDS},
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", layout={"width": "100px"}),
-            "step": make_slider("Step", 1, last, step if step > 0 else step + last + 1, width=330),
+            "step": make_slider("Step", 1, len(self._stops), step, width=330),
             "back": widgets.Button(description="Back", tooltip="One step back", layout={"width": "70px"}),
             "next": widgets.Button(description="Next", tooltip="One step on", layout={"width": "70px"}),
             "skipped": widgets.Checkbox(description="Also stop at parts that are skipped", indent=False),
@@ -276,7 +260,7 @@ class LifeOfACall(Explorer):
         super().__init__(controls, [*rows, widgets.HBox([controls["parts"], beside], layout=top)], width=840)
 
     def _call(self, relu: str) -> None:
-        self._model, inputs = self._own or make_example(relu)
+        self._model, inputs = self._own or (SmallNet(RELUS[relu]), torch.ones(1, 3, requires_grad=True))
         self._moments = life_of_a_call(self._model, inputs, self._hooks)
 
     def fit(self, name: str) -> None:
@@ -290,8 +274,7 @@ class LifeOfACall(Explorer):
             self._stops = choose_stops(self._moments, controls["skipped"].value)
             count = sum(stop <= now for stop in self._stops)
             self.put("step", make_slider("Step", 1, len(self._stops), count, width=330))
-        if name in ("back", "next"):
-            step.value = min(max(step.value + (1 if name == "next" else -1), 1), step.max)
+        step.value += {"back": -1, "next": 1}.get(name, 0)  # a slider keeps to its ends
         if name.startswith("said "):
             self._compare(name.removeprefix("said "))
         for kind in HOOK_KINDS:
@@ -342,7 +325,11 @@ class LifeOfACall(Explorer):
             "guesses": markup.make_table(("hook", "you said", "it was"), rows, "Predicted and actual") if rows else "",
             "parts": _write_list(drawing.list_parts(), markup.wrap_words("► now ● has run ○ waits - skipped")),
             "fired": _write_list(drawing.list_fired()),
-            "picture": markup.make_drawing(drawing.draw(sentence, lists=False)),
             "source": show_source(self._moments[place]) if self._live else markup.wrap_words(later),
         }
-        return View(drawing.draw(sentence), sentence, more=more)
+        return View(drawing.draw(sentence, lists=False), sentence, more=more, facts=[drawing])
+
+    @property
+    def still_picture(self) -> str:
+        """The picture with the lists that stand below it on the panel."""
+        return markup.put_on_paper(self.view.facts[0].draw(self.sentence))

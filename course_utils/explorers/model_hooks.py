@@ -14,22 +14,23 @@ import ipywidgets as widgets
 import torch
 from torch import Tensor, nn
 
-from course_utils.explorers.graph import format_tensor, require
+from course_utils.explorers.graph import format_tensor
 from course_utils.explorers.markup import MONO, draw_fish_hook, draw_picture, draw_text, make_label
 from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice
+from course_utils.hooks.inventory import CALL_KINDS
 from course_utils.hooks.record import Call, map_tensors, record
+from course_utils.root import require
 from course_utils.vision.toys import MODELS
 
 LOOK, ZERO = "look", "replace by zero"
 EFFECTS = {LOOK: "looks", ZERO: "returns zeros"}
-KINDS = ("forward pre-hook", "forward hook", "full backward pre-hook", "full backward hook")  # as a call runs them
 COLUMNS = ("module, shape", "output", "gradient of it")
 WIDTH = 504  # at 0.72 of it, which can still be read, it fits a narrow page beside the list of files
 LINE, PAD, HEAD, TOP = 19, 8, 26, 40
 
 
 class Placement(NamedTuple):
-    """Where a hook sits, of which kind it is, and what it does: a dotted name, one of `KINDS`, one of `EFFECTS`."""
+    """Where a hook sits (a dotted name), which of `CALL_KINDS` it is, and which of `EFFECTS` it has."""
 
     module: str
     kind: str
@@ -48,9 +49,9 @@ def read_placements(model: str, hooks: Iterable[Sequence[str]]) -> list[Placemen
     """Check hooks such as `("relu", "forward hook", "look")`; raises `CourseError` for what does not exist."""
     names, placements = module_names(model), [Placement(*hook) for hook in hooks]
     for placement in placements:
-        require("module", placement.module, names)
-        require("kind of hook", placement.kind, KINDS)
-        require("effect", placement.effect, EFFECTS)
+        require("Modules", placement.module, names)
+        require("Kinds of hooks", placement.kind, CALL_KINDS)
+        require("Effects", placement.effect, EFFECTS)
     return placements
 
 
@@ -223,7 +224,7 @@ class ModelHooks(Explorer):
 
     model: one of `toys.MODELS`.
     hooks: the hooks to begin with, in the order of registration: `(module, kind)` or `(module, kind, effect)`, of
-        `KINDS` and `EFFECTS`; the module is a dotted name, "" is the model itself.
+        `CALL_KINDS` and `EFFECTS`; the module is a dotted name, "" is the model itself.
     """
 
     def __init__(self, model: str = "small net", hooks: Iterable[Sequence[str]] = ()) -> None:
@@ -231,7 +232,7 @@ class ModelHooks(Explorer):
         controls = {
             "model": make_choice(drop, "Model", [*MODELS], model, width=300),
             "module": drop(description="Hook on", style={"description_width": "60px"}, layout={"width": "170px"}),
-            "kind": make_choice(drop, "Kind", KINDS, "forward hook", width=235, indent=40),
+            "kind": make_choice(drop, "Kind", CALL_KINDS, "forward hook", width=235, indent=40),
             "effect": make_choice(drop, "that does", [*EFFECTS], LOOK, width=215, indent=70),
             "register": widgets.Button(description="Register", tooltip="Register this hook on the module", **button),
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks from the model", **button),

@@ -6,7 +6,6 @@ The course's small networks know drawn pictures only, so whatever comes from her
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import ipywidgets as widgets
 import torch
@@ -14,7 +13,7 @@ import traitlets
 from torch import Tensor, nn
 
 from course_utils.explorers.markup import make_label
-from course_utils.explorers.panel import Explorer, make_choice
+from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS
@@ -90,8 +89,7 @@ class OwnPicture(widgets.HBox):
         self.choice = make_choice(widgets.Dropdown, "Photograph", names, "", width=330, indent=80)
         upload = widgets.FileUpload(description="Your own picture", accept="image/*", multiple=False, layout=layout)
         draw = widgets.Button(description="Draw one", tooltip=tooltip, layout={"width": "110px"})
-        super().__init__([self.choice, upload, draw] if drawing else [self.choice, upload])
-        self.layout.flex_flow, self.layout.align_items = "row wrap", "center"
+        super().__init__([self.choice, upload, draw] if drawing else [self.choice, upload], layout=WRAPPED)
         self.pad, self._own = widgets.HBox(), None
         self.choice.observe(lambda change: self._try(self._choose, change["new"]), "value")
         upload.observe(lambda change: self._try(self._read, upload), "value")
@@ -110,7 +108,8 @@ class OwnPicture(widgets.HBox):
             self.problem = str(error)
 
     def _choose(self, name: str) -> None:
-        self.pad.children = []
+        if name != OWN:
+            self.pad.children = []
         self.value = self._own if name == OWN else find_photo(name) if name else None
         if name == OWN and self._own is None:
             raise CourseError("Upload a picture first.")
@@ -120,9 +119,8 @@ class OwnPicture(widgets.HBox):
 
         if picture.dim() != 3 or len(picture) != 3:
             raise CourseError(f"a picture of your own is (3, H, W), got {tuple(picture.shape)}: see read_picture(file)")
-        self._own, pad = Photo(OWN, center_crop(picture, min(picture.shape[1:]))), self.pad.children
-        self.choice.value = OWN
-        self.value, self.pad.children = self._own, pad
+        self._own = Photo(OWN, center_crop(picture, min(picture.shape[1:])))
+        self.choice.value, self.value = OWN, self._own
 
     def _read(self, upload: widgets.FileUpload) -> None:
         files, upload.value = upload.value, ()  # else the file would be saved with the notebook
@@ -131,59 +129,67 @@ class OwnPicture(widgets.HBox):
             self.pad.children = []
 
     def _open_pad(self) -> None:
-        try:
-            self.pad.children = [DrawingPad(lambda lines: self._take(put_on_white(draw_strokes(lines, real.SIZE))))]
-        except ModuleNotFoundError:
-            install = "run %pip install ipycanvas, restart JupyterLab, and open this page again. Or upload a picture."
-            raise CourseError(f"Drawing needs the package ipycanvas: {install}") from None
+        self.pad.children = [DrawingPad(lambda lines: self._take(put_on_white(draw_strokes(lines, real.SIZE))))]
 
 
 class PhotoExplorer(Explorer):
     """An explorer of the course's networks on the course's pictures, and of the real network on photographs.
 
-    A subclass has controls "own", "kind" and "other", made by `make_class_controls`, and one named `place`, which
-    chooses a layer from `layers`: first the course's network's, then the real one's. A photograph hides `only_course`.
+    A subclass has `rows`; `draw`, which takes a picture (its number, from 1 to `count`, or a `Photo`), then a class and
+    the values of its own controls; and `place`, the name of the control, with the words on it, that chooses one of
+    `layers`: first the course's network's, then the real one's. A photograph hides the controls `only_course`.
     """
 
-    place: ClassVar[str]
-    layers: ClassVar[tuple[Sequence[str], Sequence[str]]]
-    only_course: ClassVar[tuple[str, ...]] = ()
+    only_course: Sequence[str] = ("number",)
+
+    def __init__(self, picture: Chosen, kind: str, layer: str, **controls: widgets.Widget) -> None:
+        own = OwnPicture(picture)
+        number = make_slider("Picture", 1, self.count, 1 if own.value else picture)
+        controls |= {"number": number, "own": own, self.place[0]: self._choose_layer(own.value, layer)}
+        super().__init__(controls | make_class_controls(own.value, kind), self.rows)
+
+    def _choose_layer(self, photo: Photo | None, layer: str) -> widgets.SelectionSlider:
+        layers = self.layers[photo is not None]
+        return make_choice(widgets.SelectionSlider, self.place[1], layers, layer or layers[-1])
 
     def fit(self, name: str) -> None:
-        photo, place = self.controls["own"].value, self.controls[self.place]
-        layers = self.layers[photo is not None]
+        photo, place = self.controls["own"].value, self.place[0]
         if name == "own":
-            for each, control in zip(("kind", "other"), make_class_controls(photo), strict=True):
+            for each, control in make_class_controls(photo).items():
                 self.put(each, control)
-            if place.value not in layers:
-                self.put(self.place, make_choice(widgets.SelectionSlider, place.description, layers, layers[-1]))
+            layer = self.controls[place].value
+            self.put(place, self._choose_layer(photo, layer if layer in self.layers[photo is not None] else ""))
         elif name == "kind":
             self.controls["other"].value = ""
         for each in self.only_course:
             self.controls[each].layout.display = None if photo is None else "none"
 
+    def look(self, number: int, own: Photo | None, kind: str, other: str, **values: object) -> View:
+        """Draw what is chosen: a photograph comes before the number, and a class of one's own before the listed one."""
+        return self.draw(own or number, other or kind, **values)
 
-def make_class_controls(photo: Photo | None, kind: str = KINDS[0]) -> tuple[widgets.Widget, widgets.Widget]:
+
+def make_class_controls(photo: Photo | None, kind: str = KINDS[0]) -> dict[str, widgets.Widget]:
     """The choice of a class: of the course's, or of the five likeliest of a photograph, and beside it a free one."""
-    style, layout = {"description_width": "60px"}, {"width": "330px"}
+    other = widgets.Combobox(description="or", layout={"display": "none"}, style={"description_width": "60px"})
     if photo is None:
-        other = widgets.Combobox(description="or", layout={"display": "none"}, style=style)
-        return make_choice(widgets.ToggleButtons, "Class", KINDS, kind, width=74), other
+        return {"kind": make_choice(widgets.ToggleButtons, "Class", KINDS, kind, width=74), "other": other}
     likeliest = {f"{name} ({share:.0%})": name for name, share in find_likeliest(photo).items()}
-    help_ = {"placeholder": "any class, or: one rather than another", "continuous_update": False}
-    other = widgets.Combobox(description="or", options=load_real().classes, style=style, layout=layout, **help_)
-    return make_choice(widgets.Dropdown, "Class", likeliest, next(iter(likeliest.values())), width=300), other
+    other.options, other.layout = load_real().classes, {"width": "330px"}
+    other.placeholder, other.continuous_update = "any class, or: one rather than another", False
+    choice = make_choice(widgets.Dropdown, "Class", likeliest, next(iter(likeliest.values())), width=300)
+    return {"kind": choice, "other": other}
 
 
 class DrawingPad(widgets.HBox):
     """A white square to draw on in black, with the mouse or a finger, by the package ipycanvas.
 
     `on_change(strokes)` is called at the start, at the end of each stroke and when the square was wiped, with rows of
-    points as `pictures.draw_strokes` takes them. Raises `ModuleNotFoundError` without ipycanvas.
+    points as `pictures.draw_strokes` takes them.
     """
 
     def __init__(self, on_change: Callable[[list], None], size: int = 224) -> None:
-        from ipycanvas import Canvas  # a notebook that only uploads needs no such package
+        from ipycanvas import Canvas  # a notebook that only uploads need not wait for it
 
         canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
         canvas.line_width, canvas.line_cap, canvas.fill_style = size / 40, "round", "white"

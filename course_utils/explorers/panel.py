@@ -7,15 +7,15 @@ class Squares(Explorer):
     look = staticmethod(draw_square)        # draw_square(number=3) returns a View
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import ipywidgets as widgets
 from torch import Tensor
 
 from course_utils.explorers.markup import make_drawing, make_paragraph, make_picture, make_problem, put_on_paper
-from course_utils.root import CourseError, nearest
-from course_utils.show import make_panel, widget_bundle
+from course_utils.root import CourseError, require
+from course_utils.show import make_panel
 from course_utils.vision.pictures import Picture, png
 
 SHOWN = ("picture", "sentence", "problem")
@@ -45,14 +45,15 @@ class Explorer:
     rows: what stands below each other: a name, several names side by side, or a widget. The "picture", the "sentence"
         and the "problem" are made here, and come last where no row names them.
     sentence: the words under the picture, with its key numbers: also the plain-text form of the explorer.
+    look: a pure function of the controls' values, by name; it returns what to show.
 
     A subclass has `look`, and `fit` where controls depend on others. A `CourseError` in one of them is shown in words
     under the last picture, except in the first look, where it is raised.
     """
 
-    def __init__(
-        self, controls: Mapping[str, widgets.Widget], rows: Sequence[str | tuple | widgets.Widget], width: int = 900
-    ) -> None:
+    look: Callable[..., View]
+
+    def __init__(self, controls: Mapping[str, widgets.Widget], rows: Sequence, width: int = 900) -> None:
         self.controls = {**{name: widgets.HTML() for name in SHOWN}, **controls}
         rows = [*rows, *(name for name in SHOWN if name not in rows and name not in controls)]
         self.widget = make_panel([self._lay_out(row) for row in rows], f"{width}px")
@@ -64,10 +65,6 @@ class Explorer:
         if isinstance(row, tuple):
             return widgets.HBox([self._lay_out(part) for part in row], layout=WRAPPED)
         return self.controls.get(row, row)
-
-    def look(self, **values: object) -> View:
-        """Return what to show for these values of the controls: a pure function."""
-        raise NotImplementedError
 
     def fit(self, name: str) -> None:
         """Adapt other controls after the control `name` was used, before the look; at the start the name is empty."""
@@ -138,7 +135,7 @@ class Explorer:
         """Show the panel where there are widgets, else the still picture, else the sentence."""
         still = self.still_picture
         data, metadata = ({"image/svg+xml": still}, {}) if isinstance(still, str) else still._repr_mimebundle_()
-        return {**data, **widget_bundle(self.widget, self.sentence)}, metadata
+        return {**data, **self.widget._repr_mimebundle_(), "text/plain": self.sentence}, metadata
 
 
 def name_place(strength: Tensor) -> str:
@@ -155,11 +152,14 @@ def _has_value(control: widgets.Widget) -> bool:
 def make_slider(
     label: str, low: int, high: int, value: int, *, step: int = 1, width: int = 360, indent: int = 60
 ) -> widgets.IntSlider:
-    """Return a slider of whole numbers, its label `indent` pixels wide. Raises `CourseError` for a value outside."""
-    if not isinstance(value, int) or not low <= value <= high:
+    """Return a slider of whole numbers, its label `indent` pixels wide. Raises `CourseError` for a value outside.
+
+    value: a negative one counts from the end; -1 is the last.
+    """
+    if value not in (*range(low, high + 1), *range(low - high - 1, 0)):
         raise CourseError(f"{label} is a whole number from {low} to {high}, got {value!r}")
     look = {"style": {"description_width": f"{indent}px"}, "layout": {"width": f"{width}px"}}
-    return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value, **look)
+    return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value % (high + 1), **look)
 
 
 def make_choice(
@@ -169,10 +169,7 @@ def make_choice(
 
     options: the values, or a mapping of words to values. Raises `CourseError` for a value that is not among them.
     """
-    known = [*(options.values() if isinstance(options, Mapping) else options)]
-    if value not in known:
-        near = "".join(f"did you mean {each!r}? " for each in nearest(value, known, 1))
-        raise CourseError(f"{label}: there is no {value!r} here; {near}There are: {', '.join(known)}")
+    require(label, value, options.values() if isinstance(options, Mapping) else options)
     style, wide = {"description_width": f"{indent}px"}, f"{width}px" if width else "auto"
     if kind is widgets.ToggleButtons:
         style["button_width"], wide = wide, "auto"

@@ -2,85 +2,72 @@
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import ipywidgets as widgets
 import torch
 from torch import Tensor
 
-from course_utils.explorers.grad_cam import CELL, LAYERS, NETWORKS, load_network, say_where
+from course_utils.explorers.grad_cam import CELL, LAYERS, NETWORKS, load_network, look_at
 from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
 from course_utils.vision.networks import MISLED_CUE, MISLED_KIND
-from course_utils.vision.patching import cells_of, output_of, patch, recovered
+from course_utils.vision.patching import SWAPS, cells_of, output_of, patch, recovered, swap_pair
 from course_utils.vision.pictures import draw_heat, grid, outline
-from course_utils.vision.saliency import grad_cam, relu, scale_to_unit, upsample
 
 PLACES = 14  # a block is chosen on a grid of 14 x 14, the cells of the last layers
 
 
-class Pair(NamedTuple):
-    """Two pictures that differ in one respect, and the class whose answer is watched."""
-
-    source: tuple[str, str]
-    target: tuple[str, str]
-    seed: int
-    kind: str
-    cue: str | None = None  # in the source only
-
-    def draw(self) -> tuple[Scene, Scene]:
-        """The source and the target."""
-        return scene(*self.source, seed=self.seed, cue=self.cue), scene(*self.target, seed=self.seed)
+CUED = (("car", "tree", 10), ("house", "dog", 24))  # things and a seed: the source has a cue besides
+PAIRS = (*CUED, 0, 6, 3, 2)  # a number is that of one of `SWAPS`
 
 
-PAIRS = (
-    Pair(("car", "tree"), ("car", "tree"), 10, MISLED_KIND, MISLED_CUE),
-    Pair(("house", "dog"), ("house", "dog"), 24, MISLED_KIND, MISLED_CUE),
-    Pair(("cat", "boat"), ("dog", "boat"), 12, "cat"),
-    Pair(("bird", "tree"), ("plane", "tree"), 10, "bird"),
-    Pair(("car", "tree"), ("cat", "tree"), 20, "car"),
-    Pair(("dog", "house"), ("cat", "house"), 14, "dog"),
-)
+@functools.cache
+def draw_pair(number: int) -> tuple[Scene, Scene, str]:
+    """Draw pair `number`, from 1: the source, the target, and the class whose answer is watched."""
+    pair = PAIRS[number - 1]
+    if pair in CUED:
+        *things, seed = pair
+        return scene(*things, seed=seed, cue=MISLED_CUE), scene(*things, seed=seed), MISLED_KIND
+    return *swap_pair(pair), SWAPS[pair][0]
 
 
 @functools.lru_cache(maxsize=len(NETWORKS) * len(PAIRS) * len(LAYERS))
-def _run_pair(number: int, network: str, layer: str) -> tuple[tuple[Scene, Scene], list[float], Tensor, str, Sequence]:
-    """Both scenes; their logits; the tiles: them and Grad-CAM's map; where it is hottest; the layer's size."""
-    pair, model = PAIRS[number - 1], load_network(network)
-    scenes, kind = pair.draw(), KINDS.index(pair.kind)
-    images = torch.stack([each.image for each in scenes])
+def _run_pair(number: int, network: str, layer: str) -> tuple[list[float], Tensor, str, Sequence]:
+    """The logits of both scenes; the tiles: them and Grad-CAM's map; where it is hottest; the layer's size."""
+    model, (source, target, kind) = load_network(network), draw_pair(number)
+    images = torch.stack([source.image, target.image])
     with torch.no_grad():
-        logits = model(images)[:, kind].tolist()
-    heat = scale_to_unit(upsample(relu(grad_cam(model, images[:1], LAYERS[-1], kind)), (SIZE, SIZE)))[0]
-    tiles = torch.stack([*map(draw_heat, images), draw_heat(images[0], heat)])
-    return scenes, logits, tiles, say_where(heat, scenes[0]), tuple(output_of(model, layer, images[:1]).shape[2:])
+        logits = model(images)[:, KINDS.index(kind)].tolist()
+    cam = look_at(network, source, kind, LAYERS[-1])
+    tiles = torch.stack([*map(draw_heat, images), draw_heat(images[0], cam.heat)])
+    return logits, tiles, cam.words, tuple(output_of(model, layer, images[:1]).shape[2:])
 
 
 def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size: int) -> View:
     """Return what `Patching` shows: the source and the target with the block, Grad-CAM's map of the source."""
-    chosen, ((source, target), ends, tiles, hottest, size_of_layer) = PAIRS[pair - 1], _run_pair(pair, network, layer)
+    (source, target, kind), (ends, tiles, hottest, size_of_layer) = draw_pair(pair), _run_pair(pair, network, layer)
     block = find_block(row, column, size)
     cells = cells_of(block[None], size_of_layer)[0]
     patched = patch(load_network(network), layer, source.image[None], target.image[None], cells)
-    patched = patched[0, KINDS.index(chosen.kind)]
+    patched = patched[0, KINDS.index(kind)]
     logits = (*ends, patched.item())
     answers = [f"{'yes' if logit > 0 else 'no'} ({torch.tensor(logit).sigmoid():.0%})" for logit in logits]
     differs = source.cue_mask if source.cue else source.masks[0]  # where the source shows what the target has not
     share = recovered(patched, *torch.tensor(ends)).item()
     sentence = (
-        f"Pair {pair}: {source} (the source); {target} (the target). The {network} network answers {chosen.kind}: "
+        f"Pair {pair}: {source} (the source); {target} (the target). The {network} network answers {kind}: "
         f"{answers[0]} for the source and {answers[1]} for the target. With a block of {layer} from the source, "
-        f"{(block & differs).sum() / differs.sum():.0%} of the {chosen.cue or chosen.source[0]} in it and "
+        f"{(block & differs).sum() / differs.sum():.0%} of the {source.cue or source.labels[0]} in it and "
         f"{block.float().mean():.0%} of the map, it answers {answers[2]} for the target: {round(100 * share):d}% of "
         "the way."
     )
     alt = (
-        f"{source} ({chosen.kind}: {answers[0]}); {target} ({answers[1]}, patched: {answers[2]}); in both the outlined "
+        f"{source} ({kind}: {answers[0]}); {target} ({answers[1]}, patched: {answers[2]}); in both the outlined "
         f"block, from row {row} and column {column}, {size} wide. Grad-CAM's map of the first {hottest}."
     )
     tiles = outline(tiles, block.repeat_interleave(2, 0).repeat_interleave(2, 1).expand(3, -1, -1), "cyan", width=2)
-    labels = [f"source: {chosen.kind} {answers[0]}", f"target: {answers[1]}, patched: {answers[2]}"]
-    labels.append(f"Grad-CAM of the source: {chosen.kind}")
+    labels = [f"source: {kind} {answers[0]}", f"target: {answers[1]}, patched: {answers[2]}"]
+    labels.append(f"Grad-CAM of the source: {kind}")
     return View(grid(tiles, columns=3, labels=labels), sentence, alt[0].upper() + alt[1:], facts=logits)
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_utils.root import CourseError, nearest
+from course_utils.root import CourseError, require
 from course_utils.scenes.drawing import INK, WHITE, Dice, Pencil, Sprite, paint
 from course_utils.scenes.scene import BACKGROUNDS, KINDS, SIZE, Edit, Scene, scene
 from course_utils.scenes.shapes import ellipse, line
@@ -133,10 +133,7 @@ def blur(album: Album, what: str) -> Album:
 
 def _check(what: str, but: str = "") -> int:
     names = [name for name in SUSPECTS if name != but]
-    if what not in names:
-        near = "".join(f"did you mean {each!r}? " for each in nearest(str(what), names, 1))
-        raise CourseError(f"{what!r} is none of what can be chosen here; {near}There are: {', '.join(names)}")
-    return SUSPECTS.index(what)
+    return SUSPECTS.index(require("What can be chosen here", what, names))
 
 
 def _with(album: Album, what: str) -> Album:
@@ -234,8 +231,7 @@ _answers: dict[tuple[str, Shot], bool] = {}
 @lru_cache
 def network(letter: str) -> PictureNet:
     """Return one of the four networks, for hooks and maps. Raises `CourseError` for a letter that there is not."""
-    if letter not in [*LETTERS]:
-        raise CourseError(f"there is no network {letter!r}; there are {', '.join(LETTERS)}")
+    require("Networks", letter, LETTERS)
     dice = Dice(2039)
     return load_picture_net(sorted(range(len(CHECKPOINTS)), key=lambda _: dice.between(0, 1))[LETTERS.index(letter)])
 

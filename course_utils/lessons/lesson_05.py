@@ -532,13 +532,12 @@ def _(maps):
 
 @tile_maps.accept
 def _(maps):
-    from course_utils.vision.pictures import normalise
+    from course_utils.vision.saliency import scale_to_unit
 
-    return normalise(maps[:1].transpose(0, 1))
+    return scale_to_unit(maps[:1].transpose(0, 1))
 
 
 tile_maps.equivalent("Only the first picture is asked for.", "of an argument the first only: + maps = maps[:1]")
-tile_maps.equivalent("`normalise` gives float32, whatever comes.", "spoil an argument: + maps = maps.double()")
 
 
 @tile_maps.mistake(

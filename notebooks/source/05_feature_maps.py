@@ -558,7 +558,7 @@ why("what_channel_53_follows")
 
 # %% [markdown]
 # Go back to the explorer and try other channels, layers and networks. You can also upload a photo, or draw with the
-# mouse or a finger (this needs one more package: `%pip install ipycanvas`).
+# mouse or a finger.
 
 # %% [markdown]
 # ### Exercise 5 · The strongest channels
