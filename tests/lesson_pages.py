@@ -1,12 +1,9 @@
 """The committed notebook of a lesson, as its tests read it: what it shows and what it says."""
 
-from collections import OrderedDict
 from functools import cached_property
 
 import nbformat
-import torch
 from nbformat import NotebookNode
-from torch import nn
 
 from course_utils.authoring import source
 from course_utils.exercises.engine import find_prediction
@@ -56,12 +53,3 @@ class LessonPage:
 def why(name: str) -> str:
     """The explanation of a prediction, with a single space between two words."""
     return " ".join(find_prediction(name).why.split())
-
-
-def small_net() -> nn.Sequential:
-    """The network with weights for a pencil, built without the lessons' own code."""
-    net = nn.Sequential(OrderedDict(fc1=nn.Linear(3, 4), relu=nn.ReLU(), fc2=nn.Linear(4, 1)))
-    weight = [[1.0, 2, 3], [-4, -5, -6], [7, 8, 9], [-10, -11, -12]]
-    for parameter, numbers in zip(net.parameters(), (weight, [1.0, 2, 3, 4], [[1.0, 2, 3, 4]], [1.0]), strict=True):
-        parameter.data = torch.tensor(numbers)
-    return net

@@ -100,8 +100,6 @@ STORED = "scale_gradient(x, n, kept=[]):\n kept.append(x)\n return x.register_ho
     ("answer", "words"),
     [
         (lambda model, x: model.register_forward_hook(lambda *_: None) and model(x), "left a hook on `model`"),
-        (lambda model, x: model.eval()(x), "left `model` in another mode (train/eval)"),
-        (lambda model, x: model.requires_grad_(False)(x), "changed `requires_grad` of its input `model`"),
         (lambda model, x: model(x).sum().backward() or model(x), "model.0.weight.grad was a tensor of shape (1, 2)"),
         (lambda model, x: setattr(model, "a", model[0]) or model(x)[0], "changed its input `model` in place"),
         (lambda model, x: setattr(model, "training", torch) or model(x), "in another mode"),
@@ -147,10 +145,10 @@ def test_endless_answer_is_stopped_with_a_sentence(body, declare, tmp_path):
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_endless_printing_does_not_fill_the_memory(declare):
+def test_what_is_printed_is_not_kept(declare, capsys):
     declared, answer = declare(square, lambda rng: {"x": rng.whole(2)}), lambda x: print("x" * 10_000) or x * x
-    assert len(declared.observe(answer, 0)[0]["printed"]) == evidence.MAX_PRINTED == 2000
     assert declared.check(answer, 0).passed, "printing is allowed"
+    assert "xxx" not in str(declared.observe(answer, 0)) + capsys.readouterr().out
 
 
 def unwrapped(*given):

@@ -1,6 +1,5 @@
 """What lesson 07 says, found by a second method, and that its committed notebook shows just these numbers."""
 
-import copy
 import re
 from functools import cache
 
@@ -12,13 +11,14 @@ from torch import Tensor
 
 from course_utils.exercises.engine import find_prediction
 from course_utils.lessons import evidence
-from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.scenes.scene import KINDS, scenes
 from course_utils.vision.networks import load_classifier, load_picture_net
 from course_utils.vision.real import REAL, collage, photograph
+from course_utils.vision.scores import localise, points_at
 
 PAGE = LessonPage("07_cam_and_grad_cam")
 shows = PAGE.shows
-CAT, FISH = KINDS.index("cat"), KINDS.index("fish")
+FISH = KINDS.index("fish")
 NO_FISH = [kind for kind in KINDS if kind != "fish"]
 network = cache(load_picture_net)
 
@@ -36,38 +36,14 @@ def cams(images: Tensor, kinds: Tensor) -> Tensor:
     return F.interpolate(maps[:, None], images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
 
 
-def hits(maps: Tensor, masks: Tensor, reach: float = 0) -> Tensor:
-    """Whether the hottest pixel is at most `reach` pixels from the mask: by distances, one map after the other."""
-    found = []
-    for heat, mask in zip(maps, masks, strict=True):
-        row, column = divmod(heat.argmax().item(), heat.shape[1])
-        places = mask.nonzero().double() - torch.tensor([row, column])
-        found.append(bool((places.square().sum(1) <= reach**2).any()))
-    return torch.tensor(found)
-
-
 def test_pencil_examples():
     maps = torch.tensor([[[4.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 8.0]]])
     assert (3 * maps[0] - maps[1]).tolist() == [[12, 0], [0, -8]]
     assert 3 * maps[0].mean() - maps[1].mean() == 1
     assert shows("means [1.0, 2.0] logit 1.0 CAM [[12.0, 0.0], [0.0, -8.0]] its mean 1.0")
     assert (2 * maps[0] - maps[1]).tolist() == [[8, 0], [0, -8]]
+    assert shows("CAM / Grad-CAM, before the ReLU = 196.00")  # the places of a map; `test_saliency_maps` has the reason
     assert shows("weights [2.0, -1.0] map [[8.0, 0.0], [0.0, -8.0]] after the ReLU [[8.0, 0.0], [0.0, 0.0]]")
-
-
-def test_grad_cam_is_cam_over_196_by_finite_differences():
-    """The weight of a place in a channel, from what the logits do when it is raised: no autograd takes part."""
-    maps = last_maps(scene("cat", "dog", seed=6).image[None]).double()
-    head = copy.deepcopy(network().classifier).double()
-    with torch.no_grad():
-        for channel in (0, 58, 85):
-            raised = maps.clone()
-            raised[:, channel, 3, 4] += 1.0
-            rise = head(raised.mean((2, 3))) - head(maps.mean((2, 3)))
-            assert (196 * rise[0]).tolist() == pytest.approx(head.weight[:, channel].tolist(), abs=1e-9)
-    assert shows("CAM / Grad-CAM, before the ReLU = 196.00")
-    cam_mean = (maps[0].mean((1, 2)) @ head.weight[CAT] + head.bias[CAT]).item()
-    assert shows(f"mean of the CAM + bias = {cam_mean:.2f} logit of the network = {cam_mean:.2f}")
 
 
 @pytest.mark.slow
@@ -77,20 +53,17 @@ def test_scores_of_the_last_layer_and_what_its_relu_hides():
     masks = torch.stack([batch.masks(KINDS[kind])[n] for n, kind in zip(index, kinds, strict=True)])
     maps, others = cams(batch.images[index] / 255, kinds), masks.roll(40, 0)
     below = sum((heat[other].mean() < 0).item() for heat, other in zip(maps, others, strict=True))
-    lowest = hits(-maps, others).sum().item()
+    lowest = points_at(-maps, others).sum().item()
     assert shows(f"the mean on the other thing is negative: {below} lowest value of all on the other thing: {lowest}")
     told = f"In {below} of 80 maps the *other* thing speaks against the class, and in {lowest}"
     assert told in why("dog_on_the_cat_map")
-    maps = maps.relu()
-    strict, near, wrong = (hits(maps, *which).double().mean() for which in ((masks,), (masks, 4), (others,)))
-    energy = torch.stack([heat[mask].sum() / heat.sum() for heat, mask in zip(maps, masks, strict=True)]).mean()
-    area = masks.double().mean()
-    assert shows(f"80 maps: on the thing {strict:.0%} (chance {area:.0%}) on it or near it {near:.0%}")
-    assert shows(f"energy inside {energy:.0%} (chance {area:.0%}) on the wrong thing {wrong:.0%}")
-    assert f"hits the thing in {strict:.0%} of the maps, where chance hits {area:.0%}" in PAGE.prose
-    assert f"only {energy:.0%} of its heat is on the thing" in PAGE.prose
+    found = localise(maps.relu(), masks, others)
+    assert shows(str(found).replace(",", ""))
+    told = f"hits the thing in {found.strict.share:.0%} of the maps, where chance hits {found.strict.chance:.0%}"
+    assert told in PAGE.prose
+    assert f"only {found.energy.share:.0%} of its heat is on the thing" in PAGE.prose
     half = torch.cat([torch.arange(25), torch.arange(40, 65)])
-    assert shows(f"features.16 {hits(maps[half], masks[half]).double().mean():.0%}")
+    assert shows(f"features.16 {points_at(maps[half], masks[half]).double().mean():.0%}")
     middle = masks[:, 56, 56].double().mean()
     assert shows(f"always points at the middle of the picture: 80 maps: on the thing {middle:.0%}")
     assert f"always points at the middle reaches {middle:.0%}" in PAGE.prose
@@ -192,18 +165,3 @@ def test_the_astronaut_answers_as_the_lesson_says():
     told = find_prediction("the_astronaut")
     assert min(left, key=left.get) == told.answer == "helmet"
     assert f"from {share:.0%} to {left['helmet']:.0%}" in told.options["helmet"]
-
-
-def test_signs_boxes_and_squares_of_the_figures():
-    values = torch.zeros(16, 16)
-    values[:, :4], values[:, 4:8], values[:, 12:] = 2.0, 1.0, -1.5
-    drawn = evidence.draw_signed(torch.full((3, 16, 16), 0.5), values)
-    peak, half, nothing, against = (drawn[:, 16, column] for column in (3, 11, 20, 29))
-    assert torch.allclose(peak, half, atol=0.02), "half the peak has the full colour already"
-    assert peak[0] > peak[2] + 0.2
-    assert against[2] > against[0] + 0.2
-    assert nothing.max() - nothing.min() < 0.02
-    covered = evidence.cover(torch.zeros(3, 8, 8), (1, 3, 2, 6))
-    assert (covered.sum().item(), covered[:, 1:3, 2:6].unique().tolist()) == (3 * 2 * 4 * 0.5, [0.5])
-    assert evidence.squares(80, 48)[:2] == [(0, 80, 0, 80), (0, 80, 48, 128)]
-    assert len(evidence.squares(80, 48)) == 16

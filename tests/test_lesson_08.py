@@ -9,9 +9,11 @@ from lesson_pages import LessonPage, why
 from torch import Tensor, nn
 
 from course_utils.lessons.broken_nets import have_an_accident
-from course_utils.lessons.two_heads import ODDS, encode, make_two_head_block
+from course_utils.lessons.two_heads import encode, make_two_head_block
 from course_utils.scenes.scene import KINDS, scenes
 from course_utils.vision.networks import PictureNet, load_picture_net
+from course_utils.vision.patching import cells_of
+from course_utils.vision.scores import grow
 
 PAGE = LessonPage("08_hooks_in_practice")
 shows = PAGE.shows
@@ -134,21 +136,11 @@ def test_the_place_of_the_buoy_has_spread_by_calling_the_parts():
     pictures = batch.images, scenes(40, seed=901, kinds=kinds).images
     source, target = (twin.features((each / 255 - 0.5) / 0.25) for each in pictures)
     for reach, found in ((0, "1 fish, 36%"), (1, "26 fish, 84%")):
-        cells = torch.zeros(40, 1, 14, 14, dtype=torch.bool)
-        for n, row, column in batch.cue_masks().nonzero().tolist():
-            top, left = row // 8, column // 8
-            cells[n, 0, max(top - reach, 0) : top + reach + 1, max(left - reach, 0) : left + reach + 1] = True
+        cells = grow(cells_of(batch.cue_masks(), (14, 14)), 1.5 * reach)[:, None]  # with those at the corners
         mixed = torch.where(cells, source, target)
         logits, there, here = (twin.classifier(maps.mean((2, 3)))[:, fish] for maps in (mixed, source, target))
         assert f"{(logits > 0).sum()} fish, {((logits - here) / (there - here)).median():.0%}" == found
         assert shows(f"of the map: {found}")
-
-
-def test_the_shares_by_counting():
-    assert ODDS / (ODDS + 4) == 0.96
-    twice = ODDS / (2 * ODDS + 3)
-    assert shows("cat 0.96 0.01 0.01 0.01 0.01")
-    assert shows(f"the {twice:.2f} 0.01 0.01 {twice:.2f} 0.01")
 
 
 def test_only_one_head_is_read_by_taking_the_other_away():

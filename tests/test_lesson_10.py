@@ -263,10 +263,10 @@ def test_a_proof_is_accepted_or_refused_with_the_reason(monkeypatch, letter, cau
 
 def test_what_there_is_not_gets_a_sentence_and_albums_say_what_is_in_them():
     for call, message in (
-        (lambda: add(EMPTY, "bouy"), r"'bouy' is none of what can be chosen here; did you mean 'buoy'\?"),
+        (lambda: add(EMPTY, "bouy"), r"What can be chosen here: there is no 'bouy'; did you mean 'buoy'\?"),
         (lambda: move(EMPTY, "buoy"), r"there is no buoy in these pictures: add\(pictures, 'buoy'\) puts it there"),
-        (lambda: blur(add(EMPTY, "water"), "water"), "'water' is none of what can be chosen here"),
-        (lambda: blind.network("E"), "there is no network 'E'; there are A, B, C, D"),
+        (lambda: blur(add(EMPTY, "water"), "water"), "What can be chosen here: there is no 'water'"),
+        (lambda: blind.network("E"), "Networks: there is no 'E'. There are: 'A', 'B', 'C', 'D'"),
     ):
         with pytest.raises(CourseError, match=message):
             call()

@@ -14,14 +14,11 @@ from course_utils.exercises import saved_progress as saved
 from course_utils.exercises.engine import Exercise, Prediction, exercises_of, find, find_prediction, predictions_of
 from course_utils.exercises.evidence import codes_of
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.recorded import NotRecorded, other_torch
+from course_utils.exercises.recorded import VISIBLE_SEED, NotRecorded, other_torch
 from course_utils.root import CourseError, has_answers
-from course_utils.show import Told, code_spans, make_panel, render_markdown, widget_bundle
+from course_utils.show import Told, code_spans, make_panel, page_templates, render_markdown
 
 ATTEMPTS_BEFORE_SOLUTION = 3
-VISIBLE_SEED = 0
-METER = '<meter min="0" max="{1}" value="{0}" aria-hidden="true"></meter> {0} of {1}'
-NOT_FRESH = "On the first inputs it was right; on these others it is not yet."
 OLDER = "The cell that you ran last for `{0}` stopped with an error, so `{0}` is an older one: mend that cell first."
 NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
 SEALED = "This explanation opens as soon as you have committed to the prediction above."
@@ -72,16 +69,14 @@ def check(*answers: object) -> Outcome:
         if outcome.stage is Stage.NOT_ATTEMPTED:
             return outcome
         if outcome.passed and not (fresh := found.check(answer, found.fresh_seed())).passed:
-            outcome = replace(fresh, note=NOT_FRESH)
+            outcome = replace(fresh, note="On the first inputs it was right; on these others it is not yet.")
     except KeyboardInterrupt:
         return Outcome(found.name, Stage.RAISED, "You interrupted the check.", possible=found.points)
     except NotRecorded as error:
         return Outcome("check", Stage.NOT_AN_EXERCISE, str(error))
     notes = [outcome.note, *(tell("exercise", found.name, str(outcome.stage), outcome.cause) for tell in listeners)]
-    if not has_answers() and (said := other_torch(found.lesson)) not in _told:
-        _told.add(said)
-        notes.append(said)
-    outcome = replace(outcome, note=" ".join(filter(None, [*notes, *_say_if_lost()])))
+    notes += _say_once("" if has_answers() else other_torch(found.lesson), LOST * saved.is_lost())
+    outcome = replace(outcome, note=" ".join(filter(None, notes)))
     record = saved.of_exercise(found.name)
     counted = {"attempts": record["attempts"] + 1, "passed": record["passed"] or outcome.passed}
     saved.save("exercises", found.name, record | counted)
@@ -104,10 +99,10 @@ def _is_older(answer: object, name: str) -> bool:
     return False
 
 
-def _say_if_lost() -> list[str]:
-    said = [LOST] * (saved.is_lost() and LOST not in _told)
-    _told.update(said)
-    return said
+def _say_once(*sentences: str) -> list[str]:
+    new = [said for said in sentences if said and said not in _told]
+    _told.update(new)
+    return new
 
 
 def _identify(answer: object) -> Exercise | str:
@@ -177,7 +172,7 @@ class _View:
     prediction: Prediction
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {**widget_bundle(self._widget(), str(self)), "text/html": self._repr_html_()}
+        return {**self._widget()._repr_mimebundle_(), "text/plain": str(self), "text/html": self._repr_html_()}
 
 
 class PredictionView(_View):
@@ -189,11 +184,8 @@ class PredictionView(_View):
         return f"Predict: {self.prediction.question}\n  {options}\n  {advice}"
 
     def _repr_html_(self) -> str:
-        asked = self.prediction
-        options = "".join(f"<li>{code_spans(option)}</li>" for option in asked.options)
-        question = f"<p><strong>Predict:</strong> {code_spans(asked.question)}</p>"
-        advice = f"Run this cell and choose, or run for example `{self._call}`."
-        return f"<div>{question}<ul>{options}</ul><p>{code_spans(advice)}</p></div>"
+        page = page_templates().get_template("prediction.html.j2")
+        return page.render(asked=self.prediction, call=self._call)
 
     @property
     def _call(self) -> str:
@@ -250,8 +242,9 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
     if first != choice:
         said = f"You said {first} at first, and now {choice}." if told else f"You said {first}."
         return Note(said, ("Your first prediction counts, so it stays as it is.", *told))
+    lost = _say_once(LOST * saved.is_lost())
     below = "The explanation below them is open now." if _is_open(asked) else WAITS
-    return Note(f"You said {choice}.", (f"Run the next cells and compare. {below}", *told, *_say_if_lost()))
+    return Note(f"You said {choice}.", (f"Run the next cells and compare. {below}", *told, *lost))
 
 
 def _commitment(asked: Prediction) -> str | None:
@@ -338,15 +331,8 @@ class Progress:
         return "\n".join(lines if self.kept else [*lines, NOT_KEPT])
 
     def _repr_html_(self) -> str:
-        columns = ("Lesson", "Exercises passed", "Predictions made")
-        head = "".join(f'<th scope="col" style="text-align:left">{name}</th>' for name in columns)
-        body = "".join(
-            f'<tr><th scope="row" style="text-align:left">{lesson:02d}</th>'
-            f"<td>{METER.format(passed, exercises)}</td><td>{METER.format(made, predictions)}</td></tr>"
-            for lesson, passed, exercises, made, predictions in self.rows
-        )
-        advice = "" if self.kept else f"<p>{code_spans(NOT_KEPT)}</p>"
-        return f"<table><caption>Your progress</caption><tr>{head}</tr>{body}</table>{advice}"
+        page = page_templates().get_template("progress.html.j2")
+        return page.render(rows=self.rows, advice="" if self.kept else NOT_KEPT)
 
 
 def progress() -> Progress:

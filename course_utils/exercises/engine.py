@@ -11,17 +11,15 @@ import importlib
 import inspect
 import secrets
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from course_utils.exercises.declaration import PACKAGE, Declaration, is_blank, lesson_files, renamed
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
 from course_utils.exercises.judging import Cases, Mistakes, judge
 from course_utils.exercises.outcome import Outcome
-from course_utils.exercises.recorded import recorded_key, recorded_seeds
-from course_utils.exercises.slips import SEED as SLIPS_SEED
-from course_utils.exercises.slips import slip_of
+from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds, slip_of
 from course_utils.root import CourseError, has_answers, nearest
 
 
@@ -30,19 +28,6 @@ class Mistake(NamedTuple):
 
     message: str
     function: Callable
-
-
-class Lazily:
-    """What a function does in the cases of a seed; no more of them are run than are asked for."""
-
-    def __init__(self, exercise: "Exercise", function: Callable, seed: int) -> None:
-        self._observe = functools.partial(exercise.observe, function, seed)
-
-    def __getitem__(self, number: int) -> Evidence:
-        return self._observe(at=number)[0]
-
-    def __iter__(self) -> Iterator[Evidence]:
-        return iter(self._observe())
 
 
 @dataclass(repr=False)
@@ -88,14 +73,14 @@ class Exercise(Declaration):
         Raises `NotRecorded` in an edition without answers, if nothing is recorded for `seed`.
         """
         reference, mistakes = self.lazy_key(seed)
-        return reference, {message: list(evidence) for message, evidence in mistakes}
+        return reference, {message: found() if callable(found) else found for message, found in mistakes}
 
-    def lazy_key(self, seed: int) -> tuple[list[Evidence], Iterable[tuple[str, list[Evidence] | Lazily]]]:
+    def lazy_key(self, seed: int) -> tuple[list[Evidence], Mistakes]:
         """The key, with each mistake's cases run when they are asked for."""
         if not has_answers():
             reference, mistakes = recorded_key(self.lesson, self.name, seed)
             return reference, mistakes.items()
-        mistakes = [(message, Lazily(self, function, seed)) for message, function in self.mistakes]
+        mistakes = [(message, functools.partial(self.observe, function, seed)) for message, function in self.mistakes]
         return self.observe(self.reference, seed), mistakes
 
     def fresh_seed(self) -> int:
@@ -112,7 +97,7 @@ class Exercise(Declaration):
         got = self.observe(function, seed)
         reference, mistakes = self.lazy_key(seed)
         outcome = self.judge(got, reference, mistakes)
-        if outcome.passed or outcome.cause or seed != SLIPS_SEED:
+        if outcome.passed or outcome.cause or seed != VISIBLE_SEED:
             return outcome
         return replace(outcome, cause=slip_of(self.name, got, outcome.stage))
 
@@ -144,8 +129,38 @@ class Prediction:
     ask: Mapping[str, str] = field(default_factory=dict)
 
 
-_exercises: dict[str, Exercise] = {}
-_predictions: dict[str, Prediction] = {}
+T = TypeVar("T", Exercise, Prediction)
+
+
+class _Declared(dict[str, T]):
+    """What the lessons declare, of one kind, by name."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def of_lesson(self, lesson: int | None = None) -> list[T]:
+        """Those of a lesson, or of all of them, in the order of their declaration."""
+        for path in lesson_files():
+            importlib.import_module(f"{PACKAGE}.{path.stem}")
+        found = sorted(self.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
+        return [each for each in found if lesson in (None, each.lesson)]
+
+    def find(self, name: str) -> T:
+        """The one called `name`, now or formerly; `CourseError` with the nearest names if there is none."""
+        if not isinstance(name, str):
+            raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
+        self.of_lesson()
+        if found := self.get(name) or self.get(renamed().get(name)):  # names of today do without the lessons' files
+            return found
+        near = f"; did you mean {' or '.join(names)}?" if (names := nearest(name, self)) else "."
+        raise CourseError(f"`{name}` is not the name of {self.kind}{near}")
+
+
+_exercises = _Declared[Exercise]("an exercise")
+_predictions = _Declared[Prediction]("a prediction")
+exercises_of, find = _exercises.of_lesson, _exercises.find
+predictions_of, find_prediction = _predictions.of_lesson, _predictions.find
 
 
 def exercise(*, lesson: int, points: int = 1, hints: Sequence[str], formerly: str = "") -> Callable[..., Exercise]:
@@ -166,67 +181,21 @@ def exercise(*, lesson: int, points: int = 1, hints: Sequence[str], formerly: st
     return declare
 
 
-def prediction(
-    name: str,
-    *,
-    lesson: int,
-    question: str,
-    options: Mapping[Any, str],
-    answer: Any,
-    why: str = "",
-    ask: Mapping[Any, str] | None = None,
-    formerly: str = "",
-) -> Prediction:
-    """Declare a prediction. Options and answer are kept as text; each option has the sentence that answers it.
+def prediction(name: str, *, options: Mapping[Any, str], answer: Any, formerly: str = "", **said: Any) -> Prediction:
+    """Declare a prediction by the parts of `Prediction`. Options and answer may be anything: they are kept as text.
 
-    `why` is the explanation that opens after the commit: Markdown, dedented. `ask` has for each wrong option what a
-    teacher may ask those who chose it. `formerly`: as in `exercise`.
+    `why` is dedented. `formerly`: as in `exercise`.
     """
-    known = _predictions.get(name)
-    if known and (known.lesson, known.question) != (lesson, question):
-        raise CourseError(f"two predictions are called {name}: in lesson {known.lesson} and in lesson {lesson}")
-    texts, asks = ({str(option): text for option, text in each.items()} for each in (options, ask or {}))
-    if str(answer) not in texts:
-        raise CourseError(f"the answer {str(answer)!r} of prediction {name} is not one of its options")
-    _predictions[name] = Prediction(name, lesson, question, texts, str(answer), textwrap.dedent(why).strip(), asks)
-    return _predictions[name]
-
-
-def exercises_of(lesson: int | None = None) -> list[Exercise]:
-    """The exercises of a lesson, or of all of them, in the order of their declaration."""
-    return _of_lesson(lesson, _exercises)
-
-
-def predictions_of(lesson: int | None = None) -> list[Prediction]:
-    """The predictions of a lesson, or of all of them."""
-    return _of_lesson(lesson, _predictions)
-
-
-def _of_lesson(lesson: int | None, table: Mapping[str, Any]) -> list[Any]:
-    for path in lesson_files():
-        importlib.import_module(f"{PACKAGE}.{path.stem}")
-    found = sorted(table.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
-    return [each for each in found if lesson in (None, each.lesson)]
-
-
-def find(name: str) -> Exercise:
-    """The exercise called `name`; `CourseError` with the nearest names if there is none."""
-    return _lookup(name, _exercises, "an exercise")
-
-
-def find_prediction(name: str) -> Prediction:
-    """The prediction called `name`; `CourseError` with the nearest names if there is none."""
-    return _lookup(name, _predictions, "a prediction")
-
-
-def _lookup(name: str, table: Mapping[str, Any], kind: str) -> Any:
-    if not isinstance(name, str):
-        raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
-    known = {each.name: each for each in _of_lesson(None, table)}
-    if found := known.get(name) or known.get(renamed().get(name)):  # names of today do without the lessons' files
-        return found
-    near = nearest(name, known)
-    raise CourseError(f"`{name}` is not the name of {kind}" + (f"; did you mean {' or '.join(near)}?" if near else "."))
+    options, said["ask"] = ({str(one): text for one, text in each.items()} for each in (options, said.get("ask", {})))
+    said["why"] = textwrap.dedent(said.get("why", "")).strip()
+    asked = Prediction(name, options=options, answer=str(answer), **said)
+    known = _predictions.get(name, asked)
+    if (known.lesson, known.question) != (asked.lesson, asked.question):
+        raise CourseError(f"two predictions are called {name}: in lesson {known.lesson} and in lesson {asked.lesson}")
+    if asked.answer not in options:
+        raise CourseError(f"the answer {asked.answer!r} of prediction {name} is not one of its options")
+    _predictions[name] = asked
+    return asked
 
 
 def source_of(function: Callable) -> str:

@@ -3,13 +3,10 @@
 `observe` runs an answer in one case and notes everything a hook can do. It draws no conclusions; see `judging`.
 """
 
-import contextlib
 import functools
 import gc
 import inspect
-import io
 import itertools
-import linecache
 import os
 import re
 import signal
@@ -20,7 +17,7 @@ import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +26,13 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
-from course_utils.exercises.plain import Evidence, Plain, plain, show
+from course_utils.exercises.plain import MAX_TEXT, Evidence, Plain, plain, show
 from course_utils.hooks.inventory import list_hooks
 
 CaseMaker = Callable[[Numbers], Iterator[Case]]
 
 LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 NOT_OWN = (str(Path(__file__).resolve().parents[1]), *LIBRARIES, "<frozen")
-MAX_PRINTED = 2_000
 IN_USE = " (already in use: with gradients, hooks and modes from before)"
 
 
@@ -44,7 +40,7 @@ class TimeIsUp(BaseException):
     """Raised inside an answer that runs too long. No `Exception`, so that `except Exception` lets it pass."""
 
 
-@contextlib.contextmanager
+@contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise `TimeIsUp` in the block after `seconds`, and again every second while the block goes on.
 
@@ -67,9 +63,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def observe_all(
-    make_cases: CaseMaker, function: Callable, seed: int, limit: float = 10.0, at: int | None = None
-) -> list[Evidence]:
+def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: float, at: int | None) -> list[Evidence]:
     """Run `function` in every case of `seed`, or in number `at` alone, and return the evidence of each.
 
     torch's random numbers are seeded before each case and put back afterwards, so that a case's modules are the same
@@ -77,7 +71,7 @@ def observe_all(
     """
     found: list[Evidence] = []
     storages: list[list[StorageWeakRef]] = []
-    with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
+    with torch.random.fork_rng(devices=[]), ExitStack() as stack:
         gc.freeze()  # a collection of new objects alone takes milliseconds instead of 0.3 s
         stack.callback(gc.unfreeze)
         used = (case for case in make_cases(Numbers(seed)) if not case.fresh and case.put_in_use())
@@ -106,17 +100,15 @@ def observe_all(
 
 def names_used(function: Callable) -> list[str]:
     """The functions, attributes and other outside names in the code of a function, or of a class's methods; sorted."""
-    codes, names = codes_of(function), set()
-    while codes:
-        code = codes.pop()
-        names.update(code.co_names)
-        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return sorted(names)
+    codes = codes_of(function)
+    for code in codes:
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]  # go on with those inside
+    return sorted({name for code in codes for name in code.co_names})
 
 
 def codes_of(answer: object) -> list[types.CodeType]:
     """The code of a function, or of a class's methods; nothing for an object that raises when it is looked at."""
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         parts = vars(answer).values() if isinstance(answer, type) else [inspect.unwrap(answer)]
         return [each.__code__ for each in parts if isinstance(each, types.FunctionType)]
     return []
@@ -135,23 +127,21 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     watched = {**given, **case.watched()}
     before = {name: snapshot(value) for name, value in watched.items()}
     attached = {name: _hooks_and_items(value) for name, value in watched.items()}
-    world, lost, printed = [read() for _, read, _ in WORLD], set(), _CappedText()
-    returned, during = None, "call"
-    try:
-        with warnings.catch_warnings(), redirect_stdout(printed), redirect_stderr(printed), time_limit(limit):
-            warnings.simplefilter("ignore")
+    world, lost, returned, during = [read() for _, read, _ in WORLD], set(), None, "call"
+    try:  # what it prints and warns of counts for nothing
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere), time_limit(limit):
             with _modules_kept(lost):
                 returned = function(*given.values())
             during = "afterwards"
             with _modules_kept(lost):
                 seen = (case.then(returned) if case.then else None) or {}
-            evidence["seen"] = {label: plain(value) for label, value in seen.items()}
+                evidence["seen"] = {label: plain(value) for label, value in seen.items()}
     except KeyboardInterrupt:
         restore_world(world)
         raise
     except BaseException as error:
         evidence["raised"] = describe_error(error, during)
-    evidence |= {"printed": printed.getvalue(), "returned": plain(returned), "inputs": before}
+    evidence |= {"returned": plain(returned), "inputs": before}
     try:
         evidence["inputs"] = {name: snapshot(value) for name, value in watched.items()}
         for name, value in watched.items():
@@ -169,12 +159,9 @@ def describe_error(error: BaseException, during: str) -> dict[str, Any]:
     frame = stack[own[-1]] if own else None
     if own and during == "afterwards" and "torch" in Path(stack[own[0] - 1].filename).parts:
         during = "hook"  # torch called it
-    if frame:
-        linecache.checkcache(frame.filename)
-    try:
-        message = "" if isinstance(error, TimeIsUp) else str(error)[:MAX_PRINTED]
-    except Exception:  # its own words do not work
-        message = ""
+    message = ""
+    with suppress(Exception):  # its own words may not work
+        message = str(error)[:MAX_TEXT]
     message = re.sub(r"0x[0-9a-fA-F]+", "0x…", re.sub(r"\w+\.<locals>\.", "", message)).strip().rstrip(".")
     return {
         "type": type(error).__name__,
@@ -195,19 +182,15 @@ def snapshot(value: object) -> dict[str, Any]:
             grad = plain(value.grad)
         return {"value": plain(value), "grad": grad, "requires_grad": value.requires_grad}
     modules = dict(value.named_modules(remove_duplicate=False))  # a second name for a module is a change
-    parameters = _tensors_of(modules, "_parameters")
+    parameters = dict(value.named_parameters(remove_duplicate=False))
+    tensors = parameters | dict(value.named_buffers(remove_duplicate=False))
     return {
-        "value": {name: plain(each) for name, each in (parameters | _tensors_of(modules, "_buffers")).items()},
+        "value": {name: plain(each) for name, each in tensors.items()},
         "grad": {name: plain(each.grad) for name, each in parameters.items()},
         "requires_grad": {name: each.requires_grad for name, each in parameters.items()},
         "training": {name: module.training is True for name, module in modules.items()},
         "settings": {name: _settings(module) for name, module in modules.items()},
     }
-
-
-def _tensors_of(modules: dict[str, nn.Module], kind: str) -> dict[str, torch.Tensor]:
-    found = ((f"{path}.{name}", each) for path, module in modules.items() for name, each in vars(module)[kind].items())
-    return {name.removeprefix("."): each for name, each in found if each is not None}
 
 
 def _settings(module: nn.Module) -> Plain:
@@ -231,7 +214,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any], attached: tuple, now
 
 
 def _folder() -> str | None:
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         return os.getcwd()
 
 
@@ -273,21 +256,15 @@ def restore_world(before: list[Any]) -> list[str]:
     return sorted({name for name, _, _ in changed})
 
 
-@contextlib.contextmanager
+@contextmanager
 def _modules_kept(lost: set[str]) -> Iterator[None]:
     """Put Python's loaded modules, without which nothing works, back where the block took some away; says so."""
     before = sys.modules.copy()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         if not before.keys() <= sys.modules.keys():
             lost.add("Python's loaded modules")
             sys.modules.update(before)
-
-
-class _CappedText(io.StringIO):
-    """Text that stops growing: an answer that prints in an endless loop must not fill the memory."""
-
-    def write(self, text: str) -> int:
-        super().write(text[: max(0, MAX_PRINTED - self.tell())])
-        return len(text)

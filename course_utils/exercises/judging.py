@@ -8,18 +8,17 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from course_utils.exercises.outcome import IN_WORDS, Outcome, Stage
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, name_type, number_text, show
 
-RELATIVE = 1e-5
-ABSOLUTE = 1e-6
+TOLERANCE = {"rel_tol": 1e-5, "abs_tol": 1e-6}
 Cases = Sequence[Evidence]  # what one answer did in each case
-Mistakes = Iterable[tuple[str, Cases]]  # each with its message
+Mistakes = Iterable[tuple[str, Cases | Callable[..., Cases]]]  # each with its message; see `judge`
 Part = tuple[Stage, str, Plain, Plain]
-NOTHING: Plain = {"type": "None"}
+NOTHING, ABSENT = {"type": "None"}, {"type": "absent"}
 INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"}, {"function", "module"})
 CHANGES = {
     "value": "your function changed its input `{name}` in place",
@@ -99,8 +98,7 @@ def alike(mine: Plain, expected: Plain) -> bool:
 
 def _differing_part(got: Plain, expected: Plain, path: str = "") -> Part | None:
     """The first difference inside two plain values: its stage, the path to it, and what stands there in each."""
-    mine, reference = got["type"], expected["type"]
-    stage = None
+    mine, reference, stage = got["type"], expected["type"], None
     if mine == "None" != reference:
         stage = Stage.RETURNED_NOTHING
     elif mine != reference and {mine, reference} not in INTERCHANGEABLE:
@@ -153,11 +151,10 @@ def _finite(value: Any) -> bool:
 
 
 def _close(a: Any, b: Any) -> bool:
-    if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
-        return type(a) is type(b) and a == b
-    if isinstance(a, int) and isinstance(b, int):
-        return a == b
-    return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    kinds = {type(a), type(b)}
+    if kinds in ({float}, {int, float}):
+        return math.isclose(a, b, **TOLERANCE)
+    return len(kinds) == 1 and a == b
 
 
 class Difference(NamedTuple):
@@ -238,12 +235,8 @@ def _pair_text(mine: Plain, reference: Plain) -> str:
     return f"{show(mine)}; expected {show(reference)}"
 
 
-def _behaves_alike(one: Cases, other: Cases) -> bool:
-    """Whether two answers did the same in every case; what they printed does not count, nor where they raised."""
-    return len(one) == len(other) and all(map(_case_alike, one, other))
-
-
 def _case_alike(one: Evidence, other: Evidence) -> bool:
+    """Whether two answers did the same in a case; where they raised does not count."""
     if one["raised"] and other["raised"]:
         return kind_of_error(one["raised"]) == kind_of_error(other["raised"])
     return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
@@ -262,8 +255,8 @@ def kind_of_error(error: Mapping[str, Any]) -> tuple[str, str, list[str]]:
 def judge(name: str, got: Cases, key: Cases, mistakes: Mistakes, possible: int = 0, hints: int = 0) -> Outcome:
     """The outcome of one exercise from the evidence of the answer, of the reference and of the declared mistakes.
 
-    `mistakes` pairs each declared message with the evidence of its function for the same cases. They only explain a
-    failure: no more of them are asked for than it takes.
+    `mistakes` pairs each declared message with the evidence of its function for the same cases, or with a function that
+    gives it, `at` one case or of all. They only explain a failure: no more is asked for than it takes.
     """
     difference = first_difference(got, key, name)
     if difference is None:
@@ -285,21 +278,23 @@ def _side_effects(got: Cases, key: Cases) -> list[str]:
 
 def _find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> list[str]:
     """The message of the mistake that behaves alike; else of those that together do, but for side effects."""
-    others, names = [], got[0]["names"] if got else []
-    first = min((number for number, _ in _differences(got, key)), default=None)
+    others, causes, names = [], [], got[0]["names"] if got else []
+    left = _differences(got, key)
+    first = min((number for number, _ in left), default=None)
+    mine = {(0, words): value for (number, words), value in left.items() if number == first}
     for message, evidence in mistakes:
-        if isinstance(evidence, list) and first is not None and len(evidence) <= first:
-            continue  # it ran out of time before
-        if first is not None and not _share(got[first], evidence[first], key[first]):
-            continue  # so it is not run in all cases
-        evidence = list(evidence)
+        if first is not None:  # only what does something of the same there, and has time for it, is run in all cases
+            there = evidence(at=first) if callable(evidence) else evidence[first : first + 1]
+            found = _differences(there, key[first : first + 1])
+            if not any(alike(value, found.get(place, ABSENT)) for place, value in mine.items()):
+                continue
+        evidence = evidence() if callable(evidence) else evidence
         if _can_be_said(message, evidence[0]["names"], names):
-            if _behaves_alike(got, evidence):
+            if len(got) == len(evidence) and all(map(_case_alike, got, evidence)):
                 return [message]
             others.append((message, _differences(evidence, key)))
     if any("in place" in words for words in _side_effects(got, key)):
         return []  # then nothing else that is seen has a cause of its own
-    left, causes = _differences(got, key), []
     for message, found in others:
         touched = {place: value for place, value in left.items() if place[1] in {words for _, words in found}}
         # It explains an aspect if it does there, in every case, what the answer does.
@@ -307,12 +302,6 @@ def _find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> list[str]:
             causes.append(message)
             left = {place: value for place, value in left.items() if place not in found}
     return causes if not left else []
-
-
-def _share(got: Evidence, mistake: Evidence, key: Evidence) -> bool:
-    """Whether something in which an answer differs from the reference in a case is the same in a mistake."""
-    mine, others = (_differences([each], [key]) for each in (got, mistake))
-    return any(alike(value, others[place]) for place, value in mine.items() if place in others)
 
 
 def _relate_numbers(got: Cases, key: Cases) -> str:
@@ -341,19 +330,15 @@ def _numbers(value: Plain) -> list[float]:
     """The finite numbers in a value; none where there is anything else."""
     parts = value.get("values") or [each.get("value") for each in value.get("items", []) if isinstance(each, dict)]
     parts = parts or [value.get("value")]
-    fits = all(isinstance(each, int | float) and not isinstance(each, bool) for each in parts)
-    return list(parts) if fits else []
+    return list(parts) if {*map(type, parts)} <= {int, float} else []
 
 
 def _can_be_said(message: str, names: Sequence[str], answer: Sequence[str]) -> bool:
     """Whether what a message says the mistake has, a name in its code or a hook, is in the answer too."""
-    if re.search(r"\b[Yy]our (\w+ )?hook", message) and _registers(names) and not _registers(answer):
+    registers = [any(name.startswith("register_") for name in each) for each in (names, answer)]
+    if registers == [True, False] and re.search(r"\b[Yy]our (\w+ )?hook", message):
         return False
     return set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", message)))) & set(names) <= set(answer)
-
-
-def _registers(names: Sequence[str]) -> bool:
-    return any(name.startswith("register_") for name in names)
 
 
 def _differences(got: Cases, key: Cases) -> dict[tuple[int, str], Plain]:

@@ -8,10 +8,7 @@ import contextlib
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import torch
+from typing import Any
 
 Plain = dict[str, Any]
 Evidence = dict[str, Any]  # of one case; see `evidence.observe`
@@ -60,16 +57,14 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "complex", "value": [_number(value.real), _number(value.imag)]}
 
     import torch  # here, so that a process that only judges need not import it
-    from torch import nn
-    from torch.utils.hooks import RemovableHandle
 
     if isinstance(value, (str, torch.dtype, torch.device)):
         return {"type": "str", "value": str(value)[:MAX_TEXT]}
     if isinstance(value, torch.Tensor):
         return _plain_tensor(value)
-    if isinstance(value, RemovableHandle):
+    if isinstance(value, torch.utils.hooks.RemovableHandle):
         return {"type": "handle"}
-    if isinstance(value, nn.Module):
+    if isinstance(value, torch.nn.Module):
         return {"type": "module", "value": type(value).__name__}
     if isinstance(value, Mapping):
         pairs = list(value.items())[:MAX_ITEMS]
@@ -88,7 +83,7 @@ def _number(value: float) -> float | str:
     return value + 0.0 if math.isfinite(value) else str(value)  # + 0.0 makes 0 of the -0 that no reader expects
 
 
-def _plain_tensor(tensor: "torch.Tensor") -> Plain:
+def _plain_tensor(tensor: Any) -> Plain:
     try:
         flat = tensor.detach().to("cpu").reshape(-1)[:MAX_NUMBERS]
         numbers = flat.tolist()
