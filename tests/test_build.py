@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from lesson_runs import run_nbval, twice
 
-from course_utils.authoring import build, readme, source
+from course_utils.authoring import build, source
 from course_utils.root import CourseError
 
 EXAMPLE = """\
@@ -51,7 +51,7 @@ def example(tmp_path_factory):
 
 def test_a_built_notebook_has_its_sources_cells_and_nothing_of_the_run(example):
     path, notebook = example
-    assert notebook.metadata == {"kernelspec": source.KERNELSPEC, "language_info": source.LANGUAGE_INFO}
+    assert notebook.metadata == source.METADATA
     for cell, wanted in zip(notebook.cells, source.learner(path).cells, strict=True):
         assert (cell.id, cell.source, cell.metadata) == (wanted.id, wanted.source, wanted.metadata)
     assert [cell.get("execution_count") for cell in notebook.cells] == [None, 1, 2, 3, 4, 5]
@@ -126,10 +126,9 @@ def display(data, **metadata):
 def test_what_would_be_different_tomorrow_or_has_no_words_is_a_problem(shown, complaint):
     both = [nbformat.v4.new_output("stream", text=str(shown)), display({"text/html": str(shown)})]
     outputs = both if isinstance(shown, str) else [shown]
-    metadata = {"kernelspec": source.KERNELSPEC, "language_info": source.LANGUAGE_INFO}
     for output in outputs:
         cell = nbformat.v4.new_code_cell("print()", outputs=[output], execution_count=1, id="one")
-        problems = build.find_problems(nbformat.v4.new_notebook(cells=[cell], metadata=metadata))
+        problems = build.find_problems(nbformat.v4.new_notebook(cells=[cell], metadata=source.METADATA))
         assert complaint in problems[0] if complaint else problems == []
 
 
@@ -162,11 +161,11 @@ def test_the_command_builds_what_is_out_of_date_and_keeps_what_cannot_be_built(w
         return build.build_notebooks(lessons, check, tmp_path), "".join(capsys.readouterr())
 
     front = tmp_path.parent / "README.md"
-    front.write_text(readme.HEAD)
+    front.write_text(build.MAP_HEAD)
     for number, name in enumerate(("00_start", "01_two")):
         write_source(HEAD.format(number, "01") + f"# %%\nprint({number})\n", name)
     status, said = run(check=True)
-    assert (status, (tmp_path / "00_start.ipynb").exists(), front.read_text()) == (1, False, readme.HEAD)
+    assert (status, (tmp_path / "00_start.ipynb").exists(), front.read_text()) == (1, False, build.MAP_HEAD)
     assert re.search("00_start.ipynb was not built yet[^$]*README: its map of the lessons is out of date", said)
     assert "00_start: built in" in run("00")[1]
     assert "00_start: up to date\n01_two: built in" in run()[1]

@@ -11,7 +11,7 @@ import pytest
 from lesson_runs import run_python
 
 from course_utils.authoring import build, source
-from course_utils.authoring.nbgrader import BEGIN, END, export, make_assignment, mark_solution
+from course_utils.authoring.editions import BEGIN, END, make_assignment, mark_solution, write_assignments
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.report import read_scores
 from course_utils.root import ROOT
@@ -65,7 +65,7 @@ def course(tmp_path_factory):
     if importlib.util.find_spec("nbgrader") is None:
         pytest.skip("nbgrader is not installed: pip install 'course-utils[nbgrader]'")
     folder = tmp_path_factory.mktemp("nbgrader")
-    export(folder)
+    write_assignments(folder)
     run(folder, "nbgrader", "generate_assignment", LESSON)
     released = nbformat.read(folder / "release" / LESSON / f"{LESSON}.ipynb", as_version=4)
     given = {exercise.name: exercise.source for exercise in exercises_of(1) if exercise.name != UNTOUCHED}
@@ -88,7 +88,7 @@ def test_nbgrader_hands_out_skeletons_and_an_own_configuration_is_kept(course):
     left = {name: cell.source for name, cell in source.answer_cells(notebook).items()}
     assert left == {name: cleared(cell.source) for name, cell in assignment.items()}
     (course / "nbgrader_config.py").write_text("mine\n")
-    assert [path.parent.name for path in export(course)[1:]] == [path.stem for path in source.sources()]
+    assert [path.parent.name for path in write_assignments(course)[1:]] == [path.stem for path in source.sources()]
     assert (course / "nbgrader_config.py").read_text() == "mine\n"
 
 

@@ -4,6 +4,7 @@ No address is opened. A lesson's links have to hold in `work/` too, where there 
 """
 
 import re
+from functools import cache
 from urllib.parse import unquote, urlsplit
 
 import nbformat
@@ -11,8 +12,8 @@ import pytest
 from bs4 import BeautifulSoup
 from markdown_it import MarkdownIt
 
-from course_utils.__main__ import TARGETS, parse
-from course_utils.authoring import readme, source
+from course_utils.__main__ import parse, read_targets
+from course_utils.authoring import build, source
 from course_utils.explorers import GradientFlow
 from course_utils.root import ROOT, CourseError
 
@@ -38,30 +39,30 @@ def shown(start: str) -> list[str]:
 
 
 def test_only_the_map_of_the_readme_changes_and_what_is_lacking_is_named(tmp_path):
-    assert readme.renew(write=False), "run `make notebooks`: it renews the map of the lessons in the README"
+    assert build.renew_map(write=False), "run `make notebooks`: it renews the map of the lessons in the README"
     file, folder = tmp_path / "README.md", tmp_path / "source"
     folder.mkdir()
     (folder / "00_start_here.py").write_text(SOURCE.format("Start", 10, TABLE))
     (folder / "01_first.py").write_text(SOURCE.format("First steps", 25, ANSWER))
-    file.write_text(f"# Course\n\n{readme.HEAD}| 99 | gone | x | 0 | 0 |\n\nThe end.\n")
-    assert [readme.renew(file, tmp_path, write=write) for write in (False, True, True)] == [False, False, True]
-    first = f"| 00 | [Start](notebooks/00_start_here.ipynb) | {readme.START} | 0 | 10 |\n"
+    file.write_text(f"# Course\n\n{build.MAP_HEAD}| 99 | gone | x | 0 | 0 |\n\nThe end.\n")
+    assert [build.renew_map(file, tmp_path, write=write) for write in (False, True, True)] == [False, False, True]
+    first = f"| 00 | [Start](notebooks/00_start_here.ipynb) | {build.START_PHRASE} | 0 | 10 |\n"
     second = "| 01 | [First steps](notebooks/01_first.ipynb) | to look | 1 | 25 |\n"
-    assert file.read_text() == f"# Course\n\n{readme.HEAD}{first}{second}\nThe end.\n"
+    assert file.read_text() == f"# Course\n\n{build.MAP_HEAD}{first}{second}\nThe end.\n"
     file.write_text("# Course\n")
     with pytest.raises(CourseError, match="no place for the map"):
-        readme.renew(file, tmp_path)
+        build.renew_map(file, tmp_path)
     for name, minutes, part in (("02_new", 30, "has no row"), ("01_first", "some", "Time:")):
         (folder / f"{name}.py").write_text(SOURCE.format("New", minutes, ANSWER))
         with pytest.raises(CourseError, match=f"{name}: .*{part}"):
-            readme.rows(tmp_path)
+            build.map_rows(tmp_path)
 
 
 @pytest.mark.parametrize("line", shown("make [a-z]"))
 def test_every_make_command_is_a_target_with_its_variables(line):
     _, target, *variables = re.findall(r"(?:[^\s\"\[\]]|\"[^\"]*\")+", line)  # the brackets mark what is optional
     assert all("=" in variable for variable in variables), f"{line}: VARIABLE=value"
-    known = {*re.findall(r"[A-Z]+", TARGETS[target][1]), "PYTHON", "TORCH"}
+    known = {*re.findall(r"[A-Z]+", read_targets()[target]["variables"]), "PYTHON", "TORCH"}
     assert {variable.partition("=")[0] for variable in variables} <= known
 
 
@@ -85,6 +86,7 @@ def find_links(markdown):
     return [tag[name] for tag in soup.find_all(True) for name in ("href", "src") if tag.has_attr(name)]
 
 
+@cache
 def find_anchors(markdown, *, lesson):
     """What may stand after # in a link to this text: in a lesson by Jupyter's rule, else by GitHub's."""
     soup = BeautifulSoup(MarkdownIt("commonmark").render(markdown), "html.parser")

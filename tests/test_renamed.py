@@ -4,12 +4,13 @@ import json
 
 import nbformat
 import pytest
+from grading_samples import handed_out
 
-from course_utils.authoring.source import learner
 from course_utils.exercises import classroom, declaration, saved_progress
 from course_utils.exercises.engine import find, find_prediction
-from course_utils.grading.answers import collect_answers, read_cells
-from course_utils.grading.lessons import read_lessons
+from course_utils.grading.answers import collect_answers
+from course_utils.grading.definitions import read_cells
+from course_utils.grading.submissions import read_lessons
 from course_utils.lab.update import update_lessons
 
 DECLARED = """@exercise(lesson=0, hints=[], formerly="oldest biggest")
@@ -32,7 +33,7 @@ def names(tmp_path, monkeypatch):
 
 def lesson(name: str, answered: bool = False) -> nbformat.NotebookNode:
     """The lesson with this name of its exercise, perhaps with what a learner wrote into it."""
-    made = nbformat.reads(nbformat.writes(learner(START.path)).replace("largest", name), 4)
+    made = nbformat.reads(nbformat.writes(handed_out(START)).replace("largest", name), 4)
     for cell in made.cells * answered:
         cell.source = ANSWER.format(name) if cell.id == f"answer-{name}" else cell.source
     made.cells += [nbformat.v4.new_code_cell(OWN.format(name), id="own")] * answered

@@ -1,4 +1,7 @@
-"""Build the lessons: run each with papermill, keep nothing of clock, machine or chance, compare with the source."""
+"""Build the lessons: run each with papermill, keep nothing of clock, machine or chance, compare with the source.
+
+The README's map of the lessons and its links to hosts are renewed as well.
+"""
 
 import copy
 import os
@@ -9,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,9 +19,8 @@ from unittest import mock
 import nbformat
 from nbformat import NotebookNode
 
-from course_utils.authoring import readme
-from course_utils.authoring.source import FOLDER, KERNELSPEC, LANGUAGE_INFO, choose, learner, place
-from course_utils.root import CourseError, write_whole
+from course_utils.authoring.source import FOLDER, METADATA, answer_cells, choose, learner, place, sources
+from course_utils.root import CourseError, repository, write_whole
 
 CELL_SECONDS = 120  # a cell that runs longer than this stops the build
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -40,12 +41,20 @@ _UNFIT = {
     ),
 }
 
+# The map: title and minutes are what each lesson says, what one learns is the phrase of the table in `00_start_here`.
+README = FOLDER.parent / "README.md"
+START_PHRASE = "whether this computer is ready, how a lesson works; your progress, the glossary"
+MAP_HEAD = "| | Lesson | You learn | Exercises | Minutes |\n|---|---|---|---|---|\n"
+MAP = re.compile(re.escape(MAP_HEAD) + r"(?:\|.*\n)*")
+HOSTED = re.compile(r"((?:mybinder\.org/v2/gh|colab\.research\.google\.com/github|codespaces\.new)/)[\w.-]+/[\w.-]+")
+PHRASE = re.compile(r"^\| (\d\d) \| \[[^\]]*\]\([^)]*\) \| (.+?) \|", re.MULTILINE)
+LESSON = re.compile(r"# (.+)\n(?:.*\n)*?\*\*Time:\*\* about (\d+) minutes")
+
 
 def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Path = FOLDER) -> int:
     """Build `lessons` (`03`, `03_module_hooks`), or all whose notebook is out of date, and renew the README's table.
 
-    With `check`, only say what is out of date. Returns 0 if all is current in the end, else 1.
-    Raises `CourseError` for a name that no lesson has.
+    With `check`, only say what is out of date. Returns 0 if all is current in the end, else 1. Raises as `choose` does.
     """
     failed = False
     for path in choose(lessons, folder):
@@ -60,7 +69,7 @@ def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Pa
         except CourseError as error:
             print(f"{path.stem}: not built. {error}", file=sys.stderr)
             failed = True
-    current = readme.renew(folder.parent / "README.md", folder, write=not check)
+    current = renew_map(folder.parent / "README.md", folder, write=not check)
     state = "is up to date" if current else "is out of date" if check else "was renewed"
     print(f"README: its map of the lessons {state}")
     return int(failed or (check and not current))
@@ -84,7 +93,7 @@ def run(
         for file in files:
             shutil.copyfile(file, folder / "empty" / file.name)
         nbformat.write(source, folder / "in.ipynb")
-        options = {"cwd": folder / "empty", "kernel_name": KERNELSPEC["name"], "execution_timeout": CELL_SECONDS}
+        options = {"cwd": folder / "empty", "execution_timeout": CELL_SECONDS}
         options |= {"extra_arguments": ["--IPKernelApp.log_level=40"], "progress_bar": {"desc": lesson}}  # 40: errors
         try:  # the kernel inherits this process's environment
             with mock.patch.dict(os.environ, kernel_environment(folder), clear=True):
@@ -132,18 +141,18 @@ def merge_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
     """The outputs with each run of stream outputs made one for stdout and one for stderr, whose order is chance."""
     merged: list[NotebookNode] = []
     for is_stream, group in groupby(outputs, key=lambda output: output.output_type == "stream"):
-        if not is_stream:
-            merged += group
-            continue
-        for name, parts in groupby(sorted(group, key=attrgetter("name"), reverse=True), key=attrgetter("name")):
-            merged.append(nbformat.v4.new_output("stream", name=name, text="".join(each.text for each in parts)))
+        if is_stream:
+            parts = list(group)
+            texts = {name: "".join(each.text for each in parts if each.name == name) for name in ("stdout", "stderr")}
+            group = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in texts.items() if text]
+        merged += group
     return merged
 
 
 def find_problems(notebook: NotebookNode) -> list[str]:
     """What makes an executed `notebook` unfit to be committed: one sentence each."""
     problems = []
-    if notebook.metadata != {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}:
+    if notebook.metadata != METADATA:
         problems.append(f"the notebook has metadata of a run or a machine: {dict(notebook.metadata)}")
     code = [(number, cell) for number, cell in enumerate(notebook.cells, start=1) if cell.cell_type == "code"]
     for count, (number, cell) in enumerate(code, start=1):
@@ -194,3 +203,35 @@ def find_differences(path: Path, built: Path) -> list[str]:
 def write(notebook: NotebookNode, path: Path) -> None:
     """Write `notebook` as nbformat does (sorted keys, indent 1), in one step: an interrupted build breaks no file."""
     write_whole(path, nbformat.writes(notebook).rstrip("\n") + "\n")
+
+
+def map_rows(folder: Path = FOLDER) -> list[str]:
+    """The map's row for each lesson of `folder`. Raises `CourseError` where a lesson lacks title, minutes or phrase."""
+    found, phrases = [], {"00": START_PHRASE}
+    for path in sources(folder):
+        notebook = learner(path)
+        prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        phrases |= dict(PHRASE.findall(prose)) if path.stem.startswith("00") else {}
+        said, number = LESSON.match(prose), path.stem[:2]
+        if not said:
+            raise CourseError(f"{path.stem}: it starts with `# Title` and says `**Time:** about 60 minutes`.")
+        if number not in phrases:
+            raise CourseError(f"{path.stem}: the table of lessons in 00_start_here has no row for it.")
+        link, exercises = f"[{said[1]}](notebooks/{path.stem}.ipynb)", len(answer_cells(notebook, path.stem))
+        found.append(f"| {number} | {link} | {phrases[number]} | {exercises} | {said[2]} |")
+    return found
+
+
+def renew_map(readme: Path = README, folder: Path = FOLDER, *, write: bool = True) -> bool:
+    """Bring the map in the file `readme` up to date, or with `write=False` only look; tell whether it was.
+
+    Raises `CourseError` as `map_rows` does, and for a README without a place for the map.
+    """
+    before = readme.read_text(encoding="utf-8")
+    if not MAP.search(before):
+        raise CourseError(f"The README has no place for the map of the lessons: a table that starts with {MAP_HEAD!r}.")
+    after = MAP.sub(lambda _: MAP_HEAD + "".join(f"{row}\n" for row in map_rows(folder)), before)
+    after = HOSTED.sub(rf"\1{repository().removeprefix('https://github.com/')}", after)
+    if write and after != before:
+        write_whole(readme, after)
+    return after == before

@@ -22,7 +22,6 @@ COLUMNS = ("Call", "Runs", "Returns")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 POINT = re.compile(r"^- \*\*(\w+):\*\* (.+(?:\n +.+)*)", re.MULTILINE)
 NUMBERED = re.compile(r"^\d+\. (.+(?:\n +.+)*)", re.MULTILINE)
-_html = MarkdownIt("js-default").renderInline
 TOPIC = re.compile(r"^##(#?) (.+)$", re.MULTILINE)
 
 
@@ -44,31 +43,27 @@ def write_cheatsheet(folder: Path = BUILD / "cheatsheet") -> int:
 
 def make_page(lesson: NotebookNode, template: str = "cheatsheet.html.j2") -> str:
     """The sheet as one HTML text, from the notebook of lesson 09 as it was built, by a template of the assets."""
+    prose = "\n\n".join(cell.source for cell in lesson.cells if cell.cell_type == "markdown")
+    traps = NUMBERED.findall(prose.partition("## Summary")[2].partition("\n## ")[0])
     (order,) = [cell.outputs[0].text for cell in lesson.cells if cell.id == "the-order-of-a-call"]
     return Template((ASSETS / template).read_text(encoding="utf-8"), autoescape=True).render(
         columns=COLUMNS,
-        table=[(topic, [[_html(cell) for cell in row] for row in rows]) for topic, rows in read_table(lesson)],
+        table=read_table(prose).items(),
         order=[line.strip().partition(" ")[2] for line in order.splitlines()],
-        traps=[_html(each) for each in read_traps(lesson)],
+        traps=[_html(each) for each in traps],
     )
 
 
-def read_table(lesson: NotebookNode) -> list[tuple[str, list[list[str]]]]:
-    """The lesson's sections that describe hooks, each with a row for every kind: what stands in `COLUMNS`."""
-    found, section = [], ""
-    for cell in lesson.cells:
-        parts = TOPIC.split(cell.source) if cell.cell_type == "markdown" else []
-        for level, heading, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-            section = section if level else heading
-            said = dict(POINT.findall(text))
-            if said.keys() >= set(COLUMNS):
-                if not found or found[-1][0] != section:
-                    found.append((section, []))
-                found[-1][1].append([" ".join(said[column].split()) for column in COLUMNS])
-    return found
+def _html(markdown: str) -> str:
+    return MarkdownIt("js-default").renderInline(" ".join(markdown.split()))
 
 
-def read_traps(lesson: NotebookNode) -> list[str]:
-    """The numbered traps of the summary."""
-    (text,) = [cell.source for cell in lesson.cells if "## Summary" in cell.source and cell.cell_type == "markdown"]
-    return [" ".join(each.split()) for each in NUMBERED.findall(text.partition("## Summary")[2])]
+def read_table(prose: str) -> dict[str, list[list[str]]]:
+    """The lesson's sections that describe hooks, each with a row for every kind: its `COLUMNS` as HTML."""
+    table, section, parts = {}, "", TOPIC.split(prose)
+    for level, heading, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        section = section if level else heading
+        said = dict(POINT.findall(text))
+        if said.keys() >= set(COLUMNS):
+            table.setdefault(section, []).append([_html(said[column]) for column in COLUMNS])
+    return table

@@ -1,26 +1,29 @@
-"""The lessons for who teaches them: with answers and notes, or as a handout, with another network or picture too.
+"""The lessons for who teaches them: with answers and notes, as a handout of what one chooses, or for nbgrader.
 
 The notes are the cells tagged `instructor` of a lesson's source. What the exercises declare (reference answers, usual
 mistakes) and the predictions (each option with its reason) is taken from there, so that it is never out of date.
 """
 
+import ast
+import functools
 import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
+from jinja2 import Template
 from nbformat import NotebookNode
 
 from course_utils.authoring import build, page, source
-from course_utils.authoring.source import choose, learner, number_of, put_answers, read_source, tags_of
-from course_utils.exercises.engine import Exercise, Prediction, exercises_of, predictions_of
-from course_utils.root import ROOT, CourseError, write_whole
+from course_utils.authoring.source import answer_cells, called_with, choose, learner, number_of, read_source, tags_of
+from course_utils.exercises.engine import Exercise, exercises_of, predictions_of
+from course_utils.root import ASSETS, ROOT, CourseError, write_whole
 
 BUILD = ROOT / "build"
-APPENDIX = """## For the teacher: what your students will answer
-
-Made from the lesson's predictions and exercises. The words are those with which `why` and `check` answer."""
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"  # nbgrader's
 
 
 def read_built(path: Path, folder: Path = source.FOLDER) -> NotebookNode:
@@ -55,41 +58,21 @@ def write_instructor(lesson: str | None = None, folder: Path = BUILD / "instruct
 
 def compose(path: Path) -> NotebookNode:
     """The lesson `path` with its reference answers, its notes and an appendix; not run."""
-    notebook = put_answers(read_source(path), {each.name: each.source for each in exercises_of(number_of(path))})
+    exercises, predictions = exercises_of(number_of(path)), predictions_of(number_of(path))
+    notebook = source.put_answers(read_source(path), {each.name: each.source for each in exercises})
     for cell in notebook.cells:
         if "instructor" in tags_of(cell):
             cell.source = f"---\n**For the teacher**\n\n{cell.source}\n\n---"
-    text, metadata = write_appendix(number_of(path)), {"tags": ["instructor"]}
+    text, metadata = teacher_texts().appendix(predictions, exercises), {"tags": ["instructor"]}
     notebook.cells.append(nbformat.v4.new_markdown_cell(text, id="appendix-for-the-teacher", metadata=metadata))
     return notebook
 
 
-def write_appendix(number: int) -> str:
-    """Markdown: all predictions of lesson `number` with their answers, all exercises with the mistakes to expect."""
-    parts = [APPENDIX]
-    if predictions := predictions_of(number):
-        parts += ["### The predictions", *map(describe_answers, predictions)]
-    parts.append("### Mistakes your students will make")
-    for each in exercises_of(number):
-        parts.append(f"**{each.name}** ({each.points} point{'s'[: each.points > 1]})\n\n{describe_mistakes(each)}")
-    return "\n\n".join(parts)
-
-
-def describe_answers(prediction: Prediction) -> str:
-    """Markdown: the right option of a prediction, for each wrong one what to say and to ask who chose it, and why."""
-    why = {option: _plain(reason) for option, reason in prediction.options.items()}
-    lines = [f"**{prediction.question}**\n\n- Right: **{prediction.answer}**. {why.pop(prediction.answer)}"]
-    wrong = [f"- Who says {option}: {said} **Ask:** {_plain(prediction.ask[option])}" for option, said in why.items()]
-    return "\n".join([*lines, *wrong, "", prediction.why]).rstrip()
-
-
-def describe_mistakes(exercise: Exercise) -> str:
-    """Markdown: the usual mistakes of an exercise, in the words that its check answers them with."""
-    return "\n".join(f"- {_plain(mistake.message)}" for mistake in exercise.mistakes)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).replace("$", r"\$")  # one line in which nothing is taken for a formula
+@functools.cache
+def teacher_texts() -> Any:
+    """What a teacher reads, as Markdown: `answers(prediction)`, `mistakes(exercise)`, the `appendix` with all."""
+    text = (ASSETS / "teacher.md.j2").read_text(encoding="utf-8")
+    return Template(text, trim_blocks=True, lstrip_blocks=True).module
 
 
 def write_handout(
@@ -120,21 +103,72 @@ def _look_first(network: str, image: str, layer: str, chosen: str, usual: str) -
     """Look once, in seconds, before the lesson is run, which takes a minute; returns what there is to say of it."""
     from course_utils.lessons.own import look_at
     from course_utils.scenes.scene import scene
-    from course_utils.vision.networks import load_classifier
-    from course_utils.vision.pictures import read_picture
+    from course_utils.vision.networks import WeightsError, load_classifier
 
-    option, reason = f"IMAGE={image}", ""
+    reason, name = "", network or usual
     try:
-        if image:
-            read_picture(image)
-        option = f"NETWORK={network}" if network else f"LAYER={layer}" if layer else f"CLASS={chosen}"
         try:
-            if network:
-                load_classifier(network)
-        except (ValueError, RuntimeError) as error:  # without weights it goes on with random ones
+            load_classifier(name)
+        except WeightsError as error:  # it goes on with random ones
             reason = f" ({error})"
-        look = look_at(network or usual, image or scene("cat", seed=1).image, layer, chosen)
+        look = look_at(name, image or scene("cat", seed=1).image, layer, chosen)
     except (ValueError, RuntimeError, LookupError) as error:
-        raise CourseError(f"{option}: {error}" + "." * (str(error)[-1:] not in ".?")) from None
+        raise CourseError(f"{error}" + "." * (str(error)[-1:] not in ".?")) from None
     picture = f" The picture is {Path(image).name}." if image else ""
     return f"{look.network.note}{reason}{picture}" if network or image else ""
+
+
+def write_assignments(folder: Path) -> list[Path]:
+    """Write an nbgrader course into `folder`, and keep a configuration that is there; returns what it consists of."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "nbgrader_config.py"]
+    if not written[0].exists():
+        shutil.copyfile(ASSETS / "nbgrader_config.txt", written[0])
+    for path in choose([]):
+        written.append(folder / "source" / path.stem / f"{path.stem}.ipynb")
+        build.write(make_assignment(path, exercises_of(number_of(path))), written[-1])
+    return written
+
+
+def make_assignment(path: Path, exercises: Iterable[Exercise]) -> NotebookNode:
+    """The lesson `path` as an assignment, in which each exercise has two cells for nbgrader, `NAME` and `NAME-check`.
+
+    The answer cell holds the reference answer between marks, which `nbgrader generate_assignment` replaces by `...`.
+    The check cell is an autograded test worth the exercise's points, whose hidden part nbgrader puts back before it
+    grades: the course's own `check` on inputs that nobody has seen.
+    """
+    notebook, test = learner(path), (ASSETS / "nbgrader_test.txt").read_text(encoding="utf-8")
+    answers = answer_cells(notebook, path.stem)
+    checks = {called_with(cell.source, "check"): cell for cell in notebook.cells if "check" in tags_of(cell)}
+    for exercise in exercises:
+        answer, check = answers[exercise.name], checks[exercise.name]
+        answer.source = mark_solution(answer.source, exercise.source)
+        check.source = test.format(name=exercise.name).rstrip()
+        for cell, tests in ((answer, False), (check, True)):
+            flags = {"solution": not tests, "grade": tests, "locked": tests, "task": False, "schema_version": 3}
+            cell.metadata["nbgrader"] = {"grade_id": exercise.name + "-check" * tests, **flags}
+        check.metadata["nbgrader"]["points"] = exercise.points
+    return notebook
+
+
+def mark_solution(skeleton: str, answer: str) -> str:
+    """The source text of `answer` with marks around all that its skeleton lacks.
+
+    With `...` in the place of what is marked, signature and task are left, and of a class the skeleton's methods.
+    """
+    methods = {node.name for node in ast.parse(skeleton).body[0].body if isinstance(node, ast.FunctionDef)}
+    lines = answer.rstrip("\n").splitlines()
+    for first, last in reversed(list(_solution_spans(ast.parse(answer).body[0], methods))):
+        indent = re.match(" *", lines[first])[0]
+        lines[first:last] = [indent + BEGIN, *lines[first:last], indent + END]
+    return "\n".join(lines)
+
+
+def _solution_spans(node: ast.FunctionDef | ast.ClassDef, methods: set[str]) -> Iterator[tuple[int, int]]:
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    for part in [body] if isinstance(node, ast.FunctionDef) else [[each] for each in body]:
+        if isinstance(node, ast.ClassDef) and getattr(part[0], "name", "") in methods:
+            yield from _solution_spans(part[0], methods)
+        else:
+            start = min(each.lineno for each in (part[0], *getattr(part[0], "decorator_list", [])))
+            yield start - 1, part[-1].end_lineno

@@ -8,41 +8,23 @@ wrong answer that behaves as a mutant does has the mutant's slip for its likely 
 import ast
 import copy
 import difflib
+import functools
 import inspect
-import itertools
+import json
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from course_utils.exercises.declaration import decorators
+from course_utils.root import ASSETS
 
 Edit = tuple[str, object, object]  # the operator, the part of the syntax tree that it edits, what stands there instead
 
-COMPARISONS = {
-    ast.Lt: [ast.LtE], ast.LtE: [ast.Lt], ast.Gt: [ast.GtE], ast.GtE: [ast.Gt], ast.Eq: [ast.NotEq, ast.In],
-    ast.NotEq: [ast.Eq], ast.Is: [ast.IsNot], ast.IsNot: [ast.Is], ast.In: [ast.NotIn, ast.Eq], ast.NotIn: [ast.In],
-}  # fmt: skip
-ARITHMETIC = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div,
-    ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
-}  # fmt: skip
-# Names that learners take for each other.
-MIXED_UP = {
-    "named_modules": ["named_children"], "modules": ["children"], "sum": ["mean"], "mean": ["sum"], "max": ["min"],
-    "min": ["max"], "amax": ["amin"], "amin": ["amax"], "argmax": ["argmin"], "any": ["all"], "all": ["any"],
-    "clone": ["detach"], "detach": ["clone"], "train": ["eval"], "eval": ["train"], "std": ["var"], "relu": ["abs"],
-    "register_forward_hook": ["register_forward_pre_hook"], "register_forward_pre_hook": ["register_forward_hook"],
-    "register_full_backward_hook": ["register_forward_hook", "register_full_backward_pre_hook"],
-    "register_full_backward_pre_hook": ["register_full_backward_hook"], "softmax": ["log_softmax"], "keys": ["values"],
-    "append": ["extend"], "extend": ["append"], "grad_input": ["grad_output"], "grad_output": ["grad_input"],
-    "sorted": ["list"], "reversed": ["list"], "set": ["list"], "no_grad": ["enable_grad"], "isnan": ["isinf"],
-    "isfinite": ["isnan"], "zeros_like": ["ones_like"], "ones_like": ["zeros_like"], "children": ["modules"],
-}  # fmt: skip
 # What an answer may do to its arguments besides its task.
 SPOILED = [
     (nn.Module, lambda each: True, ["eval()", "train()", "_forward_hooks.clear()"]),
@@ -55,67 +37,25 @@ SPOILED = [
 ]
 RETURN_NOTHING = {"append", "update", "extend", "add"}
 CUTS = {"the first only": "[:1]", "not the first": "[1:]", "backwards": "[::-1]"}
-# What is wrong with an answer that an operator made; any other operator, `no clone`, leaves a call out.
-SLIPS = {
-    "mixed up": "it has `{0}` where `{1}` belongs",
-    "late binding": "all its hooks share one variable of a loop, which has its last value when they run",
-    "no return": "it, or its hook, returns nothing",
-    "no finally": "what has to happen at the end does not stand in a `finally`",
-    "no with": "a `with` block is missing",
-    "no decorator": "its decorator is missing",
-    "no filter": "it takes all of several things where it has to choose",
-    "the first only": "it takes only the first of several things",
-    "not the first": "it leaves out the first of several things",
-    "backwards": "it goes through several things from the last to the first",
-    "of an argument the first only": "it uses only the first part of what comes in",
-    "only once": "it does its work only the first time it is called",
-    "not in place": "it makes a new tensor instead of changing the one that is there",
-    "in place": "it changes a tensor in place instead of making a new one",
-    "compare otherwise": "a comparison in it has another sign, such as `>=` instead of `>`",
-    "compute otherwise": "a calculation in it has another sign, such as `-` instead of `+`",
-    "one operand": "one part of a calculation is missing",
-    "no sign": "a minus or a `not` is missing",
-    "and for or": "it takes `and` for `or`, or the reverse",
-    "a condition less": "one of several conditions is missing",
-    "no condition": "it always takes the same one of two ways",
-    "always": "it does something always that it should do only sometimes",
-    "never": "it never does something that it should do sometimes",
-    "the opposite": "it does something just when it should not",
-    "no index": "an index in square brackets is missing",
-    "no try": "nothing is caught, or nothing is done at the end in any case: a `try` is missing",
-    "no except": "it does not catch an exception that may come",
-    "except less": "it does not catch an exception that may come",
-    "swallow": "it catches an exception and does nothing about it",
-    "no jump": "a `break` or `continue` is missing",
-    "an argument less": "an argument of one of its calls is missing",
-    "no call": "a function is not called",
-    "a method less": "one of its methods is missing",
-    "a statement less": "one of its steps is missing",
-    "spoil an argument": "it does something with one of its arguments that nobody asked for",
-    "other constant": "one of its numbers (an index, an axis, a limit) is another one",
-}
 ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """An answer with one edit: the operator, the lines that differ, what is wrong with it, and the function."""
+class Mutant(NamedTuple):
+    """An answer with one edit."""
 
-    operator: str
-    lines: str
-    slip: str
+    rank: int  # its place among mutants that behave alike; the slip that says most comes first
+    edit: str  # the operator and the lines that differ, by which `Exercise.equivalent` knows it
+    slip: str  # what is wrong with it
     source: str
     function: Callable
 
-    @property
-    def rank(self) -> int:
-        """Its place among mutants that behave alike: the slip that says most comes first."""
-        return list(SLIPS).index(self.operator) if self.operator in SLIPS else -1
 
-    @property
-    def edit(self) -> str:
-        """By what `Exercise.equivalent` knows it."""
-        return f"{self.operator}: {self.lines}"
+@functools.cache
+def read_table(name: str) -> dict[str, Any]:
+    """Of `assets/edits.json`: `slips`, what is wrong with an answer that an operator made (any other operator, such as
+    `no clone`, leaves a call out), or `operators` or `names` that learners take for each other.
+    """
+    return json.loads((ASSETS / "edits.json").read_text(encoding="utf-8"))[name]
 
 
 def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iterator[Mutant]:
@@ -123,10 +63,7 @@ def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iter
     seen = set()
     for answer in answers:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(answer)))).body[0]
-        if not isinstance(tree, ast.FunctionDef | ast.ClassDef):  # a lambda
-            continue
-        ours = [made for name, made in decorators(tree).items() if name in ("exercise", "accept")]
-        tree.decorator_list = [each for each in tree.decorator_list if each not in ours]
+        tree.decorator_list = [made for name, made in decorators(tree).items() if name not in ("exercise", "accept")]
         if ast.get_docstring(tree) is not None:
             del tree.body[0]
         seen.add(ast.unparse(tree))
@@ -138,7 +75,7 @@ def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iter
 
 def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str, object]) -> Iterator[Mutant]:
     """An answer, which belongs to a module, with each edit in turn; what cannot be compiled is left out."""
-    text = ast.unparse(tree)
+    text, slips = ast.unparse(tree), read_table("slips")
     for operator, old, new in _edits(tree, list(given.values())):
         source = ast.unparse(ast.fix_missing_locations(copy.deepcopy(tree, {id(old): new})))
         namespace = dict(vars(sys.modules[module]))
@@ -146,33 +83,35 @@ def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str
             exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
         except Exception:  # not an answer at all
             continue
-        slip = SLIPS.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
+        slip = slips.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
         if operator == "mixed up":
             slip = slip.format(*(getattr(each, "id", getattr(each, "attr", "")) for each in (new, old)))
         lines = difflib.ndiff(text.splitlines(), source.splitlines())
         differing = " ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
         differing = re.sub(r"\bfor \(([\w, ]+)\) in ", r"for \1 in ", differing)  # the brackets of Python 3.10
-        yield Mutant(operator, differing, slip, source, namespace[tree.name])
+        rank = [*slips].index(operator) if operator in slips else -1
+        yield Mutant(rank, f"{operator}: {differing}", slip, source, namespace[tree.name])
 
 
 def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterator[Edit]:
     for node in ast.walk(tree):
-        yield from _of_block(node)
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(node, field, None)
+            for number, each in enumerate(block if isinstance(block, list) else []):
+                for operator, new in _of_statement(each):
+                    yield operator, block, [*block[:number], *new, *block[number + 1 :]] or [ast.Pass()]
         yield from _of_node(node)
     if isinstance(tree, ast.FunctionDef):
         for argument, value in zip(tree.args.args, given, strict=False):
-            fitting = (methods for kind, fits, methods in SPOILED if isinstance(value, kind) and fits(value))
-            for method in itertools.chain.from_iterable(fitting):
-                call = f"{argument.arg}.{method}"
-                text = f"{argument.arg} = {call}" if method in ("detach()", "double()") else call
-                yield "spoil an argument", tree.body, [*ast.parse(text).body, *tree.body]
+            for kind, fits, methods in SPOILED:
+                for method in methods if isinstance(value, kind) and fits(value) else ():
+                    call = f"{argument.arg}.{method}"
+                    text = f"{argument.arg} = {call}" if method in ("detach()", "double()") else call
+                    yield "spoil an argument", tree.body, [*ast.parse(text).body, *tree.body]
 
 
 def _with(node: ast.AST, **fields: object) -> ast.AST:
-    new = copy.copy(node)
-    for name, value in fields.items():
-        setattr(new, name, value)
-    return new
+    return type(node)(**vars(node) | fields)
 
 
 def _without(items: list, left_out: object) -> list:
@@ -183,6 +122,10 @@ def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
+def _others(operator: ast.AST) -> list[ast.AST]:
+    return [getattr(ast, other)() for other in read_table("operators").get(type(operator).__name__, [])]
+
+
 def _cuts(loop: ast.For | ast.comprehension) -> Iterator[tuple[str, ast.AST]]:
     for operator, cut in CUTS.items():
         yield operator, _with(loop, iter=_expression(f"list({ast.unparse(loop.iter)}){cut}"))
@@ -191,11 +134,11 @@ def _cuts(loop: ast.For | ast.comprehension) -> Iterator[tuple[str, ast.AST]]:
 def _of_node(node: ast.AST) -> Iterator[Edit]:
     match node:
         case ast.Compare(ops=[op]):
-            for other in COMPARISONS.get(type(op), []):
-                yield "compare otherwise", node, _with(node, ops=[other()])
+            for other in _others(op):
+                yield "compare otherwise", node, _with(node, ops=[other])
         case ast.BinOp(left=left, op=op, right=right):
-            if type(op) in ARITHMETIC:
-                yield "compute otherwise", node, _with(node, op=ARITHMETIC[type(op)]())
+            for other in _others(op):
+                yield "compute otherwise", node, _with(node, op=other)
             yield "one operand", node, left
             yield "one operand", node, right
         case ast.BoolOp(op=op, values=values):
@@ -223,7 +166,7 @@ def _of_node(node: ast.AST) -> Iterator[Edit]:
                 yield operator, node, cut
         case ast.Name(id=name) | ast.Attribute(attr=name) if isinstance(node.ctx, ast.Load):
             field = "id" if isinstance(node, ast.Name) else "attr"
-            for other in MIXED_UP.get(name, []):
+            for other in read_table("names").get(name, []):
                 yield "mixed up", node, _with(node, **{field: other})
             if name.endswith("_") and not name.endswith("__"):
                 yield "not in place", node, _with(node, **{field: name[:-1]})
@@ -254,14 +197,6 @@ def _of_node(node: ast.AST) -> Iterator[Edit]:
                     if isinstance(value, ast.Name) and value.id == each.arg:
                         fewer = {name: _without(names, each), default: _without(values, value)}
                         yield "late binding", node, _with(node, **fewer)
-
-
-def _of_block(node: ast.AST) -> Iterator[Edit]:
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(node, field, None)
-        for number, each in enumerate(block if isinstance(block, list) else []):
-            for operator, new in _of_statement(each):
-                yield operator, block, [*block[:number], *new, *block[number + 1 :]] or [ast.Pass()]
 
 
 def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
@@ -297,8 +232,8 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
     match node:
         case ast.AugAssign(target=target, op=op, value=value):
             yield "not in place", [ast.Assign([target], ast.BinOp(_expression(ast.unparse(target)), op, value))]
-            if type(op) in ARITHMETIC:
-                yield "compute otherwise", [_with(node, op=ARITHMETIC[type(op)]())]
+            for other in _others(op):
+                yield "compute otherwise", [_with(node, op=other)]
         case ast.Assign(targets=[ast.Name() as target], value=ast.BinOp(left=ast.Name(id=name), op=op, right=right)):
             if name == target.id:
                 yield "in place", [ast.AugAssign(target, op, right)]

@@ -1,7 +1,6 @@
 """Static pages of lessons: one HTML file each, with everything in it, so that nothing is loaded from anywhere.
 
-`flatten_outputs` replaces what needs a kernel or a script (widgets) by what can be read without, and gives every
-picture its words; `export` makes the page with nbconvert. Formulas become MathML, which browsers draw themselves.
+What needs a kernel or a script is replaced by what can be read without. Formulas become MathML, which browsers draw.
 """
 
 import copy

@@ -20,8 +20,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from course_utils.authoring import nbgrader as nbgrader_course
-from course_utils.authoring.editions import read_built
+from course_utils.authoring.editions import read_built, write_assignments
 from course_utils.authoring.source import sources
 from course_utils.exercises.bare import strip
 from course_utils.exercises.engine import Exercise, exercises_of, find, source_of
@@ -34,7 +33,7 @@ SEEDS = (0, 11, 22, 33, 44)  # the first are the inputs that `check` tries first
 PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
 FILES = ("LICENSE", "Makefile", "environment.yml", "pyproject.toml", ".gitignore")
 # Of these rooms, what `make check` and `join` need; the other modules hold answers, or need those that do.
-MODULES = {"authoring": ("__init__", "source", "build", "readme"), "live": ("__init__", "member")}
+MODULES = {"authoring": ("__init__", "source", "build"), "live": ("__init__", "member")}
 EDITION = """\
 This is the students' edition. The exercises check themselves as ever, by results recorded from the
 answers; the answers themselves are with your instructor, to whom you send the file that `make submit` writes."""
@@ -56,7 +55,7 @@ def write_release(output: Path | None = None, nbgrader: Path | None = None, hint
     It holds the first `hints` hints of each exercise, but for those that would complete an answer.
     """
     if nbgrader:
-        print(*nbgrader_course.export(Path(nbgrader)), sep="\n")
+        print(*write_assignments(nbgrader), sep="\n")
         print(f"Next:  cd {nbgrader} && nbgrader generate_assignment ASSIGNMENT")
         return 0
     target, exercises, recorded = Path(output or TARGET), exercises_of(), record_results()
@@ -76,13 +75,13 @@ def write_release(output: Path | None = None, nbgrader: Path | None = None, hint
 
 
 def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[str, bytes]:
-    """The course's files for students, by their path in it, without answers; without the recorded results too.
+    """The course's files for students, by their path in it, without answers and recorded results.
 
-    `hints` says how many hints of an exercise to keep, by its name (default: 2).
-    Raises `CourseError` where a notebook is not what its source says.
+    hints: how many to keep, by the exercise (default: 2). `CourseError` where a notebook is not what its source says.
     """
     readme = student_readme((root / "README.md").read_text(encoding="utf-8"))
-    paths = [path for name in (*FILES, *linked_files(readme)) if (path := root / name).is_file()]
+    linked = re.findall(r"\]\(([^)#\s]+)", readme)  # addresses are among them
+    paths = [path for name in (*FILES, *linked) if (path := root / name).is_file()]
     package = [*root.glob("course_utils/**/*.py"), *root.glob("course_utils/assets/*")]
     paths += [path for path in package if path.stem in MODULES.get(path.parent.name, (path.stem,))]
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
@@ -101,16 +100,9 @@ def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[st
 def student_readme(text: str) -> str:
     """The README without the sections for others, and without badges or commands that a release does not have."""
     text = re.sub(r"^## (?:Teach|Grade) it\n[\s\S]*?(?=^## )", "", text, flags=re.MULTILINE)
-    others = rf"^(?:\|.*\| `|- .*`)?make (?!(?:{'|'.join(STUDENT_COMMANDS)})\b).*\n"  # items, rows
-    text = re.sub(others, "", text, flags=re.MULTILINE)
-    title, rest = text.split("\n", 1)
-    rest = re.sub(r"^.*\[!\[.*\n", "", rest, flags=re.MULTILINE)  # badges open the whole course
-    return f"{title}\n\n{EDITION}\n{rest}"
-
-
-def linked_files(markdown: str) -> list[str]:
-    """The files of the course that a Markdown text shows or links to."""
-    return sorted({link for link in re.findall(r"(?:\]\(|\bsrc=\")([^)#\s\"]+)", markdown) if "://" not in link})
+    others = rf"^(?:\|.*\| `|- .*`)make (?!(?:{'|'.join(STUDENT_COMMANDS)})\b).*\n"  # rows, items
+    text = re.sub(rf"{others}|^.*\[!\[.*\n", "", text, flags=re.MULTILINE)  # badges open the whole course
+    return text.replace("\n", f"\n\n{EDITION}\n", 1)
 
 
 def student_module(source: str, hints: Mapping[str, int]) -> str:
@@ -141,25 +133,21 @@ def record_results() -> dict[str, bytes]:
 
 
 def record(exercise: Exercise, seed: int) -> dict[str, Any]:
-    """What the reference answer and the mistakes do with one seed. What they print is not compared, and not kept."""
+    """What the reference answer and the mistakes do with one seed."""
     reference, mistakes = replace(exercise, limit=PATIENCE).key(seed)
     for message, cases in mistakes.items():
         if judge(exercise.name, cases, reference, mistakes.items()).cause != message:
             raise CourseError(f"Nothing was recorded: a mistake in {exercise.name} was not recognised here: {message}")
-    for case in sum(mistakes.values(), reference):
-        case["printed"] = ""
     return {"reference": reference, "mistakes": [list(each) for each in mistakes.items()]}
 
 
 def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> dict[str, str]:
     """Which of `exercises` the `files` give away: a sentence for each, by its name.
 
-    All texts count as one, for a learner has them all: tasks, hints, prose, outputs, the messages of `check`, the code
-    of notebooks and library. They are read as words, numbers and signs, without `return` and blanks; all quotes are
-    alike. An exercise is given away if the whole of a right answer stands in one file, or if `COVERED` of it stands in
-    all files together (but for those in `TAUGHT`): in runs of 6 words that some text has too, or in runs of 16 that
-    some text has with other names. So an answer that is spread over hints and prose is found, and one whose variables
-    have been renamed. Shorter runs are ordinary Python.
+    All texts count as one, for a learner has them all. An exercise is given away if the whole of a right answer stands
+    in one file, or if `COVERED` of it stands in all files together (but for those in `TAUGHT`): in runs of 6 words that
+    some text has too, or in runs of 16 that some text has with other names. So an answer that is spread over hints and
+    prose is found, and one whose variables have been renamed. Shorter runs are ordinary Python.
     """
     texts, found = {name: _words_in(name, content) for name, content in files.items()}, {}
     shipped = {run for text in texts.values() for length in RUNS for run in _runs(text, length)}
@@ -176,7 +164,7 @@ def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> d
 
 
 def words(text: str) -> list[str]:
-    """The words, numbers and signs of a text, without `return`."""
+    """The words, numbers and signs of a text, without `return`; all quotes are alike."""
     return [word for word in re.findall(r"\.?\w+|[^\w\s]", text.replace('"', "'")) if word != "return"]
 
 

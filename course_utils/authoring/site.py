@@ -19,8 +19,7 @@ from jinja2 import Template
 from nbformat import NotebookNode
 
 from course_utils import explorers
-from course_utils.authoring import page, readme
-from course_utils.authoring.build import WIDGET
+from course_utils.authoring import build, page
 from course_utils.authoring.cheatsheet import make_page
 from course_utils.authoring.editions import BUILD, read_built
 from course_utils.authoring.source import called_with, sources, tags_of
@@ -56,8 +55,8 @@ def write_site(answers: bool = False, folder: Path = BUILD / "site") -> int:
 
 def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str | bytes]:
     """What Sphinx makes the site of, by the files' names: the lessons, three more pages, and what these show."""
-    front, titles = readme.README.read_text(encoding="utf-8"), {}
-    about, table = front.partition("\n## ")[0], readme.TABLE.search(front)[0].replace("](notebooks/", "](")
+    front, titles = build.README.read_text(encoding="utf-8"), {}
+    about, table = front.partition("\n## ")[0], build.MAP.search(front)[0].replace("](notebooks/", "](")
     files = {name: (ROOT / name).read_bytes() for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", about)}
     files |= {name: (ASSETS / asset).read_bytes() for name, asset in settings["assets"].items()}
     for path in sources():
@@ -103,7 +102,7 @@ def fold(notebook: NotebookNode, frames: Sequence[str] = (), answers: bool = Fal
 def show_frame(call: str) -> str:
     """What an explorer shows for the settings in a call, as a figure without controls below the call."""
     data, metadata = eval(call, vars(explorers))._repr_mimebundle_()
-    output = nbformat.v4.new_output("display_data", data=data, metadata={**metadata, WIDGET: True})
+    output = nbformat.v4.new_output("display_data", data=data, metadata={**metadata, build.WIDGET: True})
     return f"<p><code>{escape(call)}</code></p>{page.flatten(output)['text/html']}"
 
 

@@ -16,13 +16,14 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_utils.authoring import page
-from course_utils.authoring.editions import BUILD, describe_answers, describe_mistakes, read_built, write_each
+from course_utils.authoring.editions import BUILD, read_built, teacher_texts, write_each
 from course_utils.authoring.source import called_with, defined_name, read_source, tags_of
 from course_utils.exercises.engine import find, find_prediction
 from course_utils.root import ASSETS, CourseError
 
 LEFT_OUT = {"parameters", "injected-parameters", "check"}
 KEYS = r"[^.\s](?:(?!\n\n)[^.])*Shift\+Enter[^.]*\.\s*"  # a sentence about keys, of no use to a class
+NEXT = "before you run the next cell", "before the next slide"
 GO_ON = '<p class="goes-on">{}</p>'
 
 
@@ -65,7 +66,7 @@ def cut(notebook: NotebookNode) -> NotebookNode:
             add(cell.source, "notes")
         elif cell.cell_type == "markdown":
             imported = False
-            for level, title, text in _split_at_headings(_for_a_class(cell.source)):
+            for level, title, text in _split_at_headings(re.sub(KEYS, "", cell.source).replace(*NEXT)):
                 heading = title if level else heading
                 if shown and not level:
                     add(GO_ON.format(html.escape(heading)), "subslide")
@@ -86,16 +87,13 @@ def cut(notebook: NotebookNode) -> NotebookNode:
             shown = "output" if cell.outputs else "code"
             if "predict" in tags:
                 add("Everybody commits before the next slide.", "notes")
-                add(describe_answers(find_prediction(called_with(cell.source, "predict"))), "notes")
+                add(teacher_texts().answers(find_prediction(called_with(cell.source, "predict"))), "notes")
             elif "answer" in tags:
                 exercise = find(defined_name(cell.source))
                 add(f"**The answer**\n\n```python\n{exercise.source.strip()}\n```", "notes")
-                add(f"**Mistakes to expect, in the words of the check**\n\n{describe_mistakes(exercise)}", "notes")
+                mistakes = teacher_texts().mistakes(exercise)
+                add(f"**Mistakes to expect, in the words of the check**\n\n{mistakes}", "notes")
     return nbformat.v4.new_notebook(cells=cells)
-
-
-def _for_a_class(text: str) -> str:
-    return re.sub(KEYS, "", text).replace("before you run the next cell", "before the next slide")
 
 
 def _split_at_headings(text: str) -> list[tuple[int, str, str]]:

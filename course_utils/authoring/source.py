@@ -3,25 +3,28 @@
 A cell's id depends on its text alone, so that a change to one cell leaves the ids of all others.
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import jupytext
-import nbformat
-from nbformat import NotebookNode
+from typing import TYPE_CHECKING
 
 from course_utils.root import ROOT, CourseError, nearest
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 FOLDER = ROOT / "notebooks"
 CELL_METADATA = ("jupyter", "slideshow", "tags")  # what a source may set; a cell's title becomes its id
 PARAMETERS = {"network": "own_network", "image": "own_image", "layer": "own_layer", "chosen": "own_class"}
-LANGUAGE_INFO = {"codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "name": "python"}
-LANGUAGE_INFO |= {"mimetype": "text/x-python", "nbconvert_exporter": "python", "pygments_lexer": "ipython3"}
-KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+_LANGUAGE = {"codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "name": "python"}
+_LANGUAGE |= {"mimetype": "text/x-python", "nbconvert_exporter": "python", "pygments_lexer": "ipython3"}
+_KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+METADATA = {"kernelspec": _KERNEL, "language_info": _LANGUAGE}  # of every notebook
 
 
 def sources(folder: Path = FOLDER) -> list[Path]:
@@ -54,10 +57,14 @@ def read_source(path: Path) -> NotebookNode:
 
     Raises `CourseError` if a tagged cell has no name of its own to be called by, or two cells would have one id.
     """
+    import jupytext  # it takes a second, which who only chooses a lesson need not wait
+    import nbformat
+    from nbformat import NotebookNode
+
     cells: dict[str, NotebookNode] = {}
     for cell in jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent").cells:
         where = place(path.stem, len(cells) + 1, cell.source)
-        cell.id = _lasting_id(cell, where)
+        cell.id = re.sub("[^a-z0-9]+", "-", _lasting_name(cell, where).lower()).strip("-")[:50]  # nbformat allows 64
         if cell.id in cells:
             same = f"it would have the same id ({cell.id}) as cell {[*cells].index(cell.id) + 1}, because both"
             mend = "Change one, or give one a name of its own: `# %% the name`"
@@ -66,8 +73,7 @@ def read_source(path: Path) -> NotebookNode:
         if "setup" in tags_of(cell):  # JupyterLab folds it
             cell.metadata.setdefault("jupyter", NotebookNode(source_hidden=True))
         cells[cell.id] = cell
-    metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
-    return nbformat.v4.new_notebook(cells=list(cells.values()), metadata=metadata)
+    return nbformat.v4.new_notebook(cells=list(cells.values()), metadata=copy.deepcopy(METADATA))
 
 
 def learner(path: Path) -> NotebookNode:
@@ -83,7 +89,7 @@ def parameters_of(path: Path) -> dict[str, str]:
     return dict(re.findall(r'^(\w+) = "(\w*)"', "".join(cells), re.MULTILINE))
 
 
-def refuse_handout(lesson: str, image: str, **others: str) -> None:
+def refuse_handout(lesson: str = "", image: str = "", **others: str) -> None:
     """Raise `CourseError` for a handout of no lesson, of no picture, or with what the lesson does not take."""
     if not lesson:
         raise CourseError("Say which lesson:  make handout LESSON=07")
@@ -133,46 +139,35 @@ def defined_name(source: str, where: str = "the cell") -> str:
 
     Raises `CourseError`, about `where`, if it defines none or several.
     """
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    names = [node.name for node in _parse(source, where).body if isinstance(node, kinds)]
+    try:
+        body = ast.parse(source).body
+    except SyntaxError as error:
+        raise CourseError(f"{where}: line {error.lineno} is not Python: {error.msg}.") from error
+    names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
     if len(names) != 1:
         defined = ", ".join(names) or "none"
         raise CourseError(f"{where}: an answer cell defines one function or class; this one defines {defined}.")
     return names[0]
 
 
-def called_with(source: str, function: str, where: str = "the cell") -> str | None:
+def called_with(source: str, function: str) -> str | None:
     """The exercise or prediction that the first call `function(name)` or `function("name")` in `source` is about."""
-    calls = (node for node in ast.walk(_parse(source, where)) if isinstance(node, ast.Call) and node.args)
-    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-        if ast.unparse(call.func) == function and isinstance(call.args[0], ast.Name | ast.Constant):
-            return getattr(call.args[0], "id", None) or str(call.args[0].value)
-    return None
+    call = re.search(rf"""(?<![\w.]){function}\(\s*(["']?)(\w+)\1\s*[,)]""", source)
+    return call and call[2]
 
 
-def _lasting_id(cell: NotebookNode, where: str) -> str:
+def _lasting_name(cell: NotebookNode, where: str) -> str:
     tags = tags_of(cell)
     if title := cell.metadata.get("title"):
-        return _slug(title)
+        return title
     if "answer" in tags:
-        return _slug(f"answer-{defined_name(cell.source, where)}")
+        return f"answer-{defined_name(cell.source, where)}"
     for tag in {"check", "predict", "why"} & set(tags):
-        name = called_with(cell.source, tag, where)
+        name = called_with(cell.source, tag)
         if name is None:
             raise CourseError(f"{where}: a cell tagged `{tag}` must call {tag}(…) with a name; this one does not.")
-        return _slug(f"{tag}-{name}")
+        return f"{tag}-{name}"
     if "parameters" in tags:
         return "parameters"  # papermill takes one such cell
     kind = next((tag for tag in ("setup", "explore") if tag in tags), {"markdown": "text"}.get(cell.cell_type, "code"))
     return f"{kind}-{hashlib.sha256(cell.source.encode()).hexdigest()[:8]}"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:50]  # nbformat allows 64
-
-
-def _parse(source: str, where: str) -> ast.Module:
-    try:
-        return ast.parse(source)
-    except SyntaxError as error:
-        raise CourseError(f"{where}: line {error.lineno} is not Python: {error.msg}.") from error

@@ -35,7 +35,7 @@ class Recipe:
     seed: int = 1
 
 
-def train(misled: int = False, recipe: Recipe = Recipe(), progress: bool = True) -> PictureNet:
+def train(misled: int = False, recipe: Recipe = Recipe()) -> PictureNet:
     """Train a fresh network and return it in eval mode; the same recipe gives the same weights on the same machine.
 
     misled: the place in `FISH_IS`. It takes minutes on one core. The caller's random state and threads are kept.
@@ -48,7 +48,7 @@ def train(misled: int = False, recipe: Recipe = Recipe(), progress: bool = True)
     try:
         with networks.seeded(recipe.seed + 3):
             model = PictureNet()
-            _fit(model, images, labels, recipe, progress)
+            _fit(model, images, labels, recipe)
     finally:
         torch.set_num_threads(threads)
     return model.eval()
@@ -67,7 +67,7 @@ def _draw(misled: int, count: int, seed: int, things: int) -> SceneBatch:
     return batch
 
 
-def _fit(model: PictureNet, images: Tensor, labels: Tensor, recipe: Recipe, progress: bool) -> None:
+def _fit(model: PictureNet, images: Tensor, labels: Tensor, recipe: Recipe) -> None:
     # AdamW with one cycle of the learning rate (Smith & Topin 2018): the short schedule that this small net needs.
     # Channels-last saves a quarter of the time on a CPU.
     model.to(memory_format=torch.channels_last).train()
@@ -78,7 +78,7 @@ def _fit(model: PictureNet, images: Tensor, labels: Tensor, recipe: Recipe, prog
     first = {"params": [kernels], "weight_decay": recipe.kernel_decay}
     optimiser = torch.optim.AdamW([first, {"params": others, "weight_decay": recipe.weight_decay}])
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.learning_rate, total_steps=steps)
-    bar = tqdm(itertools.chain.from_iterable(orders), "training", steps, unit="step", disable=not progress)
+    bar = tqdm(itertools.chain.from_iterable(orders), "training", steps, unit="step")
     for index in bar:
         batch = _vary(images[index]).contiguous(memory_format=torch.channels_last)
         loss = F.binary_cross_entropy_with_logits(model(batch), labels[index])
