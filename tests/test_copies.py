@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
-from course_utils.authoring import readme
+from course_utils.authoring import build
 from course_utils.authoring.release import student_readme
 from course_utils.exercises import saved_progress
 from course_utils.root import ASSETS, ROOT, repository
@@ -73,8 +73,8 @@ def test_the_address_stands_once_and_the_readme_follows_it(tmp_path, monkeypatch
     assert set(listed) <= {"pyproject.toml", "README.md"}
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (tmp_path / "README.md").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(readme, "repository", lambda: "https://github.com/us/hooks")
-    assert not readme.renew(tmp_path / "README.md")
+    monkeypatch.setattr(build, "repository", lambda: "https://github.com/us/hooks")
+    assert not build.renew_map(tmp_path / "README.md")
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == text.replace(slug, "us/hooks")
     assert slug not in student_readme(text), "which is the whole course, with the answers"
 

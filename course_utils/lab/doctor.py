@@ -15,19 +15,16 @@ from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
-from course_utils.exercises.saved_progress import location
-from course_utils.root import ROOT
+from course_utils.exercises.saved_progress import is_lost, location
+from course_utils.root import ASSETS, ROOT
 from course_utils.show import BAD, CAUTION, GOOD, NEUTRAL, code_spans
 
-MARKS = {"ok": ("✓", GOOD), "warn": ("!", CAUTION), "fail": ("✗", BAD), "note": ("i", NEUTRAL)}  # symbol and colour
+MARKS = {"ok": (GOOD, "✓"), "warn": (CAUTION, "!"), "fail": (BAD, "✗"), "note": (NEUTRAL, "i")}  # colour and symbol
 WIDGETS = ("ipywidgets>=8", "comm", "jupyterlab_widgets>=3")
 REINSTALL = "in the course's folder run `make setup`, then restart the kernel (menu Kernel, Restart Kernel)."
 MAKE_AGAIN = "close Jupyter, delete the folder `.venv` and run `make lab`, with `PYTHON=python3.12` for another Python."
 ONE_INDEX = "PyTorch and torchvision must come from one index."
 OWN_KERNEL = "menu Kernel, Change Kernel, choose Python 3 (ipykernel); or open the lessons with `make lab`."
-PAGE = """\
-<div role="group" aria-label="What the doctor found" style="color:var(--jp-content-font-color0, inherit)">\
-<ul style="list-style:none;margin:0;padding:0">{}</ul><p><strong>{}</strong></p></div>"""
 
 
 class Finding(NamedTuple):
@@ -38,12 +35,18 @@ class Finding(NamedTuple):
     mend: str = ""
     details: str = ""  # versions, paths and numbers; a note is shown with these only
 
+    def lines(self) -> list[str]:
+        """What is said of it."""
+        return [line for line in (self.found, self.details, self.mend and f"To mend it: {self.mend}") if line]
+
+    def __str__(self) -> str:
+        return f"{self.status:<6}" + "\n      ".join(self.lines())
+
 
 class Diagnosis(NamedTuple):
     """All findings, with a plain-text and an HTML face."""
 
     findings: tuple[Finding, ...]
-    details: bool = False
 
     def summary(self) -> str:
         """Whether all is well, in a sentence."""
@@ -51,33 +54,23 @@ class Diagnosis(NamedTuple):
         rest = f"{sum(fine)} of {len(fine)} checks are fine; the lines above say how to mend the rest."
         return "All is well: the lessons can start." if all(fine) else rest
 
-    def _shown(self) -> list[tuple[str, list[str]]]:
-        return [
-            (status, [line for line in (found, self.details and details, mend and f"To mend it: {mend}") if line])
-            for status, found, mend, details in self.findings
-            if self.details or status != "note"
-        ]
-
     def __repr__(self) -> str:
-        return "\n".join([*self.lines(), self.summary()])
-
-    def lines(self) -> list[str]:
-        """What was found, as text without the summary."""
-        return [f"{status:<6}" + "\n      ".join(lines) for status, lines in self._shown()]
+        return "\n".join([*map(str, self.findings), self.summary()])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<li style="display:flex;border-left:4px solid {MARKS[status][1]};padding:.15em .75em;margin:.15em 0">'
-            f'<strong style="flex:0 0 4.5em"><span aria-hidden="true">{MARKS[status][0]}</span> {status}</strong> '
-            f"<div>{code_spans(found)}{''.join(f'<div>{code_spans(line)}</div>' for line in more)}</div></li>"
-            for status, (found, *more) in self._shown()
-        )
-        return PAGE.format(rows, self.summary())
+        page, row = (ASSETS / "doctor.html").read_text(encoding="utf-8").splitlines()
+        rows = ""
+        for one in self.findings:
+            found, *more = map(code_spans, one.lines())
+            rows += row.format(*MARKS[one.status], one.status, found, "".join(f"<div>{line}</div>" for line in more))
+        return page.format(rows, self.summary())
 
 
 def doctor(details: bool = False) -> Diagnosis:
     """Check the environment of this notebook and show what was found; with `details`, versions, paths and notes too."""
-    return Diagnosis((*examine(Path.cwd()), _look_for_copy()), details)
+    found = [*examine(Path.cwd()), _look_for_copy()]
+    usual = [one._replace(details="") for one in found if one.status != "note"]
+    return Diagnosis(tuple(found if details else usual))
 
 
 def main() -> int:
@@ -85,7 +78,7 @@ def main() -> int:
     work, found = ROOT / "work", []
     for one in examine(work if work.is_dir() else ROOT):  # to load PyTorch takes a while, so each line comes at once
         found.append(one)
-        print(*Diagnosis((one,), details=True).lines(), flush=True)
+        print(one, flush=True)
     print(Diagnosis(tuple(found)).summary())
     return int(any(one.status == "fail" for one in found))
 
@@ -137,9 +130,9 @@ def _check_packages(fine: str, wanted: Iterable[Requirement], load: str = "", me
 
 
 def _look_for_copy() -> Finding:
-    if os.environ.get("COURSE_PROGRESS", "").lower() == "off":
-        return Finding("note", "This is a build or a test of the lesson, so no progress is saved.")
+    if is_lost():
+        found = "This is not your copy of the lessons, so your progress is not saved."
+        return Finding("warn", found, "open the lessons with `make lab`, which copies them to the folder `work`.")
     if location():
         return Finding("note", "This is your copy of the lessons: your progress is saved in it.")
-    found = "This is not your copy of the lessons, so your progress is not saved."
-    return Finding("warn", found, "open the lessons with `make lab`, which copies them to the folder `work`.")
+    return Finding("note", "This is a build or a test of the lesson, so no progress is saved.")

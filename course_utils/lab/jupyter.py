@@ -21,14 +21,8 @@ from course_utils.root import ASSETS, ROOT, CourseError, write_whole
 NOTEBOOKS = ROOT / "notebooks"
 WORK = ROOT / "work"
 
-# A lesson opens without a question in the way: no news, no offer to update or rebuild.
-UTILITIES = "@jupyterlab/apputils-extension"
-PAGE = {"buildAvailable": False, "buildCheck": False, "disabledExtensions": {f"{UTILITIES}:announcements": True}}
-SETTINGS = {f"{UTILITIES}:notification": {"fetchNews": "false", "checkForUpdates": False}}
-SETTINGS["@jupyterlab/notebook-extension:tracker"] = {"codeCellConfig": {"lineNumbers": False, "lineWrap": True}}
 
-
-def open_lab(port: int, arguments: Iterable[str] = (), only_prepare: bool = False) -> int:
+def open_lab(port: int = 8888, arguments: Iterable[str] = (), only_prepare: bool = False) -> int:
     """Bring the copies of the lessons up to date and open JupyterLab on the first, at `port` of this machine only.
 
     `arguments` are JupyterLab's own, passed on as they are; with `only_prepare`, JupyterLab is left to its host.
@@ -60,11 +54,11 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
         mend = "Get the course again, or build them with: make notebooks"
         raise CourseError(f"There is no lesson in {notebooks}. {mend}")
     (home / "data").mkdir(parents=True, exist_ok=True)
-    for name, content in (("page_config", PAGE), ("default_setting_overrides", SETTINGS)):
+    # A lesson opens without a question in the way: no news, no offer to update or rebuild.
+    for name, content in json.loads((ASSETS / "lab_settings.json").read_text(encoding="utf-8")).items():
         write_whole(home / "config" / "labconfig" / f"{name}.json", json.dumps(content, indent=2) + "\n")
     write_whole(home / "config" / "custom" / "custom.css", (ASSETS / "lab.css").read_text(encoding="utf-8"))
-    if not (work / MARKER).exists():
-        write_whole(work / MARKER, "Your copies of the lessons. An update keeps what is yours in them.\n")
+    write_whole(work / MARKER, "Your copies of the lessons. An update keeps what is yours in them.\n")
     notary = NotebookNotary(data_dir=str(home / "data"))
     for sentence, written, backup in update_lessons(lessons, work):
         # What is signed shows its pictures at once. What JupyterLab did not trust before is not signed.
@@ -77,19 +71,9 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
 
 def lab_command(port: int, arguments: Iterable[str], work: Path) -> list[str]:
     """The command line that opens JupyterLab on the folder `work`."""
-    settings = {
-        "ServerApp.ip": "127.0.0.1",
-        "ServerApp.port": port,
-        "ServerApp.port_retries": 0,
-        "ServerApp.root_dir": work,
-        "LabApp.custom_css": True,
-        "LabApp.default_url": "/lab/tree/00_start_here.ipynb",
-        "ServerApp.use_redirect_file": False,  # which a browser in a sandbox may not read
-        "LabApp.extension_manager": "readonly",  # the other one asks the network
-        "LanguageServerManager.autodetect": False,  # no lesson wants one, and looking for them starts npm
-        "ServerApp.log_level": "WARN",  # the address is shown all the same
-        "ServerApp.allow_root": os.name == "posix" and os.geteuid() == 0,
-    }
+    listed = json.loads((ASSETS / "lab_server.json").read_text(encoding="utf-8"))
+    settings = {setting["name"]: setting["value"] for setting in listed} | {"ServerApp.port": port}
+    settings |= {"ServerApp.root_dir": work, "ServerApp.allow_root": os.name == "posix" and os.geteuid() == 0}
     return [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in settings.items()), *arguments]
 
 

@@ -8,6 +8,7 @@ A copy has no outputs: a stored result below a prediction would be its answer.
 """
 
 import re
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from itertools import chain, count
@@ -20,9 +21,10 @@ from nbformat.corpus.words import generate_corpus_id as new_id
 from nbformat.v4 import new_markdown_cell
 
 from course_utils.exercises.declaration import with_new_names
-from course_utils.root import write_whole
+from course_utils.exercises.saved_progress import MARKER
+from course_utils.root import ASSETS, BACKUPS, ROOT, repository, write_whole
 
-BASE, BACKUPS = ".base", "backups"
+BASE = ".base"
 CHANGED = "**The update changed the cell above, and so had you.** This is your version of it."
 GONE = "**The update removed, or wrote anew, a cell that you had changed.** This is your version of it."
 REMOVED = "**The exercise `{}` is not in this lesson any more.** Your answer to it is kept here."
@@ -52,12 +54,27 @@ def update_lessons(lessons: Iterable[Path], work: Path) -> Iterator[Update]:
         elif known != edition or not path.exists():
             update = _update(path, edition, known, work / BACKUPS)
             news |= bool(update.sentence)
-            if update.written:
-                write_whole(base, edition)
+            write_whole(base, edition)
             yield update
     for path in sorted(work.glob("*.ipynb")):
         if news and path.name not in [lesson.name for lesson in lessons]:
             yield Update(f"{path.name}: left as it is, because no lesson has this name.")
+
+
+def write_copies(folder: Path = ROOT / "build" / "copies") -> int:
+    """Write copies for Colab and a JupyterHub to `folder`, whose first cell installs the course; returns 0."""
+    address, get = repository(), (ASSETS / "get_course.txt").read_text(encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    for _, path, _ in update_lessons(sorted((ROOT / "notebooks").glob("*.ipynb")), folder):
+        copy = nbformat.read(path, as_version=4)
+        first = next(cell for cell in copy.cells if cell.id == "find-the-course")
+        first.source = get.replace("ARCHIVE", f"{address}/archive/HEAD.zip").rstrip()
+        write_whole(path, f"{nbformat.writes(copy)}\n")
+    shutil.rmtree(folder / BASE)
+    write_whole(folder / MARKER, "Copies of the lessons: progress is kept beside them.\n")
+    links = (ASSETS / "copies.txt").read_text(encoding="utf-8")
+    print(links.format(folder, address, address.removeprefix("https://github.com/"), address), end="")
+    return 0
 
 
 def _damage(path: Path) -> str:
@@ -154,9 +171,7 @@ def _settle(cell: NotebookNode, came: NotebookNode, now: NotebookNode | None) ->
         return [now, new_markdown_cell(CHANGED), yours]
     if text == f"{cell.source}\n":
         return [cell]
-    if text != f"{now.source}\n":
-        now.source = text.removesuffix("\n")
-        now |= {"outputs": [], "execution_count": None} if now.cell_type == "code" else {}
+    now.source = text.removesuffix("\n")
     return [now]
 
 

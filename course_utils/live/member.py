@@ -23,7 +23,6 @@ PATIENCE = 5  # seconds for an answer
 PAUSES = 0.5, 15  # seconds between two tries to send a report: at first, and at most
 SILENCE = 40  # seconds without a sign; the class gives one every ten
 ALONE = 120  # seconds without the class until explanations open as ever
-MOST_WAITING = 1000  # reports
 JOINED = """From now on, `predict` and `check` in this notebook also tell your class what you chose, how far your answer
 came, and its likely cause. They never send your code or its output, or what you did before."""
 LEAVING = "To leave, restart the kernel. In another notebook of this lesson, run this line again."
@@ -75,7 +74,7 @@ def _open(url: str, content: object = None, token: str = "", patience: float = 0
 class _Member:
     def __init__(self, address: str, token: str) -> None:
         self.address, self.token = address, token
-        self._waiting: queue.Queue[dict[str, str]] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
         self._lost = self._told = self._gone = False
         classroom.listeners.append(self.tell)
         for work in (self._send, self._follow):
@@ -88,9 +87,7 @@ class _Member:
 
     def tell(self, kind: str, name: str, said: str, cause: str) -> str:
         """Report what was checked or chosen; what it answers is shown to the learner."""
-        report = {"id": uuid.uuid4().hex, "kind": kind, "name": name, "said": said, "cause": cause}
-        with contextlib.suppress(queue.Full):
-            self._waiting.put_nowait(report)
+        self._waiting.put({"id": uuid.uuid4().hex, "kind": kind, "name": name, "said": said, "cause": cause})
         if self._lost and not self._told:
             self._told = True
             return LOST

@@ -7,8 +7,8 @@ import hashlib
 import json
 import re
 import secrets
+import sqlite3
 import time
-import unicodedata
 from collections import Counter, defaultdict, namedtuple
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
@@ -19,10 +19,9 @@ from typing import Any
 from tornado.web import HTTPError
 
 from course_utils.authoring.source import choose, read_source, tags_of
-from course_utils.exercises import slips
 from course_utils.exercises.engine import Exercise, exercises_of, predictions_of
 from course_utils.exercises.outcome import Stage
-from course_utils.live.store import Store
+from course_utils.exercises.recorded import slip_sentences
 from course_utils.root import CourseError, write_whole
 
 PHASES = {"vote": "Vote", "discuss": "Discuss", "again": "Vote again", "reveal": "Reveal"}
@@ -31,11 +30,40 @@ MOST_LEARNERS, MOST_REPORTS, MOST_NAME = 400, 300, 40
 MOST_CAUSES = 5
 STUCK = 10 * 60  # seconds
 VERSION = 1
+OPEN = """PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
+PRAGMA wal_autocheckpoint=100;
+CREATE TABLE IF NOT EXISTS kept (number INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, value TEXT NOT NULL);"""
 ROW = re.compile(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
-
 
 # What a learner did. Of an exercise, `said` is the stage; of a prediction, the choice, made in `phase`.
 Report = namedtuple("Report", "learner kind name said cause phase at")
+
+
+class Store:
+    """What a class keeps, in one SQLite file: `kept`, values by their keys, in the order in which they came.
+
+    Everything is with the system before it is answered, so that a kill loses nothing. A power cut may lose the last
+    pages: to wait for the disk each time would cost a full class seconds. Raises `CourseError` where another process
+    has the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)  # it has names, and the instructor's key
+        self._file = sqlite3.connect(path, isolation_level=None, timeout=0)
+        self.close = self._file.close  # then another process may have it
+        try:
+            self._file.executescript(OPEN)
+        except sqlite3.OperationalError:
+            raise CourseError("A class is running here already. End it first, with Ctrl-C in its window.") from None
+        rows = self._file.execute("SELECT key, value FROM kept ORDER BY number")
+        self.kept: dict[str, Any] = {key: json.loads(value) for key, value in rows}
+
+    def put(self, key: str, value: Any) -> None:
+        """Keep anything that JSON can hold, in the place of what had the key."""
+        insert = "INSERT INTO kept (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        self._file.execute(insert, (key, json.dumps(value)))
+        self.kept[key] = value
 
 
 class Room:
@@ -58,10 +86,7 @@ class Room:
 
     def choose(self, lesson: str) -> None:
         """Go to a lesson (`01`). Raises `CourseError` where there is none."""
-        known = {f"{each.lesson:02d}": each.lesson for each in self.exercises.values()}
-        if lesson not in known:
-            raise CourseError(f"There is no lesson {lesson}; there is {', '.join(sorted(known))}.")
-        self.lesson, self.plan = known[lesson], plan_of(known[lesson])
+        self.lesson, self.plan = int(lesson), plan_of(int(lesson))
         self.predictions = {name: each for name, each in self.asked.items() if each.lesson == self.lesson}
         if self.store.kept.get("lesson") != lesson:
             for key, value in {"lesson": lesson, "timer": None, "prediction": next(iter(self.predictions), "")}.items():
@@ -221,13 +246,13 @@ def plan_of(lesson: int) -> list[tuple[int, int, str, str, str]]:
 
 def _clean(name: str) -> str:
     """A name as it may be shown: on one line, without signs that are not seen, and not too long."""
-    seen = "".join(each for each in name if not unicodedata.category(each).startswith("C") or each in "\t\n")
-    return re.sub(r"\s+", " ", seen).strip()[:MOST_NAME]
+    seen = "".join(sign for sign in name if sign.isprintable() or sign.isspace())
+    return " ".join(seen.split())[:MOST_NAME]
 
 
 def _says(exercise: Exercise, cause: str) -> bool:
     """Whether the course itself could have said this of an answer; a learner's own words are not projected."""
-    known = {mistake.message for mistake in exercise.mistakes} | set(slips.sentences())
+    known = {mistake.message for mistake in exercise.mistakes} | set(slip_sentences())
     return all(each in known for each in cause.split(" Besides: "))
 
 

@@ -27,8 +27,7 @@ from tornado.locks import Condition
 from tornado.web import Application, HTTPError, RequestHandler
 
 from course_utils.authoring.page import draw_formulas
-from course_utils.live.room import Room
-from course_utils.live.store import Store
+from course_utils.live.room import Room, Store
 from course_utils.root import ROOT, CourseError
 from course_utils.show import page_templates, render_markdown
 
@@ -81,12 +80,10 @@ def serve(
 
 
 def _own_address() -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent
-            return probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        return probe.getsockname()[0]
+    return "127.0.0.1"
 
 
 async def _listen(room: Room, address: str, host: str, port: int, show: bool) -> None:
