@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from course_utils.authoring import source
 from course_utils.exercises.declaration import decorators
 from course_utils.exercises.engine import exercises_of, find
-from course_utils.grading.answers import CollectedAnswer, collect_answers, read_cells
-from course_utils.grading.definitions import read_cell, read_names
+from course_utils.grading.answers import CollectedAnswer, collect_answers
+from course_utils.grading.definitions import read_cell, read_cells, read_names
 from course_utils.grading.evidence import judge_answer, make_task, seed_for
-from course_utils.grading.lessons import Lesson, read_lessons
 from course_utils.grading.report import Score
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.key import Key
 from course_utils.grading.sandbox.tasks import Ran
+from course_utils.grading.submissions import Lesson, read_lessons
 from course_utils.root import write_whole
 
 LESSONS = {name: replace(each, exercises=(*exercises_of(int(name[:2])),)) for name, each in read_lessons().items()}
@@ -118,8 +118,12 @@ def helpers_of(function: Callable) -> str:
     return "\n".join([*imported, *(chosen[place] for place in sorted(chosen))])
 
 
+def handed_out(lesson: Lesson) -> nbformat.NotebookNode:
+    return source.learner(source.FOLDER / "source" / f"{lesson.name}.py")
+
+
 def notebook_with(lesson: Lesson, answers: Mapping[str, str]) -> nbformat.NotebookNode:
-    return source.put_answers(source.learner(lesson.path), answers)
+    return source.put_answers(handed_out(lesson), answers)
 
 
 def submitted(function: Callable, name: str) -> CollectedAnswer:

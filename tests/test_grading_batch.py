@@ -14,17 +14,28 @@ from unittest.mock import DEFAULT, MagicMock
 import grading_samples
 import psutil
 import pytest
-from grading_samples import EXERCISES, LESSONS, SEED, START, TENSOR_HOOKS, answer_to, give, hand_in, judge, key_of, put
+from grading_samples import (
+    EXERCISES,
+    LESSONS,
+    SEED,
+    START,
+    TENSOR_HOOKS,
+    answer_to,
+    give,
+    hand_in,
+    handed_out,
+    judge,
+    key_of,
+    put,
+)
 
 from course_utils.__main__ import main
-from course_utils.authoring import source
 from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
 from course_utils.grading import batch
 from course_utils.grading.batch import STOPPED, grade
 from course_utils.grading.evidence import make_task, seed_for
 from course_utils.grading.grade import check_work
-from course_utils.grading.lessons import Lesson
 from course_utils.grading.report import read_scores
 from course_utils.grading.resume import FOLDER, GradingMemory
 from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER
@@ -32,8 +43,8 @@ from course_utils.grading.sandbox import driver, process
 from course_utils.grading.sandbox.fork import ForkEngine
 from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.process import ProcessEngine
-from course_utils.grading.sandbox.tasks import Ran
-from course_utils.grading.submissions import Submission, find_submissions
+from course_utils.grading.sandbox.tasks import Closing, Ran
+from course_utils.grading.submissions import Lesson, Submission, find_submissions
 from course_utils.grading.verdict import compare
 from course_utils.root import ROOT, CourseError
 
@@ -52,19 +63,17 @@ def final(*evidence):
 @pytest.mark.parametrize(
     ("answers", "problem", "words"),
     [
-        ([[(True, ""), (None, "no pytest")], [(True, "")]], None, ["", "nbval gave no verdict: no pytest", ""]),
-        ([[(False, ""), (True, "")]] * 2, None, [DIFFER("different", "equal"), DIFFER("equal", "different")] * 2),
+        ([(True, ""), (None, "no pytest"), (True, "")], None, ["", "nbval gave no verdict: no pytest", ""]),
+        ([(False, ""), (True, "")] * 2, None, [DIFFER("different", "equal"), DIFFER("equal", "different")] * 2),
         ([], KeyboardInterrupt(), ["the grading was stopped"] * 3),
         ([], OSError(errno.ENOSPC, "No space left on device"), ["No space left"] * 3),
     ],
 )
 def test_nbval_and_the_words_must_agree_or_a_person_looks(answers, problem, words, monkeypatch):
-    """Three or four items, compared in two parts by processes that answer what is given, or cannot start."""
+    """Three or four items, compared by a process that answers what is given, or cannot start."""
     process = MagicMock()
     process.__enter__.return_value = process
-    process.start.side_effect, process.finish.side_effect = problem, answers
-    monkeypatch.setattr("course_utils.grading.verdict.WORTH_A_PROCESS", 1)
-    monkeypatch.setattr("course_utils.grading.verdict.cores", lambda: 2)
+    process.ask.side_effect, process.ask.return_value = problem, answers
     monkeypatch.setattr("course_utils.grading.verdict.Comparer", lambda: process)
     key = key_of("largest", SEED)
     scores = final(*[key.evidence, key.mistakes[0][1], key.evidence, key.mistakes[0][1]][: len(words)])
@@ -123,15 +132,24 @@ class Crew:
             yield number, [Ran(json.dumps(driver.observe_answer(*vars(task).values()))) for task in tasks]
 
 
+class Equal(Closing):
+    """Finds equal texts equal, in the place of nbval."""
+
+    def ask(self, scores):
+        return [(one.got == one.expected, "") for one in scores]
+
+    def close(self):
+        """Nothing is open."""
+
+
 @pytest.fixture
 def no_processes(monkeypatch):
     """nbval is not asked, and the commands run answers and make keys in this process."""
     monkeypatch.setattr(Crew, "given", [])
     for place, stand_in in {
-        "verdict.ask_nbval": lambda scores, _: [(one.got == one.expected, "") for one in scores],
         "grade._make_crew": lambda *_: contextlib.nullcontext(Crew()),
         "batch.ask_for_key": lambda wanted, _: {name: grading_samples.key_at(name, seed) for name, seed in wanted},
-        "verdict.Comparer": contextlib.nullcontext,
+        "verdict.Comparer": Equal,
     }.items():
         monkeypatch.setattr(f"course_utils.grading.{place}", stand_in)
 
@@ -142,7 +160,7 @@ def grade_folder(folder, **options):
 
 def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_path, monkeypatch, no_processes):
     for student in ("ann", "bo"):
-        hand_in(tmp_path, student, TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
+        hand_in(tmp_path, student, TENSOR_HOOKS, handed_out(TENSOR_HOOKS))
     give(tmp_path, cy=RIGHT, di="def largest(tensor):\n    return []\n")
     put(tmp_path, f"ed/{START.name}.ipynb", text="x")
     failing = MagicMock(wraps=batch.read_cells, side_effect=[OSError("the disk is full"), *[DEFAULT] * 4])
@@ -177,7 +195,7 @@ def test_without_keys_a_person_looks_and_a_lesson_without_exercises_has_a_row(tm
 
 def test_ctrl_c_keeps_what_is_done(tmp_path, monkeypatch, no_processes):
     for student in ("ann", "bo", "cy"):
-        hand_in(tmp_path, student, TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
+        hand_in(tmp_path, student, TENSOR_HOOKS, handed_out(TENSOR_HOOKS))
     interrupted = MagicMock(wraps=batch.read_cells, side_effect=[DEFAULT, KeyboardInterrupt])
     monkeypatch.setattr(batch, "read_cells", interrupted)
     result = grade_folder(tmp_path)
@@ -225,8 +243,10 @@ def test_what_was_graded_is_not_run_again_unless_the_file_or_the_course_changed(
     for path in (tmp_path / "report" / FOLDER).glob("*/[0-9a-f]*.json"):
         path.write_text("[{}]")
     assert (again().known, Crew.given) == (0, [2, 1, 2]), "what cannot be read any more is graded again"
-    monkeypatch.setattr("course_utils.grading.resume.digest_course", lambda: "another course")
-    assert (again().known, Crew.given) == (0, [2, 1, 2, 2])
+    monkeypatch.setattr("course_utils.grading.resume.ROOT", tmp_path / "course")
+    for number, part in enumerate(("course_utils/vision/a.py", "course_utils/assets/b.svg", "notebooks/c.ipynb"), 4):
+        put(tmp_path / "course", part, text="")
+        assert (again().known, again().known, len(Crew.given)) == (0, 2, number), part
 
 
 def test_what_cannot_be_kept_costs_no_score(tmp_path, monkeypatch, no_processes):
@@ -276,7 +296,7 @@ def test_whatever_ends_the_command_the_same_command_goes_on_and_nothing_is_left(
     ("arguments", "sentence"),
     [
         (["gone"], "gone does not exist"),
-        (["taken"], "taken is not a folder, a .zip"),
+        (["taken"], "taken is not a zip that can be read: File is not a zip file"),
         (["class", "--lesson", "77"], "There is no lesson 77; there is 00, 01"),
         (["empty"], "nothing to grade in empty"),
         (["class.zip"], "not a zip that can be read"),
@@ -290,7 +310,7 @@ def test_whatever_ends_the_command_the_same_command_goes_on_and_nothing_is_left(
 )
 def test_what_cannot_be_run_gets_one_sentence(arguments, sentence, tmp_path, monkeypatch, capsys, no_processes):
     monkeypatch.chdir(tmp_path)
-    hand_in(tmp_path / "class", "ann", START, source.learner(START.path))
+    hand_in(tmp_path / "class", "ann", START, handed_out(START))
     put(tmp_path, "taken", "class.zip", "full/students", text="PK")
     (tmp_path / "empty").mkdir()
 
@@ -315,7 +335,7 @@ def test_a_class_is_graded_and_every_name_on_the_roster_has_rows(tmp_path, monke
     page = (tmp_path / "report" / "students" / "ann.html").read_text(encoding="utf-8")
     assert re.search(r"Likely cause[\s\S]*A hint:", page)
     give(tmp_path / "class", guest=RIGHT)
-    hand_in(tmp_path / "class", "guest", TENSOR_HOOKS, source.learner(TENSOR_HOOKS.path))
+    hand_in(tmp_path / "class", "guest", TENSOR_HOOKS, handed_out(TENSOR_HOOKS))
     put(tmp_path, "roster.csv", text="E-mail;student\n=a@x;ann\nz@x;zoe\n")
     command = ["grade", "class", "--roster", "roster.csv", "--lesson", "0"]
     assert [main(command), main([*command, "--exit-zero"])] == [1, 0]
@@ -350,14 +370,12 @@ def test_the_grader_imports_no_torch_and_its_report_no_matplotlib(tmp_path):
     """Its import takes longer than the grading of ten notebooks; only the hosts and the key's kernel need it."""
     code = """
 import pathlib, sys
-from course_utils.grading.verdict import import_lean
-import_lean()
 import course_utils.grading.batch
-from course_utils.grading.lessons import read_lessons
+from course_utils.grading.submissions import read_lessons
 from course_utils.grading.report import Score, write_pages
 found = read_lessons().values()
 write_pages([Score('ann', '00_start_here', 'largest', 0, 1, 'raised', cause='x')], pathlib.Path(sys.argv[1]))
-heavy = {'torch', 'matplotlib', 'rfc3987_syntax'} & sys.modules.keys()
+heavy = {'torch', 'matplotlib', 'nbformat', 'jupytext'} & sys.modules.keys()
 print(*heavy, sum(len(each.exercises) for each in found))
 """
     ran = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import find
-from course_utils.grading.answers import collect_answers, read_cells
+from course_utils.grading.answers import collect_answers
 from course_utils.grading.batch import grade
+from course_utils.grading.definitions import read_cells
 from course_utils.grading.evidence import make_task
 from course_utils.grading.report import Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory

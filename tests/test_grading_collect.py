@@ -8,8 +8,8 @@ import pytest
 from grading_samples import LESSONS, TENSOR_HOOKS, TWO, answer_in, judged, notebook_with, only, raw_notebook
 
 from course_utils.exercises.outcome import Stage
-from course_utils.grading.answers import collect_answers, read_cells
-from course_utils.grading.definitions import Names, read_cell, read_names
+from course_utils.grading.answers import collect_answers
+from course_utils.grading.definitions import Names, read_cell, read_cells, read_names
 from course_utils.root import CourseError
 
 

@@ -1,29 +1,19 @@
 """Step 1: from a notebook's cells to answers. Nothing of a notebook runs here.
 
-Whatever is wrong with a notebook becomes a reason in words. The answer to an exercise is the function (or class) with
-the exercise's name in a code cell, at its top level or in an `if`, `try` or `with` there, looked for
-
-1. in the cell with the lasting id of the lesson's answer cell (ids that occur twice are ignored),
-2. in the cells tagged `answer`, the last first,
-3. in all code cells, the last first, as in a notebook run from top to bottom.
-
-The first that is more than the empty skeleton counts. With it travel the definitions that it uses, one by one (see
-`definitions`), from the submission or the lesson.
+The answer to an exercise is the function (or class) with its name, at the top level of a code cell or in an `if`, `try`
+or `with` there. Whatever is wrong with a notebook becomes a reason in words.
 """
 
 import ast
-import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.grading.definitions import DEFINES, Cell, Names, Statement, code_cells, inner_definitions
-from course_utils.grading.lessons import Lesson
-from course_utils.root import CourseError
+from course_utils.grading.definitions import DEFINES, Cell, Names, Statement, inner_definitions
+from course_utils.grading.submissions import Lesson
 
-MAX_CODE = 500_000  # characters: Python needs a kilobyte and more to parse some of them
 BLANK = "the answer cell is as it came."
 MISSING = (
     "there is no function called `{}` in the notebook.",
@@ -46,46 +36,19 @@ class CollectedAnswer:
     outcome: Outcome | None = None
 
 
-def read_cells(data: bytes) -> list[Cell]:
-    """The code cells of a notebook file of any version; `CourseError` with a reason if it is no notebook."""
-    if not data.strip():
-        raise CourseError("it is empty")
-    try:
-        notebook = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise CourseError(f"it is not complete JSON in UTF-8, so it was cut off or is no notebook ({error})") from None
-    version = notebook.get("nbformat") if isinstance(notebook, dict) else None
-    if version not in (1, 2, 3, 4):
-        raise CourseError(f"it is JSON, but no notebook of version 1 to 4: its nbformat is {version}")
-    if version < 4:
-        import nbformat
-
-        try:
-            notebook = nbformat.convert(nbformat.from_dict(notebook), 4)
-        except Exception as error:  # an old notebook may be broken in any way; none may stop the batch
-            raise CourseError(f"it is an old notebook that cannot be converted ({error!r})") from None
-    cells = notebook.get("cells")
-    if not isinstance(cells, list):
-        raise CourseError("it is a notebook without a list of cells")
-    code = [cell for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
-    size = sum(len(str(cell.get("source", ""))) for cell in code)
-    if size > MAX_CODE:
-        raise CourseError(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
-    return code_cells(code)
-
-
 def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[int, Statement | None] | None:
     """The answer to the exercise `name` among the code `cells`; the lesson's own answer cell has `lasting_id`.
 
     Returns the number of its cell and the statement that defines it, or None in its place where the cell does not
     parse; None where nothing has the name. It is the empty skeleton only where there is nothing else.
     """
-    last_first = range(len(cells))[::-1]
-    own = [number for number in last_first if cells[number].id == lasting_id]
-    tagged = [number for number in last_first if "answer" in cells[number].tags]
-    sound_first = sorted(last_first, key=lambda number: not cells[number].statements)
+    is_own = [cell.id == lasting_id for cell in cells]
+    ranks = (
+        (is_own.count(True) == 1 and is_own[number], "answer" in cell.tags, bool(cell.statements), number)
+        for number, cell in enumerate(cells)
+    )
     blank = None
-    for number in [*(own if len(own) == 1 else []), *tagged, *sound_first]:
+    for *_, number in sorted(ranks, reverse=True):
         cell = cells[number]
         mine = [each for each in cell.statements if name in each.defines]
         if mine and not is_blank_answer(name, mine[-1]):

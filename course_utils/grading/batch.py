@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
-from course_utils.grading.answers import CollectedAnswer, collect_answers, read_cells
+from course_utils.grading.answers import CollectedAnswer, collect_answers
+from course_utils.grading.definitions import read_cells
 from course_utils.grading.evidence import judge_answer, make_task, seed_for
 from course_utils.grading.report import NOT_GRADED, NOT_HANDED_IN, UNREADABLE, Score
 from course_utils.grading.resume import GradingMemory
-from course_utils.grading.sandbox.crew import DaskCrew
 from course_utils.grading.sandbox.key import Key, ask_for_key
 from course_utils.grading.sandbox.tasks import Engine, Limits, Ran
 from course_utils.grading.submissions import DAMAGED, Submission, printable, read_submission
@@ -51,7 +49,7 @@ class _Work:
 def grade(
     submissions: Sequence[Submission],
     *,
-    crew: Engine | DaskCrew,
+    crew: Engine,
     memory: GradingMemory | None = None,
     record: Path | None = None,
     comparer: Comparer | None = None,
@@ -60,10 +58,9 @@ def grade(
 ) -> Graded:
     """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
 
-    `crew` runs the answers; `memory` knows the secret and what an earlier run has graded;
-    `record` is where the verdict notebook is left; `comparer` the process that will judge it, if it has been started
-    already. `progress(total)` is entered while answers are run, as `tqdm`'s bar.
-    Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
+    `crew` runs the answers; `memory` knows the secret and what an earlier run has graded; `record` is where the verdict
+    notebook is left; `comparer` the process that will judge it, if it has been started. `progress(total)` is entered as
+    `tqdm`'s bar. Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
     """
     memory = memory or GradingMemory(None)
     work = [_Work(each, each.reason or STOPPED) for each in submissions]
@@ -85,7 +82,7 @@ def grade(
     scores = compare([row for each in work for row in _rows(each)], comparer)
     try:
         if record and any(row.expected for row in scores):
-            write_whole(record, nbformat.writes(make_verdict_notebook(scores)))
+            write_whole(record, make_verdict_notebook(scores))
     except OSError as error:
         problem = f"the verdict notebook cannot be written: {error.strerror}"
     memory.finish(crew.isolation, complete=not stopped)
@@ -106,7 +103,7 @@ def _collect(work: _Work, memory: GradingMemory) -> None:
         work.reason = f"it could not be graded: {type(error).__name__}: {error}"
 
 
-def _run(running: Sequence[_Work], crew: Engine | DaskCrew, memory: GradingMemory, limits: Limits) -> Iterator[None]:
+def _run(running: Sequence[_Work], crew: Engine, memory: GradingMemory, limits: Limits) -> Iterator[None]:
     batches = [[make_task(answer, memory.secret) for answer in each.to_run] for each in running]
     results = crew.run_all(batches, limits)  # they run while the keys are made
     wanted = {answer.exercise.name: answer.exercise for each in running for answer in each.to_run}

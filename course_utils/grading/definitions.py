@@ -1,13 +1,8 @@
-"""Which code an answer needs: the definitions of the names that it uses.
+"""Which code an answer needs: the definitions of the names that it uses; what it does without is told.
 
-A *definition* is a statement at the top level of a cell that binds names: an import, a function, a class, an
-assignment, or any other in which one is bound (`for`, `with`, `if`, `try`, `match`, `:=`, `del`, the call of a function
-that sets a global). It travels whole, with what it uses. What only changes a thing that is there already (an attribute
-set, an item added, a call) stays behind; where that may matter, it is told.
-
-A name means what it would if the notebook were run from top to bottom as far as the answer's cell: its last definition
-up to there or else the first one after. Names that a definition uses are looked up in the same way, from where it
-stands; what its functions use, from the answer's cell too, because they run only then.
+A *definition* is a statement at the top level of a cell that binds names. It travels whole, with what it uses. Names
+mean what they would if the notebook were run from top to bottom as far as the answer's cell: the last definition up to
+there or else the first one after. What functions use is looked up from the answer's cell too, for they run only then.
 """
 
 import ast
@@ -16,6 +11,7 @@ import contextlib
 import dis
 import functools
 import inspect
+import json
 import re
 import warnings
 from collections import Counter
@@ -23,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from course_utils.exercises.declaration import with_new_names
+from course_utils.root import CourseError
 
 Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
 DEFINES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -32,6 +29,7 @@ PYTHON_MAGICS = ("capture", "time", "timeit", "prun")  # cell magics whose body 
 DYNAMIC = {"eval", "exec", "globals", "locals", "vars"}  # what uses them means names by texts
 SETTERS = re.compile(r"set_(?!print)|use_|register|enable|disable|append|update|clear")  # what changes even a module
 MOST_GLOBALS = 20  # that a function may set and be followed
+MAX_CODE = 500_000  # characters: Python needs a kilobyte and more to parse some of them
 
 
 @dataclass(frozen=True)
@@ -74,16 +72,40 @@ def read_cell(source: str, cell_id: str = "", tags: Sequence[str] = ()) -> Cell:
         return Cell(cell_id, tags, source, error=error)
 
 
-def code_cells(cells: list[dict]) -> list[Cell]:
-    """A notebook's code `cells`, read; what is no text counts as empty."""
-    found = []
-    for cell in cells:
-        source, metadata = cell.get("source"), cell.get("metadata")
-        parts = source if isinstance(source, list) else [source]
-        text = with_new_names("".join(part for part in parts if isinstance(part, str)))
-        tags = metadata.get("tags") if isinstance(metadata, dict) else None
-        found.append(read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else []))
-    return found
+def read_cells(data: bytes) -> list[Cell]:
+    """The code cells of a notebook file of any version; `CourseError` with a reason if it is no notebook."""
+    if not data.strip():
+        raise CourseError("it is empty")
+    try:
+        notebook = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise CourseError(f"it is not complete JSON in UTF-8, so it was cut off or is no notebook ({error})") from None
+    version = notebook.get("nbformat") if isinstance(notebook, dict) else None
+    if version not in (1, 2, 3, 4):
+        raise CourseError(f"it is JSON, but no notebook of version 1 to 4: its nbformat is {version}")
+    if version < 4:
+        import nbformat
+
+        try:
+            notebook = nbformat.convert(nbformat.from_dict(notebook), 4)
+        except Exception as error:  # an old notebook may be broken in any way; none may stop the batch
+            raise CourseError(f"it is an old notebook that cannot be converted ({error!r})") from None
+    cells = notebook.get("cells")
+    if not isinstance(cells, list):
+        raise CourseError("it is a notebook without a list of cells")
+    code = [cell for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    size = sum(len(str(cell.get("source", ""))) for cell in code)
+    if size > MAX_CODE:
+        raise CourseError(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
+    return [_read_cell_of(cell) for cell in code]
+
+
+def _read_cell_of(cell: dict) -> Cell:
+    source, metadata = cell.get("source"), cell.get("metadata")  # what is no text counts as empty
+    parts = source if isinstance(source, list) else [source]
+    text = with_new_names("".join(part for part in parts if isinstance(part, str)))
+    tags = metadata.get("tags") if isinstance(metadata, dict) else None
+    return read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else [])
 
 
 @contextlib.contextmanager

@@ -1,15 +1,13 @@
 """Step 2, read with suspicion: what a sandbox gave back, judged by the key.
 
 The record in a `Ran` was written by a process in which a student's code ran, so it is believed to be data of the form
-that `RECORD` describes, and nothing more. It becomes what is known of the answer: evidence that can be judged, an
-outcome where the answer kept the run from ending, or why a person has to look.
+that `assets/record.schema.json` describes, and nothing more. It becomes what is known of the answer: evidence that can
+be judged, an outcome where the answer kept the run from ending, or why a person has to look.
 """
 
-import functools
 import hashlib
 import hmac
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,72 +23,16 @@ from course_utils.grading.report import NOT_GRADED, Score
 from course_utils.grading.sandbox.key import Key
 from course_utils.grading.sandbox.tasks import BLAMED, TOO_LONG, Ran, Task
 from course_utils.grading.submissions import printable
-from course_utils.root import CourseError, has_answers
+from course_utils.root import ASSETS, CourseError, has_answers
 
 LONGEST = 300  # characters of a value in a text for nbval; of a longer one its beginning and its digest
-
-
-def _object(**parts: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
-
-
-def _list(of: Any, **limits: int) -> dict[str, Any]:
-    return {"type": "array", "items": of, **limits}
-
-
-def _by_name(of: Any) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": of}
-
-
-TEXT, FLAG, PLAIN = {"type": "string"}, {"type": "boolean"}, {"$ref": "#/definitions/plain"}
-WHOLE = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
-LIMITS = {"minimum": -sys.float_info.max, "maximum": sys.float_info.max}
-NUMBER = {"type": ["number", "string"], "pattern": "^(nan|-?inf)$", **LIMITS}  # as text only what JSON lacks
-VALUES = _list(NUMBER | {"type": ["number", "string", "boolean"]})
-KINDS = {  # as `exercises.plain` writes values
-    ("tensor",): {"dtype": TEXT, "shape": _list(WHOLE), "values": VALUES},
-    ("list", "tuple", "set"): {"items": _list(PLAIN)},
-    ("dict",): {"items": _list(_list(PLAIN, minItems=2, maxItems=2))},
-    ("bool",): {"value": FLAG},
-    ("int",): {"value": WHOLE},
-    ("float",): {"value": NUMBER},
-    ("complex",): {"value": _list(NUMBER, minItems=2, maxItems=2)},
-    ("str", "module", "object"): {"value": TEXT},
-}
-FORMS = [_object(type={"enum": kinds}, **parts) for kinds, parts in KINDS.items()]
-FORMS[0]["properties"]["unreadable"] = TEXT
-FORMS.append(_object(type=TEXT | {"not": {"enum": [name for kinds in KINDS for name in kinds]}}))
-ONE_OR_MANY = {"anyOf": [PLAIN, _by_name(PLAIN)]}  # a module's value and gradients have names
-LINE = WHOLE | {"type": ["integer", "null"]}
-RAISED = {"anyOf": [{"type": "null"}, _object(type=TEXT, message=TEXT, during=TEXT, line=LINE, text=TEXT)]}
-MODE = {"anyOf": [FLAG, _by_name(FLAG)]}
-INPUT = _object(value=ONE_OR_MANY, grad=ONE_OR_MANY, requires_grad=MODE, training=MODE, settings=_by_name(PLAIN))
-INPUT["required"] = ["value"]
-CHANGED = {"enum": ["value", "requires_grad", "training", "settings", "hooks", "hooks of others"]}
-CASE = _object(  # as `exercises.evidence` observes it
-    given=TEXT,
-    raised=RAISED,
-    returned=PLAIN,
-    seen=_by_name(PLAIN),
-    printed=TEXT,
-    inputs=_by_name(INPUT),
-    changed=_by_name(_list(CHANGED)),
-    world=_list(TEXT),
-    alive=FLAG,
-    names=_list(TEXT),
-)
-RECORD = {  # as `driver.observe_answer` gives it
-    "$schema": "http://json-schema.org/draft-04/schema#",  # in which 1.0 is no integer
-    "definitions": {"plain": {"anyOf": FORMS}},
-    **_object(exercise=TEXT, blank=FLAG, raised=RAISED, lost=_list(TEXT), cases=_list(CASE, maxItems=200)),
-}
-_check_form = functools.cache(functools.partial(fastjsonschema.compile, RECORD))  # once; it takes 0.2 s
+check_form = fastjsonschema.compile(json.loads((ASSETS / "record.schema.json").read_text(encoding="utf-8")))
 
 
 def read_record(text: str, exercise: str) -> dict[str, Any]:
     """The driver's record about `exercise`; `CourseError`, which says what is wrong with it, for any other text."""
     try:
-        record = _check_form()(json.loads(text, parse_constant=str))
+        record = check_form(json.loads(text, parse_constant=str))
     except (ValueError, TypeError, RecursionError) as error:  # not JSON, or not of the form
         raise CourseError(str(error)[:200]) from None
     if record["exercise"] != exercise:
@@ -178,8 +120,7 @@ def _read_ran(exercise: Declaration, ran: Ran) -> tuple[Outcome | None, Sequence
 def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
     """The evidence of `cases` as text that equals `canonical(key, key)` exactly where they did what the key did.
 
-    A line a fact. A value that counts as equal to the key's is written as the key's; what does not count (what was
-    printed, on which line something was raised) is left out.
+    A line a fact. A value that counts as equal to the key's is written as the key's; what does not count is left out.
     """
     lines = []
     for number, (case, reference) in enumerate(zip(cases, key, strict=False), start=1):

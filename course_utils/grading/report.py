@@ -1,21 +1,7 @@
 """Step 4: the scores, as a table on screen, as CSV and JSON, and as pages, one for each student and one for the class.
 
-`scores.json` is an object: `version` (of this description), `isolation` (lines of text), `columns`, and `scores`.
-
-A row for each student and exercise, and one for each file that is no lesson. The columns:
-
-student       the name of the student's folder
-lesson        the notebook's name without `.ipynb`
-exercise      the exercise's name; empty where the file is no lesson
-points        points earned
-possible      points that the exercise gives
-stage         how far the answer came (`outcome.Stage`): "passed", "wrong value", "raised", "not attempted" …;
-              where there is no score, "not handed in", "unreadable" (the file) or "not graded"
-sentence      what was seen, in the words of the learner's own `check`
-cause         the likely cause, if a declared mistake behaves as the answer does
-look_by_hand  whether a person has to look: yes or no (in JSON true or false)
-reason        why there is no score, or why a person has to look
-seconds       how long the answer ran, with its sandbox; 0 if it was not run
+`scores.json` is an object: `version` (of this form), `isolation` (lines of text), `columns`, and `scores`. The guide,
+`README.md`, says what stands in each column.
 
 A student's page holds no reference answer, no seed, and nothing about anybody else.
 """
@@ -49,11 +35,7 @@ CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
 @dataclass(frozen=True)
 class Score:
-    """One row of the report; the module's docstring says what stands in each column.
-
-    `got` and `expected` are for nbval to compare: what the answer did and what the key does, empty where there is
-    nothing to compare.
-    """
+    """One row of the report. `got` and `expected`: what the answer did and the key does, for nbval; or nothing."""
 
     student: str
     lesson: str
@@ -169,9 +151,8 @@ def read_class(path: Path) -> list[dict[str, list[int]]]:
     """What a class said of itself: by exercise who tried and who passed, by prediction the votes and the right ones."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        return [
-            {name: list(map(int, said[part][name])) for name in said[part]} for part in ("exercises", "predictions")
-        ]
+        parts = said["exercises"], said["predictions"]
+        return [{name: [*map(int, part[name])] for name in part} for part in parts]
     except (OSError, ValueError, KeyError, TypeError):
         raise CourseError(f"{path} is not a file that `make class` wrote.") from None
 

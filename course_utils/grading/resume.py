@@ -1,9 +1,9 @@
 """What was graded before, so that a second run goes on instead of starting again.
 
 In the report's folder `.grading` (for its owner only), in a folder for this state of the course, is a file for each
-submission that has been run: what was judged of each answer. It counts for the same bytes of the same lesson. The
-secret that the seeds come from is there too while a grading is not complete. The next one has another: by then,
-students have read in their reports for which inputs their answers failed.
+submission that has been run: what was judged of each answer, for the same bytes of the same lesson. The secret that the
+seeds come from is there too, until a grading is complete: by the next, students have read in their reports for which
+inputs their answers failed.
 """
 
 import contextlib
@@ -17,20 +17,22 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from course_utils.grading.report import Score
-from course_utils.grading.sandbox.own_folder import LOCK, lock
 from course_utils.grading.sandbox.tasks import Closing
 from course_utils.grading.verdict import NOTEBOOK
 from course_utils.root import ROOT, CourseError, write_whole
 
-FOLDER, ABOUT = ".grading", "run.json"
+FOLDER, ABOUT, LOCK = ".grading", "run.json", "lock"
 LEFT = (NOTEBOOK, ".*.part", "students/.*.part", f"{FOLDER}/*/.*.part")  # by an earlier grader; halves of files
 
 
 def digest_course() -> str:
-    """A digest of everything that a score depends on: the course's code and lessons, Python, and torch."""
+    """A digest of everything that a score depends on: the course's code, assets and lessons, Python, and torch."""
     found = hashlib.sha256(f"{sys.version} torch {version('torch')}".encode())
-    for path in sorted([*(ROOT / "course_utils").rglob("*.py"), *(ROOT / "notebooks" / "source").glob("*.py")]):
+    patterns = "course_utils/**/*.py", "course_utils/assets/*", "notebooks/*.ipynb"
+    for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
         found.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return found.hexdigest()
 
@@ -38,8 +40,7 @@ def digest_course() -> str:
 class GradingMemory(Closing):
     """What an earlier run of the same course has left in the folder `report`; `None` remembers and keeps nothing.
 
-    No other grader writes to the report until this is closed. Raises `CourseError` if one does, or if nothing can be
-    written there.
+    Until this is closed it is locked. Raises `CourseError` if another grader locks it, or nothing can be written there.
     """
 
     def __init__(self, report: Path | None) -> None:
@@ -50,11 +51,14 @@ class GradingMemory(Closing):
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._folder.parent.chmod(0o700)
-            if not (held := lock(self._folder.with_name(LOCK))):
-                raise CourseError(f"another grading writes to {report} now: wait for it, or give another --report.")
-            self.close = held.close
+            held = FileLock(self._folder.with_name(LOCK), thread_local=False)
+            held.acquire(blocking=False)
+            self.close = held.release
             for old in [path for pattern in LEFT for path in report.glob(pattern)]:
                 old.unlink()
+        except Timeout:
+            message = f"another grading writes to {report} now: wait for it, or give another --report."
+            raise CourseError(message) from None
         except OSError as error:
             raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
         for old in {*self._folder.parent.glob("*/")} - {self._folder}:
@@ -73,9 +77,8 @@ class GradingMemory(Closing):
         """The name under which is kept what is judged of a submission, and what was; [] if nothing can be read."""
         whose = json.dumps([student, lesson, hashlib.sha256(data).hexdigest()])
         name = f"{hashlib.sha256(whose.encode()).hexdigest()[:40]}.json"
-        if self._folder:
-            with contextlib.suppress(Exception):
-                return name, [Score(**row) for row in json.loads((self._folder / name).read_text(encoding="utf-8"))]
+        with contextlib.suppress(Exception):  # there is no folder, or it was not written here
+            return name, [Score(**row) for row in json.loads((self._folder / name).read_text(encoding="utf-8"))]
         return name, []
 
     def keep(self, name: str, scores: Sequence[Score]) -> None:

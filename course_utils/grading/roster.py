@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from course_utils.grading.lessons import Lesson
-from course_utils.grading.submissions import DAMAGED, Submission, printable, without_doubles
+from course_utils.grading.submissions import DAMAGED, Lesson, Submission, printable, without_doubles
 from course_utils.root import CourseError, nearest
 
 NOT_HANDED_IN = "nothing was handed in"

@@ -1,13 +1,7 @@
-"""Which notebooks there are: a folder of submissions, a zip of one, or one file.
+"""Which lessons there are, and which notebooks: a folder of submissions, a zip of one, or one file. Needs no torch.
 
-The layouts, by the place of a notebook in the folder (or zip):
-
-    student/lesson.ipynb                    a folder for each student
-    student.zip, student/any.zip            a zip for each student; how its folders are called says nothing
-    lesson/student.ipynb                    a folder for each lesson, named as the lesson
-    student/lesson/lesson.ipynb             nbgrader's, from its folder `submitted` or from the one above
-
-Links are not followed. Everything found has an entry, with a reason in words where it is no submission.
+The guide, `README.md`, describes the layouts. How the folders in a student's zip are called says nothing. Links are not
+followed. Everything found has an entry, with a reason in words where it is no submission.
 """
 
 import functools
@@ -21,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from course_utils.grading.lessons import Lesson
-from course_utils.lab.update import BACKUPS
-from course_utils.root import CourseError, nearest
+from course_utils.exercises.declaration import Declaration, read_declarations
+from course_utils.grading.definitions import Cell, read_cells
+from course_utils.root import BACKUPS, ROOT, CourseError, nearest
 
 MAX_BYTES = 20 * 1024 * 1024
 TOO_LARGE = f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again"
@@ -43,11 +37,40 @@ Members = tuple[zipfile.ZipInfo, ...]
 
 
 @dataclass(frozen=True)
+class Lesson:
+    """One lesson: the notebook as it is handed out, and its exercises in order."""
+
+    path: Path
+    exercises: tuple[Declaration, ...]
+
+    @property
+    def name(self) -> str:
+        """The notebook's name without its ending: `01_tensor_hooks`."""
+        return self.path.stem
+
+    @functools.cached_property
+    def cells(self) -> list[Cell]:
+        """Its code cells."""
+        return read_cells(self.path.read_bytes())
+
+    @functools.cached_property
+    def answer_ids(self) -> dict[str, str]:
+        """The lasting id of each exercise's answer cell."""
+        answers = [cell for cell in self.cells if "answer" in cell.tags]
+        return {name: cell.id for cell in answers for each in cell.statements for name in each.defines}
+
+
+def read_lessons() -> dict[str, Lesson]:
+    """The course's lessons, by name."""
+    paths = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    return {path.stem: Lesson(path, tuple(read_declarations(int(path.stem[:2])))) for path in paths}
+
+
+@dataclass(frozen=True)
 class Submission:
-    """One notebook that a student handed in, or why it is none: then `reason` says so.
+    """One notebook that a student handed in, or in `reason` why it is none. A `lesson` without a path was not.
 
     `path` is the file or the zip; in a zip, `members` are its entry and, before it, that of the zip that it is in.
-    A `lesson` without a path was not handed in.
     """
 
     student: str
@@ -72,10 +95,7 @@ class _Entry(NamedTuple):
 
 
 def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submission]:
-    """All submissions in a folder or a zip, or the one file, sorted by student and name.
-
-    Raises `CourseError` if `place` cannot be read.
-    """
+    """All in a folder or a zip, or the one file, sorted by student and name; `CourseError` if it cannot be read."""
     if place.is_file() and place.suffix.lower() == ".ipynb":
         return [_to_submission(_Entry(("student", place.name), place), lessons)]
     entries = _walk(place.resolve())
@@ -178,13 +198,11 @@ def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
 
 def without_doubles(found: Iterable[Submission]) -> list[Submission]:
     """The submissions, sorted; where a student has two for a lesson, the second is none, and says so."""
-    found, seen = sorted(found, key=lambda one: (one.student, one.name)), set()
+    found, first = sorted(found, key=lambda one: (one.student, one.name)), {}
     for number, each in enumerate(found):
-        if each.lesson and not each.reason:
-            if (each.student, each.name) in seen:
-                reason = "it is a second notebook for this lesson; the first counts"
-                found[number] = replace(each, lesson=None, reason=reason)
-            seen.add((each.student, each.name))
+        if each.lesson and not each.reason and first.setdefault((each.student, each.name), each) is not each:
+            reason = "it is a second notebook for this lesson; the first counts"
+            found[number] = replace(each, lesson=None, reason=reason)
     return found
 
 

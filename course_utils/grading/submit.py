@@ -1,7 +1,6 @@
 """Handing in: look at a learner's copies of the lessons, by their text alone, and pack them into one file to send.
 
-`NAME.zip` holds `NAME/LESSON.ipynb`, as the grader reads it, and `NAME/submission.json`, which tells a person what was
-handed in and with which edition of the course.
+In `NAME.zip` are `NAME/LESSON.ipynb`, and `NAME/submission.json`, which tells a person what it is, of which edition.
 """
 
 import contextlib
@@ -14,10 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from course_utils.exercises.outcome import Stage
-from course_utils.grading.answers import collect_answers, read_cells
+from course_utils.grading.answers import collect_answers
+from course_utils.grading.definitions import read_cells
 from course_utils.grading.grade import check_work
-from course_utils.grading.lessons import Lesson, read_lessons
-from course_utils.grading.submissions import NBGRADER, Submission, printable, read_submission
+from course_utils.grading.submissions import NBGRADER, Lesson, Submission, printable, read_lessons, read_submission
 from course_utils.root import ROOT, CourseError, has_answers, write_whole, zip_of
 
 ABOUT = "submission.json"  # the grader passes over it
@@ -36,7 +35,10 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
     name = "".join(sign for sign in unicodedata.normalize("NFC", name) if sign.isprintable() or sign.isspace())
     student = _folder_name(name := " ".join(name.split()))
     target = folder / f"{student}.zip"
-    if target.exists() and _name_in(target) != name:
+    owner = None if target.exists() else name
+    with contextlib.suppress(Exception), zipfile.ZipFile(target) as archive:  # anything else was not written here
+        owner = json.loads(archive.read(f"{student}/{ABOUT}"))["name"]
+    if owner != name:
         raise CourseError(f"{target} is there already, and not from {name}. Move it, or write your name otherwise.")
     if check:
         check_work(work)
@@ -86,11 +88,3 @@ def _folder_name(name: str) -> str:
     if (plain := plain.strip(" .-")) in NO_NAMES:
         raise CourseError('Give your name, as your instructor knows it:  make submit NAME="Ann Lee"')
     return plain
-
-
-def _name_in(path: Path) -> str | None:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return json.loads(archive.read(f"{path.stem}/{ABOUT}"))["name"]
-    except Exception:  # whatever it is, it was not written here
-        return None

@@ -29,8 +29,7 @@ from pathlib import Path
 import nbformat
 import psutil
 
-from course_utils.authoring.build import LANGUAGE_INFO
-from course_utils.authoring.source import KERNELSPEC
+from course_utils.authoring.source import METADATA
 
 NAMES = ("record_gradient", "scale_gradient", "keep_positive")
 LESSON = "01_tensor_hooks"
@@ -133,8 +132,7 @@ def _cell(source: str, **metadata: object) -> nbformat.NotebookNode:
 
 def _write(path: Path, cells: Sequence[nbformat.NotebookNode]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"kernelspec": dict(KERNELSPEC), "language_info": dict(LANGUAGE_INFO)}
-    nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=metadata), path)
+    nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=METADATA), path)
 
 
 def run_ours(count: int, folder: Path) -> Measured:
@@ -257,7 +255,7 @@ def measure_child() -> float | None:
         found = []
         while thread.is_alive():
             try:
-                lane = psutil.Process(engine.host.pid).children()[-1].children()[0]
+                lane = psutil.Process(engine.host.process.pid).children()[-1].children()[0]
                 for child in [one for one in lane.children() if one.name() != "sleep"]:
                     lines = Path(f"/proc/{child.pid}/smaps_rollup").read_text().splitlines()
                     found.append(sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1000)

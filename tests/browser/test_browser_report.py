@@ -2,8 +2,8 @@
 
 import pytest
 
-from course_utils.grading.lessons import read_lessons
 from course_utils.grading.report import Score, write_pages
+from course_utils.grading.submissions import read_lessons
 
 pytestmark = pytest.mark.browser
 

@@ -1,7 +1,4 @@
-"""A group of processes whose memory the kernel counts together: cgroup v2, where the system has delegated one.
-
-See https://docs.kernel.org/admin-guide/cgroup-v2.html.
-"""
+"""A group of processes whose memory the kernel counts together: cgroup v2 (docs.kernel.org), where it is delegated."""
 
 import contextlib
 import os

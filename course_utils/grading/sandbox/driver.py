@@ -1,7 +1,6 @@
 """What runs beside an answer: takes its text, tries it in the exercise's cases, and shows what it did as JSON.
 
-The children of `host` and the processes of `process` call `record_answer`. It draws no conclusions and knows no right
-answer's results; whatever goes wrong becomes part of the evidence.
+It draws no conclusions and knows no right answer's results; whatever goes wrong becomes part of the evidence.
 """
 
 import ast

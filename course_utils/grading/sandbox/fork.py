@@ -1,35 +1,36 @@
-"""The fork engine: a child process for each exercise, in a sandbox, in milliseconds. Linux only; see `host`."""
+"""The fork engine: a child process for each exercise, in a sandbox, in milliseconds. Linux only; see `host`.
+
+And who takes an engine: this machine, or Dask's workers on many.
+"""
 
 import contextlib
+import functools
 import json
-import marshal
 import os
 import queue
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from multiprocessing.pool import ThreadPool
 
 from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Ran, Task, environment
+from course_utils.grading.sandbox.process import ProcessEngine
+from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Ran, Task, start, tell
 from course_utils.root import CourseError
+
+ON_THE_WAY = 1_000  # submissions that a cluster gets at a time
 
 
 class HostProcess:
-    """A `host` with a number of lanes, a socket for each; it starts at once and is ready later.
-
-    At the other end of the socket `key` is a process that will make the key. `lessons` are bare.
-    """
+    """A `host` with a socket for each lane and one for who makes the `key`; it begins when told the bare lessons."""
 
     command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
 
-    def __init__(self, lessons: bytes, lanes: int = 1) -> None:
+    def __init__(self, lanes: int = 1) -> None:
         kinds = [socket.SOCK_SEQPACKET] * lanes + [socket.SOCK_STREAM]
         self._sockets, theirs = zip(*(socket.socketpair(socket.AF_UNIX, kind) for kind in kinds), strict=True)
         *self.lanes, self.key = self._sockets
@@ -37,20 +38,10 @@ class HostProcess:
         self._folder = OwnFolder()
         self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
         numbers = [their.fileno() for their in theirs]
-        with tempfile.TemporaryFile() as told:
-            marshal.dump((numbers, lessons), told)
-            told.seek(0)
-            self._process = subprocess.Popen(
-                self.command,
-                stdin=told,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=environment() | {"TMPDIR": str(self._folder.path)},
-                cwd="/",
-                start_new_session=True,  # Ctrl-C is for the grader: what runs may come to its end
-                pass_fds=numbers,
-            )
-        self.pid = self._process.pid  # of the process that everything else is below
+        own, self._said = str(self._folder.path), self._folder.path / "said"
+        with self._said.open("wb") as said:
+            options = {"cwd": "/", "stdout": subprocess.DEVNULL, "stderr": said, "pass_fds": numbers}
+            self.process = start([*self.command, *map(str, numbers)], own, **options)
         for their in theirs:
             their.close()
 
@@ -75,21 +66,17 @@ class HostProcess:
 
     def _last_words(self) -> str:
         # Why it, or one of its lanes, has ended: its status, and what was said last on the standard error.
+        words = ["it closed a lane"]
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=2)
-        if self._process.stderr.closed:
-            return "it was closed"
-        os.set_blocking(self._process.stderr.fileno(), False)
-        said = (self._process.stderr.read() or b"").decode(errors="replace").strip()
-        status = self._process.returncode
-        how = "it closed a lane" if status is None else f"it ended with the status {status}"
-        return ": ".join(filter(None, (how, said.rpartition("\n")[2])))
+            words = [f"it ended with the status {self.process.wait(timeout=2)}"]
+        with contextlib.suppress(FileNotFoundError):  # it was closed
+            words += self._said.read_text(errors="replace").strip().split("\n")[-1:]
+        return ": ".join(filter(None, words))
 
     def close(self) -> None:
         """End it, and with it every process that it has started."""
-        self._process.kill()
-        with contextlib.suppress(OSError), self._process:
-            pass  # its end closes the streams, and waits
+        self.process.kill()
+        self.process.wait()
         remove_groups()
         for each in self._sockets:
             each.close()
@@ -103,10 +90,15 @@ class ForkEngine(Engine):
     """
 
     def __init__(self, lanes: int = 1) -> None:
-        self._lessons, self._closed = bare_lessons(), False  # read once: Python 3.11 cannot in two threads
-        self.host = HostProcess(self._lessons, lanes)  # the last one that has been started
-        self.key, self._threads = self.host.key, ThreadPool(lanes)
-        self._hosts = [self.host]
+        self.host = HostProcess(lanes)  # the last one that has been started
+        try:
+            self._lessons = bare_lessons()  # read once: Python 3.11 cannot in two threads
+        except CourseError:
+            self.host.close()
+            raise
+        super().__init__(lanes)
+        self._threads.apply_async(tell, [self.host.process, self._lessons])  # it imports torch first
+        self.key, self._hosts, self._closed = self.host.key, [self.host], False
         self._free: queue.SimpleQueue[tuple[HostProcess, socket.socket]] = queue.SimpleQueue()
         for lane in self.host.lanes:
             self._free.put((self.host, lane))
@@ -115,10 +107,6 @@ class ForkEngine(Engine):
     def isolation(self) -> list[str]:
         """What keeps answers in: the lines of the hosts that are ready."""
         return [host.words for host in self._hosts if host.words]
-
-    def run_all(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[tuple[int, list[Ran]]]:
-        """As `Engine.run_all`, but it starts at once, and runs as many at a time as there are lanes."""
-        return self._threads.imap_unordered(lambda each: (each[0], self.run(each[1], limits)), enumerate(batches))
 
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
         """Run one answer in a free lane. Raises `CourseError` if no host can be started."""
@@ -129,17 +117,18 @@ class ForkEngine(Engine):
                 with open(files[0], "wb") as given, open(files[1], "rb"):
                     given.write(json.dumps(asdict(task)).encode())
                     given.seek(0)
-                    start = time.monotonic()  # to start is no student's time
+                    begun = time.monotonic()  # to start is no student's time
                     try:
                         ended, seconds = host.ask(lane, limits, files)
                         return os.pread(files[1], limits.disk, 0), ended, seconds
                     except CourseError as error:
                         if self._closed or (is_last and not host.words):
                             raise
-                        ended, seconds = str(error).rstrip("."), round(time.monotonic() - start, 4)
+                        ended, seconds = str(error).rstrip("."), round(time.monotonic() - begun, 4)
                 lane.close()
-                self.host = host = HostProcess(self._lessons)
+                self.host = host = HostProcess()
                 self._hosts.append(host)
+                tell(host.process, self._lessons)
                 (lane,) = host.lanes
             return b"", ended, seconds
         finally:
@@ -148,6 +137,46 @@ class ForkEngine(Engine):
     def close(self) -> None:
         """End every process that it has started."""
         self._closed = True
-        self._threads.terminate()
+        super().close()
         for host in self._hosts:
             host.close()
+
+
+def make_engine(name: str, lanes: int = 1) -> Engine:
+    """The engine `process`, or with `auto` the fork engine, where this machine can."""
+    return (ForkEngine if name == "auto" and sys.platform == "linux" else ProcessEngine)(lanes)
+
+
+class DaskCrew(Engine):
+    """Dask's workers, wherever they are: each has an engine of its own. `address` is the scheduler's."""
+
+    def __init__(self, address: str, engine: str) -> None:
+        from distributed import Client
+
+        super().__init__(ON_THE_WAY)
+        self._engine, self.isolation = engine, []
+        self._client = Client(address, set_as_default=False)
+
+    def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
+        """As `Engine.run`. If a worker is lost, another one runs it; if that happens often, there is a reason why."""
+        try:
+            done = self._client.submit(_run_on_worker, tasks, limits, self._engine, pure=False)
+            lines, results = done.result()
+        except Exception as error:
+            return [Ran(ended=f"no worker could run it: {error}")] * len(tasks)
+        self.isolation += {*lines} - {*self.isolation}
+        return results
+
+    def close(self) -> None:
+        """Leave the cluster; what has not run there will not."""
+        with contextlib.suppress(OSError):
+            self._client.close()
+        super().close()
+
+
+_engine_here = functools.cache(make_engine)  # on a worker, where it ends with it
+
+
+def _run_on_worker(tasks: Sequence[Task], limits: Limits | None, engine: str) -> tuple[list[str], list[Ran]]:
+    results = _engine_here(engine).run(tasks, limits)
+    return _engine_here(engine).isolation, results

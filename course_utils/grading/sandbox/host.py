@@ -1,17 +1,16 @@
 """The process that forks: it has imported torch and the exercises (without their answers), and waits for work.
 
-Started by `fork.HostProcess`, which tells it on its standard input what to become:
-
     the process itself ── the process that makes the key, when it is asked: torch without a sandbox (see `key`)
                        └─ the first process of new namespaces ── a *lane* for each core ── a child for each answer
 
 A lane gets a message for each answer: its limits, and two files in memory. The child that it forks reads its task from
 the one and writes its record to the other; the lane itself reads neither, so nothing of an answer is in the memory that
 the next child inherits. A lane has a single thread and never ran a multi-threaded operation of torch, because the
-children of such a process hang. When a child has ended, all that it has started is killed. Nothing here knows a key.
+children of such a process hang. Nothing here knows a key.
 """
 
 import contextlib
+import gc
 import json
 import marshal
 import os
@@ -35,7 +34,8 @@ LOOK = 0.25  # seconds between two looks at what a child uses
 
 
 def main() -> int:
-    """Become what the standard input says, until nobody listens any more."""
+    """Become the processes above, for the sockets of the lanes and of the key, until nobody listens any more."""
+    gc.disable()  # else the import of torch takes a sixth more
     import resource  # noqa: F401
 
     import torch
@@ -44,8 +44,10 @@ def main() -> int:
     from course_utils.grading.sandbox import driver  # noqa: F401
     from course_utils.grading.sandbox.key import serve
 
+    gc.enable()
     torch.set_num_threads(1)
-    (*lanes, key), lessons = marshal.load(sys.stdin.buffer)
+    *lanes, key = map(int, sys.argv[1:])
+    (lessons,) = marshal.load(sys.stdin.buffer)
     for fd in (*lanes, key):
         os.set_inheritable(fd, False)  # no program that is started may hold them open
     nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there; the standard error is for last words
@@ -88,8 +90,6 @@ def _fork(close: Sequence[int], work: Callable[..., object], *arguments: object)
 
 
 def _become_first_process(isolation: Isolation, groups: list[Group | None], lanes: list[int], lessons: bytes) -> None:
-    import gc
-
     from course_utils.exercises import engine
     from course_utils.exercises.bare import load_bare_lessons
     from course_utils.grading.sandbox.driver import observe_answer
@@ -98,7 +98,6 @@ def _become_first_process(isolation: Isolation, groups: list[Group | None], lane
     first = engine.exercises_of()[0].name
     observe_answer(first, "", f"def {first}(*_):\n    raise ValueError('to have seen one traceback')\n", 0)
     assert len(os.listdir("/proc/self/task")) == 1, "the children of a process with threads would hang"
-    gc.collect()
     gc.freeze()
     linux.join_pages()
     close_root(isolation)
@@ -146,12 +145,12 @@ class Host:
         with make_scratch(self.isolation) as scratch:
             keeper = 0
             if self.isolation.root:  # the first process of a new namespace: no other can end it, and all end with it
-                linux.unshare(linux.CLONE_NEWPID)
+                linux.call("unshare", linux.CLONE_NEWPID)
                 quiet = [(os.POSIX_SPAWN_DUP2, 1, 2)]
                 keeper = os.posix_spawnp("sleep", ["sleep", "100000"], {}, setsid=True, file_actions=quiet)
             pid = _fork((), self._be_child, limits, scratch, task, record)
             if keeper:
-                linux.setns(self._namespace, linux.CLONE_NEWPID)
+                linux.call("setns", self._namespace, linux.CLONE_NEWPID)
             try:
                 ended = self._watch(pid, limits, start, scratch)
             finally:

@@ -1,7 +1,6 @@
 """The key: what the course's own answers and its declared mistakes do with the seeds, or did when it was released.
 
-No student's code comes here. The process that makes it is forked from one that has imported torch already (see `host`)
-or, without such, started.
+No student's code comes here. Who makes it is forked from a process that has imported torch (see `host`), or started.
 """
 
 import contextlib
@@ -20,10 +19,7 @@ COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.key")
 
 @dataclass(frozen=True)
 class Key:
-    """What the reference answer and the declared mistakes of one exercise do with a seed, or in `reason` why not.
-
-    The mistakes, each with its message, are there so that a wrong answer's likely cause can be found.
-    """
+    """What the reference answer and the mistakes (with their messages) of an exercise do, or in `reason` why not."""
 
     evidence: Sequence[Evidence] = ()
     mistakes: Sequence[tuple[str, Sequence[Evidence]]] = ()
@@ -31,10 +27,9 @@ class Key:
 
 
 def ask_for_key(wanted: Sequence[tuple[str, int]], connection: socket.socket | None = None) -> dict[str, Key]:
-    """The keys for the `wanted` exercises, each given by its name and the seed; by their names.
+    """The keys for the `wanted` names of exercises and seeds, by name. Raises `CalledProcessError` if none is made.
 
-    The process at the other end of the `connection` makes them, once; where there is none any more, a new one. If that
-    ends too, it is a `CalledProcessError`.
+    The process at the other end of the `connection` makes them, once; where there is none any more, a new one.
     """
     request, answer = json.dumps(wanted).encode(), b""
     if connection:

@@ -1,59 +1,40 @@
-"""Temporary folders and locks that end with their process, however it ends: by itself, by Ctrl-C, or killed."""
+"""Temporary folders that end with their process, however it ends: by itself, by Ctrl-C, or killed."""
 
 import contextlib
 import os
+import secrets
 import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import BinaryIO
+
+from filelock import BaseFileLock, FileLock
 
 from course_utils.grading.sandbox.tasks import Closing
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    import msvcrt
-
-PREFIX, LOCK = "course-grader-", "lock"
-
-
-def lock(path: Path) -> BinaryIO | None:
-    """Lock a file until what is returned is closed, or its process ends; None if somebody else has locked it."""
-    file = path.open("ab")
-    try:
-        if os.name == "nt":
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        file.close()
-        return None
-    return file
+PREFIX, LOCK = "course-grader-", ".lock"
 
 
 class OwnFolder(Closing):
-    """A new temporary folder, at `path`, until it is closed. What a killed process has left, the next one removes."""
+    """A temporary folder, at `path`, and its lock, until it is closed. What a killed process has left is removed."""
 
     def __init__(self) -> None:
-        for old in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        place = Path(tempfile.gettempdir())
+        for old in place.glob(f"{PREFIX}*{LOCK}"):
             with contextlib.suppress(OSError):
-                is_own = old.lstat().st_uid == getattr(os, "geteuid", int)() and not old.is_symlink()
-                if is_own and (held := lock(old / LOCK)):
-                    with held:  # so that nobody takes it for their own before it is gone
-                        remove(old)
-        held = None
-        while held is None or not (self.path / LOCK).exists():
-            # Before it is locked, another process may take the folder for a leftover; then there has to be another.
-            self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
-            with contextlib.suppress(FileNotFoundError):
-                held = lock(self.path / LOCK)
+                if old.lstat().st_uid == getattr(os, "geteuid", int)() and not old.with_suffix("").is_symlink():
+                    _end(old.with_suffix(""), FileLock(old, mode=0o600).acquire(blocking=False).lock)
+        self.path = place / f"{PREFIX}{secrets.token_hex(8)}"
+        held = FileLock(self.path.with_suffix(LOCK), mode=0o600, thread_local=False)
+        held.acquire()
+        self.path.mkdir(mode=0o700)
         self.close = weakref.finalize(self, _end, self.path, held)  # at the latest when Python ends
 
 
-def _end(folder: Path, held: BinaryIO) -> None:
-    held.close()  # Windows removes no open file
+def _end(folder: Path, held: BaseFileLock) -> None:
     remove(folder)
+    held.release()
+    Path(held.lock_file).unlink(missing_ok=True)
 
 
 def remove(folder: str | Path) -> None:

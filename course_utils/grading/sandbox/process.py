@@ -1,7 +1,6 @@
 """The process engine: a fresh Python process for each answer. Slow, for each imports torch, but it works everywhere.
 
-Run as a program, it is that process: it reads the task from its standard input, and writes a line when it begins and
-the record when it has ended to its standard output.
+Run as a program, it is that process: it is told the task, writes a line when it begins, and the record at its end.
 """
 
 import contextlib
@@ -10,13 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import asdict
 
 from course_utils.exercises.bare import bare_lessons, load_bare_lessons
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, environment
+from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, start, tell
 from course_utils.grading.sandbox.walls import confine, process_isolation
 
 COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.process")
@@ -25,7 +23,8 @@ COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.process")
 class ProcessEngine(Engine):
     """Runs each answer in a process of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int = 1) -> None:
+        super().__init__(lanes)
         self.isolation = [process_isolation().words]
         self._lessons = bare_lessons()
 
@@ -34,23 +33,14 @@ class ProcessEngine(Engine):
         with OwnFolder() as own:
             scratch, path = own.path / "scratch", own.path / "record"
             scratch.mkdir()
-            with path.open("wb") as record, tempfile.TemporaryFile() as told:
-                marshal.dump((asdict(task), asdict(limits), self._lessons), told)
-                told.seek(0)
-                process = subprocess.Popen(
-                    COMMAND,
-                    stdin=told,
-                    stdout=record,
-                    stderr=subprocess.DEVNULL,
-                    cwd=scratch,
-                    env=environment() | dict.fromkeys(("HOME", "TMPDIR"), str(scratch)),
-                    start_new_session=True,
-                )
-            ended, start = "", time.monotonic()
+            with path.open("wb") as record:
+                process = start(COMMAND, str(scratch), cwd=scratch, stdout=record, stderr=subprocess.DEVNULL)
+            tell(process, asdict(task), asdict(limits), self._lessons)
+            ended, begun = "", time.monotonic()
             try:
-                while process.poll() is None and not path.stat().st_size and time.monotonic() < start + START_SECONDS:
+                while process.poll() is None and not path.stat().st_size and time.monotonic() < begun + START_SECONDS:
                     time.sleep(0.02)
-                start = time.monotonic()  # to start is no student's time
+                begun = time.monotonic()  # to start is no student's time
                 process.wait(limits.exercise)
             except subprocess.TimeoutExpired:
                 ended = TOO_LONG
@@ -58,7 +48,7 @@ class ProcessEngine(Engine):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
                 process.wait()
-            seconds = round(time.monotonic() - start, 4)
+            seconds = round(time.monotonic() - begun, 4)
             with path.open("rb") as record:
                 text = record.read(limits.disk)
         return text, ended or KILLED * bool(process.returncode), seconds

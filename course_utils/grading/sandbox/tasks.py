@@ -1,9 +1,14 @@
 """What goes into a sandbox and what comes out of it: plain values, the same for every engine and every machine."""
 
+import contextlib
+import marshal
 import os
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from multiprocessing.pool import ThreadPool
+from typing import Any
 
 from course_utils.root import ROOT
 
@@ -69,9 +74,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def environment() -> dict[str, str]:
-    """The environment of a process for answers: of this one's, only what Python needs."""
-    return {name: os.environ[name] for name in KEPT if name in os.environ} | ENVIRONMENT
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a process for answers: of this one's, only what Python needs, and `more`."""
+    return {name: os.environ[name] for name in KEPT if name in os.environ} | ENVIRONMENT | more
+
+
+def start(command: Sequence[str], scratch: str, **options: Any) -> subprocess.Popen:
+    """Start a process for answers, which writes to `scratch`; what it has to know is for `tell`."""
+    options["env"] = environment(HOME=scratch, TMPDIR=scratch)
+    options["start_new_session"] = True  # Ctrl-C is for the grader: what runs may come to its end
+    return subprocess.Popen(command, stdin=subprocess.PIPE, **options)
+
+
+def tell(process: subprocess.Popen, *what: object) -> None:
+    """Give a process all that it will find on its standard input, which is `what`, marshalled."""
+    with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # if it has ended, that is seen elsewhere
+        marshal.dump(what, pipe)
 
 
 class Closing(AbstractContextManager):
@@ -89,12 +107,16 @@ class Engine(Closing):
 
     key = None
 
+    def __init__(self, lanes: int) -> None:
+        self._threads = ThreadPool(lanes)
+
     def run_all(self, batches: Sequence[Sequence[Task]], limits: Limits) -> Iterator[tuple[int, list[Ran]]]:
-        """Run submissions; gives each one's number and results as it is done."""
-        return ((number, self.run(batch, limits)) for number, batch in enumerate(batches))
+        """Start at once to run submissions, a `lane` each; gives each one's number and results as it is done."""
+        return self._threads.imap_unordered(lambda each: (each[0], self.run(each[1], limits)), enumerate(batches))
 
     def close(self) -> None:
-        """Nothing is open between two runs."""
+        """End what runs."""
+        self._threads.terminate()
 
     def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
         """Run the answers of one submission, each by itself."""

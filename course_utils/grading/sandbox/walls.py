@@ -1,10 +1,8 @@
 """The sandbox around an answer, from whatever the platform has; and the line that says what it had.
 
-Two steps. `enter_namespaces` and `close_root` are taken once, by the process that will fork (see `host`): a root folder
-in which nothing is but Python, its packages without the course's answers, and the system's libraries, all read-only.
-`confine` is taken by each child before it meets an answer: a scratch folder with a size cap, resource limits, a user
-without rights, Landlock, seccomp. What a platform refuses at first is in the line of the report; what fails in
-`confine` although it was promised keeps the answer from running.
+`enter_namespaces` and `close_root` are steps of the process that will fork (see `host`), `confine` of each child before
+it meets an answer. What a platform refuses at first is in the line of the report; what fails in `confine` although it
+was promised keeps the answer from running.
 """
 
 import contextlib
@@ -14,7 +12,7 @@ import site
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +24,7 @@ if sys.platform == "linux":
     from course_utils.grading.sandbox import linux
 
 PACKAGE = ROOT / "course_utils"
-HIDDEN = tuple(PACKAGE / room for room in ("exercises", "grading", "lessons"))  # in memory; in files are the answers
+HIDDEN = ("exercises", "grading", "lessons")  # its rooms that are in memory, and in whose files the answers are
 PARTS = ("bin", "lib", "lib32", "lib64")  # of a Python's folder and of the system's
 SYSTEM = tuple(folder + part for folder in ("/", "/usr/") for part in PARTS)
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/alternatives")
@@ -72,9 +70,9 @@ def enter_namespaces() -> Isolation:
     user, group = os.geteuid(), os.getegid()
     try:
         try:
-            linux.unshare(wanted)
+            linux.call("unshare", wanted)
         except PermissionError:
-            linux.unshare(wanted | linux.CLONE_NEWUSER)
+            linux.call("unshare", wanted | linux.CLONE_NEWUSER)
             Path("/proc/self/setgroups").write_text("deny")
             Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
             Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -122,23 +120,17 @@ def close_root(isolation: Isolation) -> None:
 
 
 def readable() -> list[str]:
-    """What an answer may read: this Python, its packages, the system's libraries, devices without memory."""
+    """What an answer may read: this Python, its packages, the system's libraries, most of the course's own."""
     pythons = [sys.prefix, sys.base_prefix, sys.exec_prefix]
     pythons = [os.path.join(python, part) for python in pythons for part in PARTS]
     pythons += [sys.executable, *site.getsitepackages(), sysconfig.get_path("stdlib")]
-    wanted = [*SYSTEM, *SYSTEM_FILES, *DEVICES, *map(os.path.realpath, pythons), *pythons, str(PACKAGE)]
+    own = [str(room) for room in PACKAGE.iterdir() if room.name not in HIDDEN]
+    wanted = [*SYSTEM, *SYSTEM_FILES, *DEVICES, *map(os.path.realpath, pythons), *pythons, *own]
     found: list[str] = []
     for path in sorted(set(wanted), key=len):
         if os.path.lexists(path) and not any(path == one or path.startswith(one + "/") for one in found):
             found.append(path)
     return found
-
-
-def hidden_parts() -> list[Path]:
-    """What an answer must not see although it may lie in something `readable`: the course, but for its own library."""
-    shown = [Path(path) for path in readable()]
-    beside = [path for path in ROOT.iterdir() if path != PACKAGE and not any(one.is_relative_to(path) for one in shown)]
-    return [*HIDDEN, *(beside if (ROOT / "notebooks").exists() else [])]
 
 
 def build_root(folder: str) -> None:
@@ -152,13 +144,6 @@ def build_root(folder: str) -> None:
         else:
             os.mkdir(target) if os.path.isdir(path) else Path(target).touch()
             linux.bind_read_only(path, target)
-    for path in hidden_parts():
-        target = folder + os.path.realpath(path)
-        with contextlib.suppress(FileNotFoundError):  # somebody may remove it now
-            if os.path.isdir(target):
-                linux.mount("tmpfs", target, "tmpfs", linux.MS_RDONLY, "size=4k,mode=755")
-            elif os.path.exists(target):
-                linux.mount("/dev/null", target, flags=linux.MS_BIND)
     for path in ("/proc", SCRATCH):
         os.mkdir(folder + path, 0o755)
     if not os.path.exists(folder + "/tmp"):  # a course or a Python may be in it
@@ -173,7 +158,7 @@ def confine(isolation: Isolation, limits: Limits, scratch: str) -> None:
     Raises `OSError` if something that `isolation` promises cannot be had.
     """
     if isolation.root:
-        linux.unshare(linux.CLONE_NEWNS)
+        linux.call("unshare", linux.CLONE_NEWNS)
         options = f"size={limits.disk},nr_inodes=4096,mode=777"
         linux.mount("tmpfs", scratch, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
         linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
@@ -196,10 +181,7 @@ def confine(isolation: Isolation, limits: Limits, scratch: str) -> None:
 
 
 def limit_resources(limits: Limits, own_user: bool = False) -> None:
-    """Limit memory, the size of files and open files, where the platform knows such limits.
-
-    Processes only for an `own_user`: the limit counts all that the user has.
-    """
+    """Limit what the platform can: memory, files, and the processes of an `own_user`, who has no others."""
     try:
         import resource
     except ImportError:  # Windows
@@ -221,22 +203,8 @@ def _rules(isolation: Isolation, scratch: str) -> dict[str, int]:
     own = {"/dev/null": linux.READ | linux.WRITE, scratch: linux.everything(isolation.landlock)}
     if isolation.root:  # nothing else is there
         return {"/": linux.READ, **own}
-    secret = [path.resolve() for path in hidden_parts()]
-    shown = [str(one) for path in readable() for one in _without(Path(path), secret)]
-    return {
-        str(PACKAGE): linux.READ_FOLDER,
-        **dict.fromkeys([*shown, os.path.realpath("/proc/self")], linux.READ),
-        **own,
-    }
-
-
-def _without(path: Path, secret: Sequence[Path]) -> list[Path]:
-    real = path.resolve()
-    if not path.exists() or any(real.is_relative_to(one) for one in secret):
-        return []
-    if not any(one.is_relative_to(real) for one in secret):
-        return [path]
-    return [one for inside in path.iterdir() for one in _without(inside, secret)]
+    shown = [*readable(), os.path.realpath("/proc/self")]
+    return {str(PACKAGE): linux.READ_FOLDER, **dict.fromkeys(shown, linux.READ), **own}
 
 
 @contextlib.contextmanager
