@@ -239,6 +239,12 @@ class LabPage:
         self._execute("notebook:run-all-cells")
         self.wait_until_idle()
 
+    def run(self, index: int) -> None:
+        """Run the cell with this number, from 0, once more, and wait for it."""
+        self.page.evaluate("index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", index)
+        self._execute("notebook:run-cell")
+        self.wait_until_idle()
+
     def find_explorer(self) -> Locator:
         """The explorer in the notebook in front, scrolled into view. Raises `CourseError` where there is none."""
         tagged = [number for number, each in enumerate(self.read_cells()) if "explore" in each["tags"]]
