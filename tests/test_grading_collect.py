@@ -104,6 +104,14 @@ def test_what_is_no_answer_has_an_outcome_in_words(cells, stage, words):
     assert only(answers, "keep_positive").outcome is None, "it costs no other answer anything"
 
 
+def test_of_many_broken_cells_those_are_told_that_would_define_what_an_answer_lacks():
+    """In time: each of thousands of cells is looked through once, not once for each of thousands of names."""
+    lacks = ", ".join(f"name_{number}" for number in range(8000))
+    broken = [f"def other_{number}(" for number in range(8000)] + ["class name_7(:"]
+    data = raw_notebook(*broken, f"def scale_gradient(t, f):\n    return {lacks}")
+    assert only(collect_answers(read_cells(data), TENSOR_HOOKS)).left == ("class name_7(:",)
+
+
 def test_what_a_student_lost_comes_from_the_lesson():
     data = raw_notebook("def scale_gradient(t, f):\n    return torch.relu, change_gradient")
     support = only(collect_answers(read_cells(data), TENSOR_HOOKS)).support

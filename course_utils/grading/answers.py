@@ -14,6 +14,7 @@ from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.definitions import DEFINES, Cell, Names, Statement, inner_definitions
 from course_utils.grading.submissions import Lesson
 
+DEFINITION = re.compile(r"^[ \t]*((?:async\s+def|def|class)\s+(\w+)\b.*)", re.MULTILINE)
 BLANK = "the answer cell is as it came."
 MISSING = (
     "there is no function called `{}` in the notebook.",
@@ -42,11 +43,8 @@ def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[i
     Returns the number of its cell and the statement that defines it, or None in its place where the cell does not
     parse; None where nothing has the name. It is the empty skeleton only where there is nothing else.
     """
-    is_own = [cell.id == lasting_id for cell in cells]
-    ranks = (
-        (is_own.count(True) == 1 and is_own[number], "answer" in cell.tags, bool(cell.statements), number)
-        for number, cell in enumerate(cells)
-    )
+    own = [at for at, cell in enumerate(cells) if cell.id == lasting_id]
+    ranks = [(own == [at], "answer" in cell.tags, bool(cell.statements), at) for at, cell in enumerate(cells)]
     blank = None
     for *_, number in sorted(ranks, reverse=True):
         cell = cells[number]
@@ -62,8 +60,7 @@ def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[i
 
 def _broken(cell: Cell, names: Collection[str]) -> list[str]:
     # The lines in which a cell that is not Python would define one of the names.
-    pattern = rf"^[ \t]*((?:async\s+def|def|class)\s+(?:{'|'.join(map(re.escape, names))})\b.*)"
-    return re.findall(pattern, cell.source, re.MULTILINE) if cell.error and names else []
+    return [line for line, name in DEFINITION.findall(cell.source) if name in names] if cell.error else []
 
 
 def is_blank_answer(name: str, statement: Statement) -> bool:
