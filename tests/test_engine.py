@@ -2,11 +2,14 @@
 
 import copy
 import functools
+import importlib
 import json
 import math
 import signal
+import sys
+import time
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -17,6 +20,7 @@ from course_utils.exercises import check, classroom, engine, evidence, saved_pro
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, exercise, find
+from course_utils.exercises.evidence import TimeIsUp, time_limit
 from course_utils.exercises.judging import CHANGES
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
@@ -143,6 +147,39 @@ def test_endless_answer_is_stopped_with_a_sentence(body, declare, tmp_path):
     assert "did not come to an end in time and was stopped (it was in your line" in outcome.sentence
     assert signal.getsignal(signal.SIGALRM) is handler
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@contextmanager
+def puts_back(done):
+    try:
+        yield
+    finally:
+        time.sleep(0.3)
+        done.append("put back")
+
+
+def test_a_library_is_not_cut_off_while_it_loads_or_puts_things_back(tmp_path, monkeypatch):
+    """With half of torch loaded, or half of its patches taken away, nothing else would work any more."""
+    (tmp_path / "slow_part.py").write_text("import time\ntime.sleep(0.3)\nwhole = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = []
+
+    def run(part, goes_on=True):
+        if part == "loads":
+            importlib.import_module("slow_part")
+        with puts_back(done) if part == "puts back" else nullcontext():
+            pass
+        while goes_on:
+            pass
+
+    for part in ("loads", "puts back"):
+        with pytest.raises(TimeIsUp), time_limit(0.1):
+            run(part)
+    assert (sys.modules["slow_part"].whole, done) == (True, ["put back"])
+    monkeypatch.setattr(evidence, "SECONDS_MORE", 0)
+    with pytest.raises(TimeIsUp), time_limit(0.1):
+        run("puts back", goes_on=False)
+    assert done == ["put back"], "but not for ever"
 
 
 def test_what_is_printed_is_not_kept(declare, capsys):

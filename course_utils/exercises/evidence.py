@@ -33,6 +33,8 @@ CaseMaker = Callable[[Numbers], Iterator[Case]]
 
 LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 NOT_OWN = (str(Path(__file__).resolve().parents[1]), *LIBRARIES, "<frozen")
+UNCUT = ("_find_and_load", "__exit__")  # the functions of libraries that import, and that put things back
+SECONDS_MORE = 10
 IN_USE = " (already in use: with gradients, hooks and modes from before)"
 
 
@@ -45,14 +47,20 @@ def time_limit(seconds: float) -> Iterator[None]:
     """Raise `TimeIsUp` in the block after `seconds`, and again every second while the block goes on.
 
     Works where Python has interval timers (Linux, macOS) and in the main thread, which is where Jupyter runs cells;
-    elsewhere there is no limit and the reader interrupts the kernel. An operation inside torch is not cut short.
+    elsewhere there is no limit and the reader interrupts the kernel. An operation inside torch is not cut short, and
+    what a library loads or puts back gets some seconds more: a half of it would spoil all that comes later.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ring(*_: object) -> None:
-        raise TimeIsUp
+    more = iter(range(SECONDS_MORE))
+
+    def ring(_: int, frame: types.FrameType | None) -> None:
+        codes = (each.f_code for each, _ in traceback.walk_stack(frame))
+        names = {code.co_name for code in codes if code.co_filename.startswith(NOT_OWN)}
+        if names.isdisjoint(UNCUT) or next(more, None) is None:
+            raise TimeIsUp
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
