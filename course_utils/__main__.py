@@ -12,7 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from course_utils.root import ASSETS, ROOT, STUDENT_COMMANDS, CourseError, has_answers, nearest, require
+from course_utils.root import ASSETS, ROOT, STUDENT_COMMANDS, CourseError, has_answers, nearest, require, skip_grammar
 
 OLDEST_PYTHON = (3, 10)
 TYPES = {"int": int, "path": Path}
@@ -89,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (default: `sys.argv[1:]`) name; returns its status, or 2 if it could not run."""
     if sys.version_info < OLDEST_PYTHON:
         sys.exit(f"The course needs Python 3.10 or newer, and {sys.executable} is {sys.version.split()[0]}.")
+    skip_grammar()
     try:
         return run(sys.argv[1:] if arguments is None else arguments)
     except CourseError as error:

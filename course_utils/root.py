@@ -9,6 +9,7 @@ import difflib
 import io
 import os
 import re
+import sys
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,11 @@ STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # what a stude
 
 class CourseError(ValueError):
     """Something that whoever runs this can put right; the message says what, and how."""
+
+
+def skip_grammar() -> None:
+    """Let jsonschema do without a format that no file here has: every process would build its grammar, for 2 s."""
+    sys.modules.setdefault("rfc3987_syntax", None)  # to import it raises ImportError, as if it were missing
 
 
 def nearest(name: object, known: Iterable[str], most: int = 3) -> list[str]:

@@ -21,7 +21,7 @@ def run_nbval(notebook: nbformat.NotebookNode, folder: Path) -> tuple[int, str]:
     build.write(notebook, folder / "lesson" / "lesson.ipynb")
     environment = build.kernel_environment(folder) | {"PYTHONPATH": str(Path(__file__).parent)}
     environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-    command = [sys.executable, "-m", "pytest", "-p", "nbval.plugin", "-p", "nbval_pictures", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-p", "nbval_pictures", "-p", "nbval.plugin", "-p", "no:cacheprovider"]
     command += ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={build.CELL_SECONDS}", "--color=no", "-q"]
     command += [str(folder / "lesson" / "lesson.ipynb")]
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

@@ -12,6 +12,9 @@ import matplotlib
 import numpy as np
 from PIL import Image
 
+from course_utils.root import skip_grammar
+
+skip_grammar()  # before nbval is imported
 SIZE_PIXELS = 2  # a tight bounding box moves with the font by a pixel or two
 MEAN_DIFFERENCE = 0.05  # per pixel and channel, black to white is 1: a shift by a pixel passes
 # Between the means of blocks: a missing line is small in the whole, large in its block. Before 3.11, which is all that
