@@ -150,16 +150,17 @@ def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> d
     prose is found, and one whose variables have been renamed. Shorter runs are ordinary Python.
     """
     texts, found = {name: _words_in(name, content) for name, content in files.items()}, {}
-    shipped = {run for text in texts.values() for length in RUNS for run in _runs(text, length)}
+    answers = [(each, words(body_of(one))) for each in exercises for one in (each.reference, *each.accepted)]
+    wanted = {run for _, said in answers for length in RUNS for run in _runs(said, length)}
+    shipped = {run for text in texts.values() for length in RUNS for run in _runs(text, length) if run in wanted}
     whole = {name: f" {' '.join(text)} " for name, text in texts.items()}
-    for each in exercises:
-        for said in (words(body_of(answer)) for answer in (each.reference, *each.accepted)):
-            lie = ((at, length) for length in RUNS for at, run in enumerate(_runs(said, length)) if run in shipped)
-            share = len({place for at, length in lie for place in range(at, at + length)}) / len(said)
-            if len(said) >= SHORTEST and (places := [name for name in whole if f" {' '.join(said)} " in whole[name]]):
-                found[each.name] = f"{', '.join(places)}: an answer to {each.name}"
-            elif share >= COVERED and each.name not in TAUGHT:
-                found.setdefault(each.name, f"all texts together: {share:.0%} of an answer to {each.name}")
+    for each, said in answers:
+        lie = ((at, length) for length in RUNS for at, run in enumerate(_runs(said, length)) if run in shipped)
+        share = len({place for at, length in lie for place in range(at, at + length)}) / len(said)
+        if len(said) >= SHORTEST and (places := [name for name in whole if f" {' '.join(said)} " in whole[name]]):
+            found[each.name] = f"{', '.join(places)}: an answer to {each.name}"
+        elif share >= COVERED and each.name not in TAUGHT:
+            found.setdefault(each.name, f"all texts together: {share:.0%} of an answer to {each.name}")
     return found
 
 

@@ -10,6 +10,7 @@ import copy
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,13 +58,18 @@ def read_source(path: Path) -> NotebookNode:
 
     Raises `CourseError` if a tagged cell has no name of its own to be called by, or two cells would have one id.
     """
+    return copy.deepcopy(_read(path.stem, path.read_text(encoding="utf-8")))
+
+
+@cache
+def _read(stem: str, text: str) -> NotebookNode:
     import jupytext  # it takes a second, which who only chooses a lesson need not wait
     import nbformat
     from nbformat import NotebookNode
 
     cells: dict[str, NotebookNode] = {}
-    for cell in jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent").cells:
-        where = place(path.stem, len(cells) + 1, cell.source)
+    for cell in jupytext.reads(text, fmt="py:percent").cells:
+        where = place(stem, len(cells) + 1, cell.source)
         cell.id = re.sub("[^a-z0-9]+", "-", _lasting_name(cell, where).lower()).strip("-")[:50]  # nbformat allows 64
         if cell.id in cells:
             same = f"it would have the same id ({cell.id}) as cell {[*cells].index(cell.id) + 1}, because both"
