@@ -29,9 +29,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """A file's tests stay in one process, for what they share is made once; those with a browser share one JupyterLab.
+    """A file's tests stay in one process, for what they share is made once.
 
-    The tests of the notebooks share nothing, and go one by one to the process that is free.
+    The files that look at each lesson in a browser run it once for all of them, and the others with a browser share one
+    JupyterLab. The tests of the notebooks share nothing, and go one by one to the process that is free.
     """
     if config.getoption("dist") != "loadfile":
         return None
@@ -40,7 +41,9 @@ def pytest_xdist_make_scheduler(config, log):
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
-            return "browser" if "browser/" in file else nodeid if "test_notebooks" in file else file
+            if "browser/" in file:
+                return "lessons" if file.endswith(("_explorers.py", "_lessons.py", "_sealed.py")) else "browser"
+            return nodeid if "test_notebooks" in file else file
 
     return Scheduling(config, log)
 
