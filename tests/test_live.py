@@ -1,6 +1,7 @@
 """A class: what is reported and what is not, votes, who is where, what stays, and who is kept out."""
 
 import json
+import random
 import re
 import socket
 
@@ -75,6 +76,7 @@ def test_explanations_wait_for_the_reveal_where_the_instructor_asks_for_it(live)
 def test_a_class_that_does_not_answer_costs_nothing_is_said_once_and_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(member, "PATIENCE", 1)
     monkeypatch.setattr(member, "PAUSES", (0.05, 0.1))
+    numbers = random.getstate()
     with running(tmp_path) as live:
         port = int(live.address.rpartition(":")[2])
         join(live.address, live.room.code)
@@ -87,6 +89,7 @@ def test_a_class_that_does_not_answer_costs_nothing_is_said_once_and_loses_nothi
     with running(tmp_path, port) as live:
         wait_for(lambda: len(live.room.reports) == 3)
         assert [each.said for each in live.room.reports] == ["30", "12", "passed"]
+    assert random.getstate() == numbers, "the lesson's random numbers stay those of its seed"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "file:///etc/passwd", "", None, "http://[", "http://a b"])

@@ -18,6 +18,7 @@ import uuid
 from course_utils.exercises import classroom, saved_progress
 from course_utils.root import write_whole
 
+CHANCE = random.Random()  # of its own: the lesson's numbers stay those of its seed
 FILE = "class.json"  # in the work folder: by this a learner's next kernel is the same learner
 PATIENCE = 5  # seconds for an answer
 PAUSES = 0.5, 15  # seconds between two tries to send a report: at first, and at most
@@ -97,7 +98,7 @@ class _Member:
         while not self._gone:
             report, pause = self._waiting.get(), PAUSES[0]
             while not self._gone and not self._deliver(report):
-                time.sleep(pause * random.uniform(0.5, 1.5))
+                time.sleep(pause * CHANCE.uniform(0.5, 1.5))
                 pause = min(2 * pause, PAUSES[1])
 
     def _deliver(self, report: dict[str, str]) -> bool:
@@ -130,4 +131,4 @@ class _Member:
                 pass
             if self._gone or time.monotonic() - heard > ALONE:
                 classroom.follow_class({})
-            time.sleep(random.uniform(0.5, 2))
+            time.sleep(CHANCE.uniform(0.5, 2))
