@@ -25,8 +25,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from nbformat import NotebookNode
-
 from course_utils.authoring.source import FOLDER, SEALED, called_with, defined_name, place, read_whole, sources, tags_of
 from course_utils.root import CourseError, sealed_path, write_whole
 
@@ -89,18 +87,26 @@ def _join(text: str) -> str:
 
 
 def stale(folder: Path = FOLDER) -> Iterator[tuple[Path, str]]:
-    """The lessons whose sealed file does not say what their source says, with what it has to say."""
+    """The lessons whose sealed file does not say what their source says, with what it has to say.
+
+    Raises `CourseError` as `seal` does, and where two lessons have an exercise or a prediction of one name.
+    """
+    lesson_of: dict[str, str] = {}
     for lesson in sources(folder):
-        text = json.dumps(seal(lesson), indent=1, ensure_ascii=False) + "\n"
+        found = seal(lesson)
+        for name in (*found["exercises"], *found["predictions"]):
+            if lesson_of.setdefault(name, lesson.stem) != lesson.stem:
+                raise CourseError(f"{name} stands in {lesson_of[name]} and in {lesson.stem}: a name is a key.")
+        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
         path = sealed_path(int(lesson.stem[:2]))
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             yield lesson, text
 
 
-def seal_lessons(folder: Path = FOLDER) -> list[str]:
+def seal_lessons() -> list[str]:
     """Seal every lesson whose sealed file is out of date; returns their names. Runs nothing of a lesson."""
     renewed = []
-    for lesson, text in stale(folder):
+    for lesson, text in [*stale()]:
         write_whole(sealed_path(int(lesson.stem[:2])), text)
         renewed.append(lesson.stem)
     return renewed
