@@ -185,8 +185,9 @@ def find_answers(
 
 
 def find_taught(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> list[str]:
-    """The exercises whose answers are spread over what a learner reads without any hint: the lessons' text, the library,
-    and what `check` says to mistakes. That is what the course teaches, and no hint can be blamed for it.
+    """The exercises whose answers are spread over what a learner reads without any hint.
+
+    That is the lessons' text, the library, and what `check` says to mistakes: the course teaches it.
     """
     return list(find_answers({name: content for name, content in files.items() if not HINTS.match(name)}, exercises))
 

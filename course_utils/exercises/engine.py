@@ -156,6 +156,11 @@ def _declared() -> dict[str, Declaration]:
     return {each.name: each for each in read_declarations()}
 
 
+@functools.cache
+def _predictions() -> dict[str, Prediction]:
+    return {each.name: each for each in read_predictions()}
+
+
 def exercises_of(lesson: int | None = None) -> list[Exercise]:
     """The exercises of a lesson, or of all of them, in the order in which they are asked.
 
@@ -163,7 +168,8 @@ def exercises_of(lesson: int | None = None) -> list[Exercise]:
     """
     asked = [each for each in _declared().values() if lesson in (None, each.lesson)]
     for each in asked:
-        importlib.import_module(f"{LESSONS}.lesson_{each.lesson:02d}")
+        if each.name not in _exercises:
+            importlib.import_module(f"{LESSONS}.lesson_{each.lesson:02d}")
         if each.name not in _exercises:
             raise CourseError(f"Lesson {each.lesson:02d} asks for {each.name}, which has no cases in {LESSONS}.")
     return [_exercises[each.name] for each in asked]
@@ -171,7 +177,7 @@ def exercises_of(lesson: int | None = None) -> list[Exercise]:
 
 def predictions_of(lesson: int | None = None) -> list[Prediction]:
     """The predictions of a lesson, or of all of them, in the order in which they are asked."""
-    return read_predictions(lesson)
+    return [each for each in _predictions().values() if lesson in (None, each.lesson)]
 
 
 def find(name: str) -> Exercise:
@@ -182,7 +188,7 @@ def find(name: str) -> Exercise:
 
 def find_prediction(name: str) -> Prediction:
     """The prediction called `name`; `CourseError` with the nearest names if there is none."""
-    return _find(name, {each.name: each for each in read_predictions()}, "a prediction")
+    return _find(name, _predictions(), "a prediction")
 
 
 def _find(name: str, known: dict[str, Any], kind: str) -> Any:
