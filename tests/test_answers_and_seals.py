@@ -1,10 +1,14 @@
 """What a learner reads is said once, in the lessons' sources; what nobody may see stands on a page an exercise."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
+import textwrap
 
 import pytest
+from lesson_runs import run_python
 
 from course_utils import root
 from course_utils.authoring import seal, source
@@ -195,6 +199,35 @@ def test_an_exercise_that_moves_to_another_lesson_takes_its_answers_progress_and
     assert [each.message for each in after.mistakes] == [each.message for each in before.mistakes]
     assert after.check(before.reference, 0).passed
     assert saved_progress.of_exercise("hook_once")["passed"]
+
+
+GUIDE = root.ROOT / "course_utils" / "authoring" / "README.md"
+TRY = """
+from course_utils.authoring import seal
+seal.seal_lessons()
+from course_utils.exercises.engine import find
+from course_utils.exercises import check
+exercise = find("double_output")
+reference, mistakes = exercise.key(0)
+print([str(check(answer.function)) for answer in exercise.answers])
+print([exercise.judge(did, reference, mistakes.items()).cause == message for message, did in mistakes.items()])
+print(exercise.points, len(exercise.all_hints), exercise.source.count("Make every call"))
+"""
+
+
+def test_the_authors_guide_is_followed_as_written(tmp_path):
+    """Its example, in a copy of the course, is an exercise that works."""
+    for folder in ("course_utils", "notebooks/source"):
+        shutil.copytree(root.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    blocks = re.findall(r"^   (`{3,})(\w+)\n(.*?)^   \1$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    cells, cases, page = (textwrap.dedent(block) for _, _, block in blocks)
+    for name, text in {"notebooks/source/03_module_hooks": cells, "course_utils/lessons/lesson_03": cases}.items():
+        path = tmp_path / f"{name}.py"
+        path.write_text(f"{path.read_text(encoding='utf-8')}\n\n{text}", encoding="utf-8")
+    (tmp_path / "course_utils/lessons/answers/double_output.md").write_text(page, encoding="utf-8")
+    passes, causes, rest = run_python(tmp_path, "-c", TRY, cwd=tmp_path).splitlines()
+    assert eval(passes) == ["double_output: passed (1 point)"] * 2
+    assert (eval(causes), rest) == ([True] * 3, "1 3 1")
 
 
 # --- seals and ruff ---------------------------------------------------------------------------------------------------
