@@ -3,8 +3,12 @@
 A learner's answer that does the same gets the mutant's slip for its likely cause (`exercises.recorded`).
 """
 
+import ast
+import inspect
 import json
-from collections.abc import Sequence
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -12,6 +16,7 @@ import torch
 
 from course_utils.authoring.edits import Mutant, mutants_of
 from course_utils.exercises.cases import Numbers
+from course_utils.exercises.declaration import decorators
 from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.exercises.evidence import Evidence, TimeIsUp
 from course_utils.exercises.outcome import Outcome, Stage
@@ -37,7 +42,16 @@ def made_of(name: str) -> list[Mutant]:
     exercise = find(name)
     with torch.random.fork_rng(devices=[]):
         given = next(exercise.make_cases(Numbers(VISIBLE_SEED))).given
-    return sorted(mutants_of((exercise.reference, *exercise.accepted), given), key=lambda each: each.rank)
+    answers = [_plain_source(each) for each in (exercise.reference, *exercise.accepted)]
+    module = sys.modules[exercise.reference.__module__]
+    return sorted(mutants_of(answers, vars(module), given), key=lambda each: each.rank)
+
+
+def _plain_source(answer: Callable) -> str:
+    """The text of an answer without the decorators that declare it; others are part of it."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(answer)))).body[0]
+    tree.decorator_list = [made for name, made in decorators(tree).items() if name not in ("exercise", "accept")]
+    return ast.unparse(tree)
 
 
 def try_mutants(exercise: Exercise, mutants: Sequence[Mutant]) -> tuple[list[Mutant], list[Refused]]:
