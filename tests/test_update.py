@@ -9,7 +9,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from course_utils.lab import update
-from course_utils.lab.update import BACKUPS, BASE, CHANGED, GONE, NEW_TASK, REMOVED, merge, update_lessons
+from course_utils.lab.merge import CHANGED, GONE, NEW_TASK, REMOVED, merge
+from course_utils.lab.update import BACKUPS, BASE, update_lessons
 
 TITLE, SETUP, EXAMPLE = "text-1: # A lesson", "setup-1: import math", "code-1: print(math.pi)"
 F, G = (f'answer-{name}: def {name}(x):\n    """Do it."""\n    ...' for name in "fg")
