@@ -102,7 +102,8 @@ def main(measure: bool = False, folder: Path = ASSETS) -> int:
     """Train all networks and measure them, or only measure those that are in `folder`; returns the exit status."""
     for number, learned in enumerate(FISH_IS):
         path = networks.picture_net_file(number, folder)
-        print(f"{path.name}: {learned}{', drawn, then training' * (not measure)}", flush=True)
+        next_step = "" if measure else ", drawn, then training"
+        print(f"{path.name}: {learned}{next_step}", flush=True)
         if not measure:
             save_weights(train(number, Recipe() if number < 2 else Recipe(epochs=5)), path)
         model = load_picture_net(number, folder)

@@ -64,7 +64,8 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
         # What is signed shows its pictures at once. What JupyterLab did not trust before is not signed.
         if written and (backup is None or notary.check_signature(nbformat.read(backup, as_version=4))):
             notary.sign(nbformat.read(written, as_version=4))
-        sentences += [sentence] * bool(sentence)
+        if sentence:
+            sentences.append(sentence)
     notary.store.close()
     return sentences
 
