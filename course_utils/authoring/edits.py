@@ -1,8 +1,8 @@
 """Mutants of the right answers: small edits, each of which the checker has to refuse, and the slip that each one is.
 
 A mutant that passes shows an input that no case has, or is *equivalent*: it is right as well, wherever the task allows
-it to be called. Those are declared beside their exercise, by the edit and with the reason: `Exercise.equivalent`. A
-wrong answer that behaves as a mutant does has the mutant's slip for its likely cause.
+it to be called. Those are declared beside their exercise, by the edit and with the reason. A wrong answer that behaves
+as a mutant does has the mutant's slip for its likely cause.
 
 `edit_node` says for each kind of node in an answer's syntax tree by which operators it is edited; `SPOILS` are what an
 answer may do to its arguments before anything else.
