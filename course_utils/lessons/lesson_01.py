@@ -161,24 +161,24 @@ def freeze_biases(rng):
 def hook_once(rng):
     calls = []
 
-    def multiply(grad):
-        calls.append(grad.clone())
-        return grad * -1.5
+    def note_and(answer):
+        def hook(grad):
+            calls.append(grad.clone())
+            return answer(grad)
 
-    def look(grad):
-        calls.append(grad.clone())
+        return hook
 
-    def stop(grad):
-        calls.append(grad.clone())
-        return torch.zeros_like(grad)
-
-    def fail(grad):
-        calls.append(grad.clone())
+    def fail(_):
         raise ValueError
 
-    waiting = rng.leaf(2)
-    hooks = (multiply, "multiplies by -1.5"), (look, "returns nothing"), (stop, "returns zeros")
-    for hook, does in (*hooks, (multiply, "multiplies by -1.5"), (fail, "raises")):
+    waiting, multiply = rng.leaf(2), note_and(lambda grad: grad * -1.5)
+    for hook, does in (
+        (multiply, "multiplies by -1.5"),
+        (note_and(lambda _: None), "returns nothing"),
+        (note_and(torch.zeros_like), "returns zeros"),
+        (multiply, "multiplies by -1.5"),
+        (note_and(fail), "raises"),
+    ):
         x, slope = rng.leaf(2), rng.quarters(2)
         tensor = x if does == "returns nothing" else x * 2
 
