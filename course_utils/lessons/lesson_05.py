@@ -285,10 +285,8 @@ def _refuse(module: nn.Module, args: tuple) -> None:
 def run_to(rng):
     small, other, nested = _small_net(rng), whole_weights(_OtherOrder(), rng), _nested(rng)
     blocks = whole_weights(nn.Sequential(*_nested(rng), nn.Conv2d(2, 1, 1)), rng)
-    swapped, inside = (
-        "a model that runs its layers in another order than it made them",
-        "a model of layers inside layers",
-    )
+    swapped = "a model that runs its layers in another order than it made them"
+    inside = "a model of layers inside layers"
     for model, order, choices, where in (
         (small, ["0", "1", "2", "3", "4"], ["0", "2"], "a Sequential"),
         (other, ["first", "middle", "last"], ["first", "middle"], swapped),
