@@ -10,7 +10,7 @@ from torch import nn
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.inventory import list_hooks
-from course_utils.lessons.lesson_03 import whole_weights
+from course_utils.lessons.small_nets import whole_weights
 
 
 def every_sign(count: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 
 from course_utils.exercises.cases import Case
 from course_utils.exercises.engine import exercise
-from course_utils.lessons.lesson_03 import whole_weights
+from course_utils.lessons.small_nets import whole_weights
 
 
 def kept(grad: torch.Tensor | None) -> torch.Tensor | None:
