@@ -1,4 +1,4 @@
-"""Exercises and predictions of lesson 07: CAM and Grad-CAM."""
+"""The cases of lesson 07: CAM and Grad-CAM."""
 
 from __future__ import annotations
 

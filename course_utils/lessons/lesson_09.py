@@ -1,4 +1,4 @@
-"""Exercises and predictions of lesson 09: every hook. Twelve puzzles of one line each, and five rules to break."""
+"""The cases of lesson 09: every hook. Twelve puzzles of one line each, and five rules to break."""
 
 from __future__ import annotations
 
@@ -269,8 +269,7 @@ def freeze_weight(rng):
 
     def learn(handle, layer=layer, x=x):
         layer(x).sum().backward()
-        found = {"weight.grad": kept(layer.weight.grad), "x.grad": kept(x.grad)}
-        found |= {"bias.grad": layer.bias.grad} if hasattr(layer, "bias") else {}
+        found = {"weight.grad": kept(layer.weight.grad), "x.grad": kept(x.grad), "bias.grad": layer.bias.grad}
         layer(x).sum().backward()
         found |= {"weight.grad after a second backward": kept(layer.weight.grad)}
         handle.remove()
@@ -377,9 +376,9 @@ def first_arrival(rng):
         tensors = [a, b] if first else [b, a]
 
         def backward(handle, x=x, b=b, seen=seen):
-            for words in ("first", "second"):
-                b.register_hook(lambda grad: grad.mul_(100)) if words == "second" else None
-                (b * 3).sum().backward(retain_graph=True)
+            (b * 3).sum().backward(retain_graph=True)
+            b.register_hook(lambda grad: grad.mul_(100))
+            (b * 3).sum().backward(retain_graph=True)
             found = {"the list after two backwards": list(seen)}
             handle.remove()
             (b * 2).sum().backward()

@@ -1,4 +1,4 @@
-"""Exercises and predictions of lesson 10: where next?"""
+"""The cases of lesson 10: where next?"""
 
 from __future__ import annotations
 
