@@ -142,64 +142,41 @@ def _count_calls(model: nn.Module):
 def first_bad_layer(rng):
     names = rng.choice([("first", "second", "third"), ("one", "two", "three"), ("a", "b", "c")])
 
-    def search(model: nn.Module, x: Tensor, shown: str) -> Case:
+    def ask(x: Tensor, shown: str, model: nn.Module) -> Case:
         return Case({"model": model, "x": x}, then=_count_calls(model), shown=shown)
+
+    def search(x: Tensor, shown: str, *parts: nn.Module) -> Case:
+        return ask(x, shown, chain(*parts))
 
     def chain(*parts: nn.Module) -> nn.Sequential:
         return nn.Sequential(OrderedDict(zip(names, parts, strict=False)))
 
-    bad_row = rng.whole(2, 2)
+    bad_row, inside = rng.whole(2, 2), "a division 0 / 0 in a module's own forward"
     bad_row[0, rng.integer(0, 1)] = 0  # its logarithm is minus infinity, and that times 0 is nan
-    yield search(
-        chain(linear(torch.eye(2)), nn.Sequential(chain(Times(2.0), Does(torch.log), Times(0.0))), nn.ReLU()).eval(),
-        bad_row,
-        "a log of 0 in the middle, then a product with 0",
-    )
+    block = nn.Sequential(chain(Times(2.0), Does(torch.log), Times(0.0)))
+    shown = "a log of 0 in the middle, then a product with 0"
+    yield ask(bad_row, shown, chain(linear(torch.eye(2)), block, nn.ReLU()).eval())
     zeros = rng.whole(2, 2)
     zeros[1] = 0
-    yield search(
-        chain(Times(1.0), Over(), nn.ReLU()),
-        zeros,
-        "a division 0 / 0 in a module's own forward, not in a layer inside it",
-    )
-    yield search(Over(), zeros.clone(), "a division 0 / 0 in the forward of `model` itself")
-    yield search(
-        chain(Does(torch.log), nn.Sequential(nn.ReLU(), Does(torch.log)), nn.ReLU()),
-        zeros.clone(),
-        "two logs of 0; the ReLU behind each makes 0 of minus infinity",
-    )
-    yield search(
-        chain(Times(1.0), Again(Times(1e30)), Does(torch.log)),
-        rng.whole(2, 2),
-        "a layer that is called twice, with infinity as what it gives the second time",
-    )
+    yield search(zeros, f"{inside}, not in a layer inside it", Times(1.0), Over(), nn.ReLU())
+    yield ask(zeros.clone(), "a division 0 / 0 in the forward of `model` itself", Over())
+    block = nn.Sequential(nn.ReLU(), Does(torch.log))
+    shown = "two logs of 0; the ReLU behind each makes 0 of minus infinity"
+    yield search(zeros.clone(), shown, Does(torch.log), block, nn.ReLU())
+    shown = "a layer that is called twice, with infinity as what it gives the second time"
+    yield search(rng.whole(2, 2), shown, Times(1.0), Again(Times(1e30)), Does(torch.log))
     x = rng.whole(2, 2)
     x[1, 1] = math.nan
-    yield search(
-        chain(Times(1.0), OnesAround(), nn.ReLU()),
-        x,
-        "a healthy network with a layer of two inputs, and an x with a nan",
-    )
-    large = rng.whole(2, 2, low=2, high=3)
-    yield search(
-        Fork(Times(1e38), Times(1e38), Does(torch.add)),
-        large,
-        "numbers up to 3e+38, which are finite, and a sum of two that is not",
-    )
-    yield search(
-        chain(nn.ReLU(), linear(rng.whole(2, 2))), rng.whole(1, 3), "an x that is too wide: the model raises an error"
-    )
-    yield search(
-        chain(Times(1.0), OverAndAfter(), nn.ReLU()),
-        zeros.clone(),
-        "a division 0 / 0 in a module's own forward, and then a layer inside it",
-    )
-    yield search(chain(Times(-1.0), Does(torch.log), nn.ReLU()), rng.whole(2, 2), "the log of numbers below 0")
-    yield search(
-        chain(Does(lambda x: torch.where(x.isnan(), 0.0, x)), Does(torch.log), nn.ReLU()),
-        x.clone(),
-        "an x with a nan, a layer that makes 0 of it, and then a log",
-    )
+    shown = "a healthy network with a layer of two inputs, and an x with a nan"
+    yield search(x, shown, Times(1.0), OnesAround(), nn.ReLU())
+    shown = "numbers up to 3e+38, which are finite, and a sum of two that is not"
+    yield ask(rng.whole(2, 2, low=2, high=3), shown, Fork(Times(1e38), Times(1e38), Does(torch.add)))
+    narrow = linear(rng.whole(2, 2))
+    yield search(rng.whole(1, 3), "an x that is too wide: the model raises an error", nn.ReLU(), narrow)
+    yield search(zeros.clone(), f"{inside}, and then a layer inside it", Times(1.0), OverAndAfter(), nn.ReLU())
+    yield search(rng.whole(2, 2), "the log of numbers below 0", Times(-1.0), Does(torch.log), nn.ReLU())
+    shown = "an x with a nan, a layer that makes 0 of it, and then a log"
+    yield search(x.clone(), shown, Does(lambda x: torch.where(x.isnan(), 0.0, x)), Does(torch.log), nn.ReLU())
 
 
 @exercise
