@@ -253,28 +253,21 @@ def dead_share(rng):
     in_place = "a ReLU with an in-place operation behind it"
     yield Case({"model": _relu_net(rng), "batches": [first]}, shown=f"4 units, one batch of 2 pictures, {in_place}")
     yield Case({"model": _relu_net(rng), "batches": [first, second]}, shown=f"4 units, two batches, {in_place}")
-    yield Case(
-        {"model": _relu_net(rng), "batches": [second, first]}, shown="4 units, the two batches the other way round"
-    )
+    shown = "4 units, the two batches the other way round"
+    yield Case({"model": _relu_net(rng), "batches": [second, first]}, shown=shown)
     maps = -rng.whole(3, 2, 2, 2) / 4
     maps[rng.integer(1, 2), 0, 1, rng.integer(0, 1)] *= -1
     model = nn.Sequential(OrderedDict({rng.choice(["relu", "act"]): nn.ReLU()}))
     shown = "2 channels of 2 x 2 places, one of which fires at one place, and then of 1 x 3 places"
     yield Case({"model": model, "batches": [maps, -rng.whole(1, 2, 1, 3)]}, shown=shown)
-    yield Case(
-        {"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]},
-        shown="a ReLU that is called twice: once for what is above 0, once for what is below",
-    )
-    yield Case(
-        {"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]},
-        shown="a second batch that is too narrow: the model raises an error",
-    )
+    shown = "a ReLU that is called twice: once for what is above 0, once for what is below"
+    yield Case({"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]}, shown=shown)
+    shown = "a second batch that is too narrow: the model raises an error"
+    yield Case({"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]}, shown=shown)
     maps = -rng.whole(4, 2, 2, 2) / 4
     maps[1, 0, 0, 1] *= -1
-    yield Case(
-        {"model": nn.Sequential(nn.ReLU()), "batches": list(maps.split(2))},
-        shown="2 channels of 2 x 2 places, two batches of one size, and one place that fires, in the first of them",
-    )
+    shown = "2 channels of 2 x 2 places, two batches of one size, and one place that fires, in the first of them"
+    yield Case({"model": nn.Sequential(nn.ReLU()), "batches": list(maps.split(2))}, shown=shown)
 
 
 def _go_back(model: nn.Module, x: Tensor, gradients: list[Tensor]):
@@ -334,12 +327,11 @@ def _watched(model: nn.Sequential, x: Tensor, error: type[BaseException] | None)
 
     def then(returned):
         storages, came_out = [], "nothing"
-        others = [
-            layer.register_forward_hook(
-                lambda module, args, output: storages.append(StorageWeakRef(output.untyped_storage()))
-            )
-            for layer in model[:3]
-        ]
+
+        def note(module, args, output):
+            storages.append(StorageWeakRef(output.untyped_storage()))
+
+        others = [layer.register_forward_hook(note) for layer in model[:3]]
         model(x)
         storages.clear()
         seen = {}
@@ -452,11 +444,10 @@ def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.Transform
 @exercise
 def attention_maps(rng):
     def attend(layer: nn.TransformerEncoderLayer, x: Tensor, shown: str) -> Case:
-        return Case(
-            {"layer": layer, "x": x},
-            then=lambda maps: {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)},
-            shown=shown,
-        )
+        def then(maps):
+            return {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)}
+
+        return Case({"layer": layer, "x": x}, then, shown)
 
     heads = "two heads, three pictures of four tokens, a layer"
     for norm_first, words in ((False, "in eval mode"), (True, "which normalises before the attention, in eval mode")):
