@@ -153,7 +153,8 @@ def class_gradient(rng):
             if awake and (logits.argmax(1) != classes).any():
                 break
         images.requires_grad_(count > 1)
-        shown = f"{count} picture{'s' * (count > 1)} of 2 channels, classes = {classes.tolist()}"
+        pictures = "1 picture" if count == 1 else f"{count} pictures"
+        shown = f"{pictures} of 2 channels, classes = {classes.tolist()}"
         yield Case({"model": model, "images": images, "classes": classes}, shown=shown)
 
 

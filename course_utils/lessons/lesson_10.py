@@ -93,7 +93,7 @@ def share_on_the_cut(rng):
 def logits_without(rng):
     def take_away(words: str, net: nn.Sequential, layer: int, direction: list[float], count: int) -> Case:
         given = {"model": net, "layer": net[layer], "direction": torch.tensor(direction)}
-        shown = f"{words}, the direction {direction}, and {count} picture{'s' * (count > 1)}"
+        shown = f"{words}, the direction {direction}, and {count} {'picture' if count == 1 else 'pictures'}"
         return Case({**given, "images": rng.mixed(count, 2, 2, 3)}, shown=shown)
 
     for count, layer, direction in ((1, 0, [3.0, 4.0]), (2, 2, [-8.0, 6.0]), (3, 0, [1.0, 0.0])):

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from course_utils.lessons.channels import tells as tells
 from course_utils.lessons.evidence import COLLAGE, draw_things, show_tiles
 from course_utils.lessons.two_heads import encode, make_two_head_block
 from course_utils.scenes.scene import BACKGROUNDS, KINDS, scene
@@ -208,15 +209,6 @@ def channel_means(model: nn.Module, layer: str, images: Tensor) -> Tensor:
         for part in images.split(60):
             model(part)
     return torch.cat(kept).mean((2, 3))
-
-
-def tells(responses: Tensor, there: Tensor) -> Tensor:
-    """In which share of all pairs of a picture with the thing and one without it, a channel responds more to the first.
-
-    responses: (N, C); there: (N,) bool. (C,): 1 is perfect, 0.5 is chance.
-    """
-    one, other = responses[there][:, None], responses[~there][None]
-    return ((one > other).float() + (one == other).float() / 2).mean((0, 1))
 
 
 def fit_probe(features: Tensor, answers: Tensor, ridge: float = 10.0) -> Callable[[Tensor], Tensor]:
