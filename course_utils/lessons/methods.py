@@ -22,6 +22,7 @@ from course_utils.lessons.evidence import COLLAGE, draw_things, show_tiles
 from course_utils.lessons.two_heads import encode, make_two_head_block
 from course_utils.scenes.scene import BACKGROUNDS, KINDS, scene
 from course_utils.vision.networks import Classifier, PictureNet, load_classifier
+from course_utils.vision.patching import output_of
 from course_utils.vision.pictures import Picture, draw_heat
 from course_utils.vision.real import PHOTOGRAPHS, collage, photograph
 from course_utils.vision.saliency import relu, scale_to_unit, upsample
@@ -204,11 +205,7 @@ def draw_album(count: int, seed: int) -> Album:
 @torch.no_grad()
 def channel_means(model: nn.Module, layer: str, images: Tensor) -> Tensor:
     """The mean of each channel of a layer, (N, C), for many pictures."""
-    kept = []
-    with model.get_submodule(layer).register_forward_hook(lambda module, args, output: kept.append(output)):
-        for part in images.split(60):
-            model(part)
-    return torch.cat(kept).mean((2, 3))
+    return torch.cat([output_of(model, layer, part).mean((2, 3)) for part in images.split(60)])
 
 
 def fit_probe(features: Tensor, answers: Tensor, ridge: float = 10.0) -> Callable[[Tensor], Tensor]:
