@@ -18,7 +18,7 @@ from course_utils.exercises.declaration import decorators
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.grading.answers import CollectedAnswer, collect_answers
 from course_utils.grading.definitions import read_cell, read_cells, read_names
-from course_utils.grading.evidence import judge_answer, make_task, seed_for
+from course_utils.grading.evidence import judge_answer, make_task, seed_for, to_score
 from course_utils.grading.report import Score
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.key import Key
@@ -67,7 +67,8 @@ def answer_to(name: str, source: str) -> CollectedAnswer:
 
 def judge(answer: CollectedAnswer, ran: Ran, key: Key | None = None) -> Score:
     """Ann's score for an answer by what came of it, before nbval is asked."""
-    return judge_answer("ann", START.name, answer, key or key_of(answer.exercise.name, SEED), ran)
+    judged = judge_answer(answer, key or key_of(answer.exercise.name, SEED), ran)
+    return to_score("ann", START.name, answer.exercise, judged, ran.seconds)
 
 
 def judged(*cells: str, answer: str) -> Score:

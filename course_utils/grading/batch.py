@@ -8,7 +8,7 @@ from typing import Any
 
 from course_utils.grading.answers import CollectedAnswer, collect_answers
 from course_utils.grading.definitions import read_cells
-from course_utils.grading.evidence import judge_answer, make_task, seed_for
+from course_utils.grading.evidence import judge_answer, make_task, seed_for, to_score
 from course_utils.grading.report import NOT_GRADED, NOT_HANDED_IN, UNREADABLE, Score
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.key import Key, ask_for_key
@@ -116,10 +116,11 @@ def _run(running: Sequence[_Work], crew: Engine, memory: GradingMemory, limits: 
 
 
 def _judge(work: _Work, memory: GradingMemory, rans: Sequence[Ran], keys: Mapping[str, Key]) -> None:
-    found, scores, whose = iter(rans), [], (work.submission.student, work.submission.name)
+    found, scores = iter(rans), []
     for answer in work.answers:
         key, ran = (Key(), Ran()) if answer.outcome else (keys[answer.exercise.name], next(found))
-        scores.append(judge_answer(*whose, answer, key, ran))
+        judged = judge_answer(answer, key, ran)
+        scores.append(to_score(work.submission.student, work.submission.name, answer.exercise, judged, ran.seconds))
     work.scores = scores  # all of them or, if the user stops it here, none
     if all(one.stage != NOT_GRADED for one in scores):  # what has no score is run again
         memory.keep(work.kept_as, scores)

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from course_utils.exercises.declaration import with_new_names
 from course_utils.root import CourseError
 
 Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
@@ -103,7 +102,7 @@ def read_cells(data: bytes) -> list[Cell]:
 def _read_cell_of(cell: dict) -> Cell:
     source, metadata = cell.get("source"), cell.get("metadata")  # what is no text counts as empty
     parts = source if isinstance(source, list) else [source]
-    text = with_new_names("".join(part for part in parts if isinstance(part, str)))
+    text = "".join(part for part in parts if isinstance(part, str))
     tags = metadata.get("tags") if isinstance(metadata, dict) else None
     return read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else [])
 
@@ -125,7 +124,9 @@ def _without_magics(source: str) -> str:
     blank_lines, magic, body = re.match(r"((?:[ \t]*\n)*)(?:%%(\w+).*)?((?s:.*))", source).groups()
     if magic and magic not in PYTHON_MAGICS:
         return ""
-    body = re.sub(r"^([ \t]*)%time[ \t]+(?=\S)", r"\1", "pass" * bool(magic) + body, flags=re.MULTILINE)
+    if magic:
+        body = f"pass{body}"
+    body = re.sub(r"^([ \t]*)%time[ \t]+(?=\S)", r"\1", body, flags=re.MULTILINE)
     with contextlib.suppress(SyntaxError), quiet_compiler():
         body = TransformerManager().transform_cell(body)
     return blank_lines + body

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import fastjsonschema
@@ -19,7 +20,7 @@ from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import Evidence
 from course_utils.exercises.recorded import recorded_seeds
 from course_utils.grading.answers import BLANK, CollectedAnswer, blame
-from course_utils.grading.report import NOT_GRADED, Score
+from course_utils.grading.report import Score
 from course_utils.grading.sandbox.key import Key
 from course_utils.grading.sandbox.tasks import BLAMED, TOO_LONG, Ran, Task
 from course_utils.grading.submissions import printable
@@ -62,35 +63,77 @@ def make_task(answer: CollectedAnswer, secret: int) -> Task:
     return Task(answer.exercise.name, "\n".join(answer.support), answer.source, seed_for(answer.exercise, secret))
 
 
-def judge_answer(student: str, lesson: str, answer: CollectedAnswer, key: Key, ran: Ran) -> Score:
-    """The row for an answer, judged in words; with its evidence and the key's as nbval will compare them.
+@dataclass(frozen=True)
+class Judged:
+    """What is known of one answer.
 
-    An answer that may have needed what did not travel with it, or did not work there, passes or a person looks.
+    `outcome` is None where there is no score. `reason` says why, or why a person has to look; it is empty where nobody
+    has to. `got` and `expected` are what the answer did and what the key does, as nbval compares them.
     """
-    exercise, outcome, reason, texts = answer.exercise, answer.outcome, "", ("", "")
+
+    outcome: Outcome | None = None
+    reason: str = ""
+    got: str = ""
+    expected: str = ""
+
+
+def judge_answer(answer: CollectedAnswer, key: Key, ran: Ran) -> Judged:
+    """Judge an answer in words, by what came of running it.
+
+    If it may have needed what did not travel with it, or what did not work there, it passes or a person looks.
+    """
+    if answer.outcome:
+        return Judged(answer.outcome)
     try:
-        if not outcome:
-            outcome, cases, reason = _read_ran(exercise, ran)
-        if not outcome:
-            if key.reason or not fits(cases, key.evidence):
-                raise CourseError(key.reason or "the record of what the answer did is about other inputs")
-            said = judge(exercise.name, cases, key.evidence, key.mistakes, exercise.points, len(exercise.hints))
-            texts = canonical(cases, key.evidence), canonical(key.evidence, key.evidence)
-            outcome = said
+        judged, doubt = _judge_run(answer.exercise, key, ran)
     except CourseError as error:
-        reason = str(error)
+        return Judged(reason=str(error))
     except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
-        reason = f"the evidence could not be judged: {type(error).__name__}: {error}"
-    stage, by_hand, told = outcome.stage if outcome else NOT_GRADED, not outcome, ""
-    if stage not in (NOT_GRADED, Stage.PASSED, Stage.NOT_ATTEMPTED) and (reason or answer.left):
-        told = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in answer.left[:3])
-        told = f"It was run without {told}, which it may need." if told else "Not all that it uses worked."
-        by_hand, reason = True, reason or told
-    points, sentence, cause = (outcome.points, outcome.sentence, outcome.cause) if outcome else (0, "", "")
-    sentence = " ".join(filter(None, (sentence, told)))
-    stage, sentence, cause, reason = (printable(text, but="\n") for text in (stage, sentence, cause, reason))
-    found = points, exercise.points, stage, sentence, cause, by_hand, reason, ran.seconds
-    return Score(student, lesson, exercise.name, *found, *texts)
+        return Judged(reason=f"the evidence could not be judged: {type(error).__name__}: {error}")
+    if judged.outcome.stage in (Stage.PASSED, Stage.NOT_ATTEMPTED):
+        return judged
+    if answer.left:
+        left = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in answer.left[:3])
+        told = f"It was run without {left}, which it may need."
+        outcome = replace(judged.outcome, sentence=f"{judged.outcome.sentence} {told}")
+        return replace(judged, outcome=outcome, reason=doubt or told)
+    return replace(judged, reason=doubt)
+
+
+def _judge_run(exercise: Declaration, key: Key, ran: Ran) -> tuple[Judged, str]:
+    """What is known of an answer that ran, and which of the definitions that it may use did not work, in words."""
+    outcome, cases, lost = _read_ran(exercise, ran)
+    if outcome:
+        return Judged(outcome), lost
+    if key.reason:
+        raise CourseError(key.reason)
+    if not fits(cases, key.evidence):
+        raise CourseError("the record of what the answer did is about other inputs")
+    outcome = judge(exercise.name, cases, key.evidence, key.mistakes, exercise.points, len(exercise.hints))
+    return Judged(outcome, "", canonical(cases, key.evidence), canonical(key.evidence, key.evidence)), lost
+
+
+def to_score(student: str, lesson: str, exercise: Declaration, judged: Judged, seconds: float) -> Score:
+    """The row of the report for an answer; nothing in it is a control character."""
+    reason = printable(judged.reason, but="\n")
+    if judged.outcome is None:
+        return Score(student, lesson, exercise.name, possible=exercise.points, reason=reason, seconds=seconds)
+    outcome = judged.outcome
+    return Score(
+        student=student,
+        lesson=lesson,
+        exercise=exercise.name,
+        points=outcome.points,
+        possible=exercise.points,
+        stage=printable(outcome.stage),
+        sentence=printable(outcome.sentence, but="\n"),
+        cause=printable(outcome.cause, but="\n"),
+        look_by_hand=bool(judged.reason),
+        reason=reason,
+        seconds=seconds,
+        got=judged.got,
+        expected=judged.expected,
+    )
 
 
 def _read_ran(exercise: Declaration, ran: Ran) -> tuple[Outcome | None, Sequence[Evidence], str]:

@@ -157,7 +157,9 @@ class Host:
                 if self.group and self.group.kill():
                     ended = TOO_MUCH
                 status = self._end(pid, keeper)
-        return ended or KILLED * bool(status), round(time.monotonic() - start, 4)
+        if status and not ended:
+            ended = KILLED
+        return ended, round(time.monotonic() - start, 4)
 
     def _be_child(self, limits: Limits, scratch: str, task: int, record: int) -> None:
         from course_utils.grading.sandbox.driver import record_answer

@@ -102,7 +102,11 @@ def restrict(rules: dict[str, int], version: int) -> None:
     `PR_SET_NO_NEW_PRIVS` must be set.
     """
     handled = everything(version)
-    attributes = [handled] + [_BOTH] * ((version >= 4) + (version >= 6))
+    attributes = [handled]
+    if version >= 4:
+        attributes.append(_BOTH)
+    if version >= 6:
+        attributes.append(_BOTH)
     packed = struct.pack(f"{len(attributes)}Q", *attributes)
     ruleset = call("syscall", ctypes.c_long(_CREATE_RULESET), packed, ctypes.c_size_t(len(packed)), ctypes.c_uint32(0))
     for path, allowed in rules.items():

@@ -51,7 +51,9 @@ class ProcessEngine(Engine):
             seconds = round(time.monotonic() - begun, 4)
             with path.open("rb") as record:
                 text = record.read(limits.disk)
-        return text, ended or KILLED * bool(process.returncode), seconds
+        if process.returncode and not ended:
+            ended = KILLED
+        return text, ended, seconds
 
 
 def main() -> None:
