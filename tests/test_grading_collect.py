@@ -4,6 +4,7 @@ import copy
 import json
 import time
 
+import jupytext
 import nbformat
 import pytest
 from grading_samples import LESSONS, TENSOR_HOOKS, TWO, answer_in, judged, notebook_with, only, raw_notebook
@@ -28,6 +29,11 @@ from course_utils.root import CourseError
         (b"[" * 100_000, "no notebook"),
         (b'{"nbformat": 4, "cells": [' + b"9" * 5000 + b"]}", "no notebook"),
         (raw_notebook("x = 1\n" * 100_000), "code cells hold 600,000 characters"),
+        (b"# %%\nx = 1\n" * 100_000, "holds 1,100,000 characters"),
+        (b"  <!DOCTYPE html>\n<html>", "a page .HTML. that was saved from a browser"),
+        (raw_notebook("x")[:20] + b"\n<<<<<<< HEAD\n", "the marks of a conflict between two versions"),
+        (b'{"nbformat": 5, "cells": []}', "its nbformat is 5"),
+        (raw_notebook("x = 1").decode().encode("utf-16")[:-20], "cut off"),
     ],
 )
 def test_what_is_no_notebook_has_a_reason(data, reason):
@@ -83,9 +89,14 @@ def test_lost_ids_and_tags_and_old_versions_change_nothing():
         cell.metadata, cell.id = {}, f"cell-{number}"
     bare.metadata = {"kernelspec": {"name": "julia", "display_name": "Julia", "language": "julia"}}
     texts = (whole, json.dumps(bare), json.dumps(old), "\ufeff" + json.dumps(bare))
-    found = [collect_answers(read_cells(text.encode()), TENSOR_HOOKS) for text in texts]
+    files = [*(text.encode() for text in texts), whole.encode("utf-16"), whole.encode("utf-16-le")]
+    found = [collect_answers(read_cells(data), TENSOR_HOOKS) for data in files]
     wanted, *others = [[(one.exercise.name, one.source) for one in answers] for answers in found]
-    assert others == [wanted] * 3
+    assert others == [wanted] * 5
+    script = jupytext.writes(nbformat.reads(whole, as_version=4), "py:percent").encode()
+    answers = collect_answers(read_cells(script), TENSOR_HOOKS)
+    stripped = [(name, text.strip()) for name, text in wanted]
+    assert [(one.exercise.name, one.source.strip()) for one in answers] == stripped
 
 
 @pytest.mark.parametrize(

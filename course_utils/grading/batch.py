@@ -130,7 +130,8 @@ def _rows(work: _Work) -> Iterator[Score]:
     submission, lesson = work.submission, work.submission.lesson
     for row in work.scores:
         reason = "; ".join(filter(None, (row.reason, submission.remark)))
-        yield replace(row, look_by_hand=row.look_by_hand or bool(submission.remark), reason=reason)
+        by_hand = row.look_by_hand or bool(submission.remark)
+        yield replace(row, look_by_hand=by_hand, reason=reason, late=submission.late)
     if work.scores:
         return
     missing, unread = lesson and not submission.path, lesson and (submission.reason or work.reason.startswith(UNREAD))
@@ -138,4 +139,13 @@ def _rows(work: _Work) -> Iterator[Score]:
     stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
     look, reason = not missing and work.reason != NO_EXERCISES, printable(work.reason, but="\n")
     for name, possible in [(each.name, each.points) for each in (lesson.exercises if lesson else ())] or [("", 0)]:
-        yield Score(submission.student, submission.name, name, 0, possible, stage, look_by_hand=look, reason=reason)
+        yield Score(
+            student=submission.student,
+            lesson=submission.name,
+            exercise=name,
+            possible=possible,
+            stage=stage,
+            look_by_hand=look,
+            reason=reason,
+            late=submission.late,
+        )

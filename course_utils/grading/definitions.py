@@ -7,6 +7,7 @@ there or else the first one after. What functions use is looked up from the answ
 
 import ast
 import bisect
+import codecs
 import contextlib
 import dis
 import functools
@@ -76,9 +77,13 @@ def read_cells(data: bytes) -> list[Cell]:
     if not data.strip():
         raise CourseError("it is empty")
     try:
-        notebook = json.loads(data.decode("utf-8-sig"))
+        text = decode(data)
+        if is_script(text):
+            return [read_cell(part) for part in _read_script(text)]
+        notebook = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CourseError(f"it is not complete JSON in UTF-8, so it was cut off or is no notebook ({error})") from None
+        why = f"it is not complete JSON in UTF-8, so it was cut off or is no notebook ({error})"
+        raise CourseError(_say_what_else_it_is(data) or why) from None
     version = notebook.get("nbformat") if isinstance(notebook, dict) else None
     if version not in (1, 2, 3, 4):
         raise CourseError(f"it is JSON, but no notebook of version 1 to 4: its nbformat is {version}")
@@ -97,6 +102,32 @@ def read_cells(data: bytes) -> list[Cell]:
     if size > MAX_CODE:
         raise CourseError(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
     return [_read_cell_of(cell) for cell in code]
+
+
+def decode(data: bytes) -> str:
+    """The text of a file in UTF-8, or in UTF-16 as some editors save it; `UnicodeDecodeError` for another."""
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]
+    return data.decode("utf-16" if is_wide else "utf-8-sig")
+
+
+def is_script(text: str) -> bool:
+    """Whether a text is Python with marks of cells, as jupytext and editors write notebooks, or defines functions."""
+    return not text.lstrip().startswith(("{", "<")) and bool(re.search(r"^# ?%%|^def ", text, re.MULTILINE))
+
+
+def _read_script(text: str) -> list[str]:
+    if len(text) > MAX_CODE:
+        raise CourseError(f"it holds {len(text):,} characters; the most that is read is {MAX_CODE:,}")
+    return re.split(r"^# ?%%.*$", text, flags=re.MULTILINE)
+
+
+def _say_what_else_it_is(data: bytes) -> str:
+    """What a file is that is not JSON, if that can be seen; else nothing."""
+    if re.search(rb"^<{7}", data, re.MULTILINE):
+        return "it holds the marks of a conflict between two versions (<<<<<<<), as git leaves them"
+    if re.match(rb"\s*<(!doctype|html)", data, re.IGNORECASE):
+        return "it is a page (HTML) that was saved from a browser, and not the notebook itself"
+    return ""
 
 
 def _read_cell_of(cell: dict) -> Cell:

@@ -91,11 +91,12 @@ def _end_as_ctrl_c():
 
 def _find(place, roster, number):
     from course_utils.grading.roster import add_roster, read_roster
-    from course_utils.grading.submissions import find_submissions, read_lessons
+    from course_utils.grading.submissions import find_submissions, name_by_cells, read_lessons
 
     lessons = read_lessons()
     chosen = {name: each for name, each in lessons.items() if number in (None, name[:2]) and each.exercises}
-    found = [each for each in find_submissions(place, lessons) if number in (None, each.name[:2]) or not each.lesson]
+    found = name_by_cells(find_submissions(place, lessons), lessons)
+    found = [each for each in found if number in (None, each.name[:2]) or not each.lesson]
     handed_in = {each.name: chosen[each.name] for each in found if each.name in chosen}
     if people := read_roster(roster) if roster else {}:
         found = add_roster(found, people, handed_in or chosen)
