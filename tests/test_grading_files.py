@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from grading_samples import LESSONS, START, handed_out, put
+from grading_samples import LESSONS, START, DeskHere, handed_out, put
 from lesson_runs import run_python
 
 from course_utils.authoring import build, source
@@ -371,10 +371,10 @@ def test_a_notebook_that_was_renamed_is_graded(file, tmp_path):
     place = tmp_path / "ann" / file.format(TENSORS)
     script = "# %% [markdown]\n# Hooks\n# %%\n%matplotlib inline\n# %%\ndef scale_gradient(t, f): ...\n"
     put(place.parent, place.name, text=script if file.endswith("py") else nbformat.writes(handed_out(LESSONS[TENSORS])))
-    (found,) = name_by_cells(find_submissions(tmp_path, LESSONS), LESSONS)
+    (found,) = name_by_cells(find_submissions(tmp_path, LESSONS), LESSONS, DeskHere())
     assert (found.student, found.name, found.reason, found.lesson) == ("ann", TENSORS, "", LESSONS[TENSORS])
     put(place.parent, f"{TENSORS}.ipynb", text=nbformat.writes(handed_out(LESSONS[TENSORS])))
-    first, *more = name_by_cells(find_submissions(tmp_path, LESSONS), LESSONS)
+    first, *more = name_by_cells(find_submissions(tmp_path, LESSONS), LESSONS, DeskHere())
     assert (first.file, first.reason) == (f"{TENSORS}.ipynb", "")
     second = [f"{place.name} is a second notebook for this lesson; {first.file} counts"]
     assert [each.reason for each in more] == ([] if file.endswith("py") else second)
@@ -386,7 +386,7 @@ def test_a_notebook_that_fits_no_lesson_or_two_is_for_a_person(tmp_path):
     put(tmp_path, "ann/both.ipynb", text=nbformat.writes(both))
     put(tmp_path, "bo/none.ipynb", text=nbformat.writes(nbformat.v4.new_notebook()))
     put(tmp_path, f"cy/{TENSORS} {START.name}.ipynb", text=nbformat.writes(both))
-    found = name_by_cells(find_submissions(tmp_path, LESSONS), LESSONS)
+    found = name_by_cells(find_submissions(tmp_path, LESSONS), LESSONS, DeskHere())
     assert [(each.student, each.lesson, "not the name of a lesson" in each.reason) for each in found] == [
         ("ann", None, True),
         ("bo", None, True),

@@ -101,7 +101,7 @@ def run_inside(engine, body, **names):
     source += "".join(f"{name} = {value!r}\n" for name, value in names.items())
     source += f"def inside():\n{textwrap.indent(TRY + textwrap.dedent(body), '    ')}\n    return found\n"
     source += "def largest(tensor, told=[]):\n    told or told.append(json.dumps(inside()))\n    return told[0]\n"
-    (ran,) = engine.run([Task("largest", "", source, SEED)], LIMITS)
+    (ran,) = engine.run([Task({"largest": SEED}, (), source)], LIMITS)
     assert not ran.ended, ran.ended
     record = json.loads(ran.record)
     assert (record["raised"], record["cases"][0]["raised"]) == (None, None)
@@ -157,7 +157,7 @@ def known(outside):
 
 @pytest.mark.parametrize("name", ESCAPES)
 def test_no_answer(name, engine, known):
-    engine.run([Task("largest", "", f"def largest(tensor):\n    return {EARLIER!r}\n", SEED)], LIMITS)
+    engine.run([Task({"largest": SEED}, (), f"def largest(tensor):\n    return {EARLIER!r}\n")], LIMITS)
     assert run_inside(engine, ESCAPES[name], **known, whole="its own processes" in engine.host.words) == []
 
 
@@ -189,7 +189,7 @@ def test_nothing_outlives_its_answer(engine):
 
 
 DYING = "import os, sys\nfrom course_utils.grading.sandbox import host\ndef die(*_):\n    {1}\n{0} = die\nhost.main()"
-RIGHT = Task("largest", "", "def largest(tensor):\n    return tensor.max().item()\n", SEED)
+RIGHT = Task({"largest": SEED}, (), "def largest(tensor):\n    return tensor.max().item()\n")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_torchs_own_steps_are_no_answer_to_the_exercise_that_asks_for_them(engin
     support = "from course_utils.lessons.lesson_04 import MiniSteps\n"
     borrowed = "def run_pre_hooks(module, hooks, args):\n    return MiniSteps.run_pre_hooks(module, hooks, args)\n"
     call = "class MiniModule(MiniSteps):\n    def __call__(self, *args):\n        return self.run_pre_hooks({}, args)\n"
-    tasks = [Task("run_pre_hooks", support, borrowed, 5), Task("MiniModule", support, call, 5)]
+    tasks = [Task({"run_pre_hooks": 5}, [support], borrowed), Task({"MiniModule": 5}, [support], call)]
     first, second = (json.loads(ran.record)["cases"] for ran in engine.run(tasks, LIMITS))
     assert {case["raised"]["type"] for case in first} == {"NotImplementedError"}
     assert "NotImplementedError" not in {case["raised"]["type"] for case in second if case["raised"]}
@@ -257,7 +257,7 @@ def test_an_answer_may_use_what_its_lesson_imports_from_the_lessons_room(engine)
     found = {*re.findall(r"^from (course_utils\.lessons\.(?!lesson_)\w+) import", text, re.M)}
     support = "".join(f"import {name}\n" for name in found - {"course_utils.lessons.side_by_side"})
     answer = "def scale_gradient(tensor, factor):\n    return tensor.register_hook(lambda grad: grad * factor)\n"
-    (ran,) = engine.run([Task("scale_gradient", support, answer, 5)], LIMITS)
+    (ran,) = engine.run([Task({"scale_gradient": 5}, [support], answer)], LIMITS)
     record = json.loads(ran.record)
     assert ("patient" in support, record["lost"], record["raised"]) == (True, [], None)
 

@@ -12,13 +12,14 @@ import re
 import stat
 import unicodedata
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from course_utils.exercises.declaration import Declaration, read_declarations
 from course_utils.grading.definitions import Cell, read_cells
+from course_utils.grading.desk import Desk
 from course_utils.grading.downloads import NOTEBOOK, SCRIPT, Owner, name_lesson, split_owners
 from course_utils.root import BACKUPS, ROOT, CourseError, nearest
 
@@ -68,6 +69,12 @@ def read_lessons() -> dict[str, Lesson]:
     """The course's lessons, by name."""
     paths = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     return {path.stem: Lesson(path, tuple(read_declarations(int(path.stem[:2])))) for path in paths}
+
+
+@functools.cache
+def known_lessons() -> dict[str, Lesson]:
+    """The same, read once in a process."""
+    return read_lessons()
 
 
 @dataclass(frozen=True)
@@ -256,26 +263,30 @@ def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
     return Submission(student, name, entry.path, lesson, reason, entry.members, owner=owner, file=last)
 
 
-def name_by_cells(found: Iterable[Submission], lessons: Mapping[str, Lesson]) -> list[Submission]:
+def name_by_cells(found: Iterable[Submission], lessons: Mapping[str, Lesson], desk: Desk) -> list[Submission]:
     """The submissions; a notebook with a name of its own belongs to the one lesson that its cells answer, if any."""
     named = []
     for each in found:
         if each.path and UNKNOWN_NAME in each.reason:
             with contextlib.suppress(CourseError):  # what cannot be read has its reason already
-                if lesson := find_lesson(read_cells(read_submission(each)), lessons.values()):
-                    each = replace(each, name=lesson.name, lesson=lesson, reason="")
+                if name := desk.ask(find_lesson, read_submission(each)):
+                    each = replace(each, name=name, lesson=lessons[name], reason="")
         named.append(each)
     return without_doubles(named)
 
 
-def find_lesson(cells: Sequence[Cell], lessons: Iterable[Lesson]) -> Lesson | None:
-    """The one lesson to whose exercises the cells hold an answer, or its empty cell; None if none, or several."""
-    lessons, ids = list(lessons), {cell.id for cell in cells}
+def find_lesson(data: bytes) -> str:
+    """The name of the one lesson of whose exercises a notebook file has an answer, or its cell; empty if there is none.
+
+    It is work for the desk. Raises `CourseError` if it is no notebook.
+    """
+    cells, lessons = read_cells(data), known_lessons().values()
+    ids = {cell.id for cell in cells}
     defined = {name for cell in cells for each in cell.statements for name in each.defines}
     by_id = [lesson for lesson in lessons if not ids.isdisjoint(lesson.answer_ids.values())]
     by_name = [lesson for lesson in lessons if defined.intersection(one.name for one in lesson.exercises)]
     found = by_id or by_name
-    return found[0] if len(found) == 1 else None
+    return found[0].name if len(found) == 1 else ""
 
 
 def without_doubles(found: Iterable[Submission]) -> list[Submission]:

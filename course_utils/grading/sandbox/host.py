@@ -92,11 +92,12 @@ def _fork(close: Sequence[int], work: Callable[..., object], *arguments: object)
 def _become_first_process(isolation: Isolation, groups: list[Group | None], lanes: list[int], lessons: bytes) -> None:
     from course_utils.exercises import engine
     from course_utils.exercises.bare import load_bare_lessons
-    from course_utils.grading.sandbox.driver import observe_answer
+    from course_utils.grading.sandbox.driver import observe_answers
 
     load_bare_lessons(lessons)
     first = engine.exercises_of()[0].name
-    observe_answer(first, "", f"def {first}(*_):\n    raise ValueError('to have seen one traceback')\n", 0)
+    answer = f"def {first}(*_):\n    raise ValueError('to have seen one traceback')\n"
+    list(observe_answers({first: 0}, (), answer))
     assert len(os.listdir("/proc/self/task")) == 1, "the children of a process with threads would hang"
     gc.freeze()
     linux.join_pages()
@@ -162,7 +163,7 @@ class Host:
         return ended, round(time.monotonic() - start, 4)
 
     def _be_child(self, limits: Limits, scratch: str, task: int, record: int) -> None:
-        from course_utils.grading.sandbox.driver import record_answer
+        from course_utils.grading.sandbox.driver import record_answers
 
         os.setsid()
         if self.group:
@@ -174,7 +175,7 @@ class Host:
         os.closerange(4, 4096)
         os.environ.update(HOME=scratch, TMPDIR=scratch)
         confine(self.isolation, limits, scratch)
-        record_answer(3, **given)
+        record_answers(3, **given)
 
     def _watch(self, pid: int, limits: Limits, start: float, scratch: str) -> str:
         child = os.pidfd_open(pid)
