@@ -39,13 +39,16 @@ BLAMED = {KILLED, TOO_LONG, TOO_MUCH}
 
 @dataclass(frozen=True)
 class Limits:
-    """What an answer may use: seconds for an exercise and for all of a submission, bytes of memory and of disk."""
+    """What an answer may use: seconds for an exercise and for all of a submission, bytes of memory and of disk.
+
+    The seconds for an exercise are those of the clock, and also those of the processor that all its processes take.
+    """
 
     exercise: float = 60.0
     submission: float = 300.0
     memory: int = 2048 * MEBIBYTE
     disk: int = 64 * MEBIBYTE
-    processes: int = 128
+    processes: int = 32
 
 
 @dataclass(frozen=True)
