@@ -28,6 +28,7 @@ from grading_samples import (
     judge,
     key_of,
     put,
+    raw_notebook,
 )
 
 from course_utils.__main__ import main
@@ -35,17 +36,17 @@ from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading import batch
-from course_utils.grading.batch import STOPPED, grade
+from course_utils.grading.batch import NOT_YET_WHOLE, STOPPED, grade
 from course_utils.grading.evidence import make_task, seed_for
 from course_utils.grading.grade import check_work
 from course_utils.grading.report import read_scores
 from course_utils.grading.resume import FOLDER, GradingMemory
 from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER
-from course_utils.grading.sandbox import process
+from course_utils.grading.sandbox import driver, process
 from course_utils.grading.sandbox.fork import ForkEngine
 from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.process import ProcessEngine
-from course_utils.grading.sandbox.tasks import Closing, Ran
+from course_utils.grading.sandbox.tasks import CUT, Closing, Ran
 from course_utils.grading.submissions import Lesson, Submission, find_submissions
 from course_utils.grading.verdict import compare
 from course_utils.root import ROOT, CourseError
@@ -214,6 +215,59 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
     }
     assert "verdict notebook cannot be written: " in result.problem
     assert result.isolation == ["isolation: none"]
+
+
+FIRST_TRY = {
+    "cell_type": "code",
+    "metadata": {"tags": ["answer"]},
+    "outputs": [],
+    "source": "def largest(tensor):\n    return 0",
+}
+AS_A_WHOLE = {
+    "assigned": ["def mine(tensor): return tensor.max().item()", "largest = mine"],
+    "a better try": [FIRST_TRY, RIGHT],
+    "a table": ["table = {}", "table['max'] = 'max'", "def largest(t): return getattr(t, table['max'])().item()"],
+    "wrong": ["print(1)", "largest = min"],
+    "nothing": ["print('largest')"],
+    "slow": ["import time\nwhile True: time.sleep(0.01)", "how = []\nhow.append('max')", WRONG],
+    "forged": ["import json", "class Text(str): pass", WRONG, "raise SystemExit"],
+}
+
+
+def test_the_better_of_two_results_counts_and_it_is_said(tmp_path, monkeypatch, no_processes):
+    """What an answer does by itself, and what bears its name when the whole notebook has been run."""
+    monkeypatch.setattr(driver, "CELL_SECONDS", 0.3)
+    for student, cells in AS_A_WHOLE.items():
+        put(tmp_path, f"{student}/{START.name}.ipynb", text=raw_notebook(*cells))
+    rows = {row.student: row for row in grade_folder(tmp_path).scores}
+    assert {name for name, row in rows.items() if row.points} == {"assigned", "a better try", "a table"}
+    for name in ("assigned", "a better try", "a table"):
+        assert (
+            rows[name].sentence == "By itself the answer did not pass; with the whole notebook run before it, it did."
+        )
+        assert not rows[name].look_by_hand
+    assert rows["wrong"].stage != "not attempted"
+    assert rows["wrong"].sentence.endswith("This was seen when the whole notebook was run.")
+    assert [rows[name].stage for name in ("nothing", "forged")] == ["not attempted", "wrong type or structure"]
+    assert (rows["slow"].look_by_hand, "`import time` raised" in rows["slow"].reason, CUT in rows["slow"].reason) == (
+        True,
+    ) * 3
+    assert Crew.given == [4, 7], "by themselves, and as a whole"
+
+
+def test_who_stops_the_grading_before_whole_notebooks_ran_is_told(tmp_path, monkeypatch, no_processes):
+    put(tmp_path, f"class/ann/{START.name}.ipynb", text=raw_notebook(*AS_A_WHOLE["a better try"]))
+    interrupted = MagicMock(wraps=batch.make_notebook_task, side_effect=KeyboardInterrupt)
+    monkeypatch.setattr(batch, "make_notebook_task", interrupted)
+    (row,) = grade_folder(tmp_path / "class", memory=GradingMemory(tmp_path / "report")).scores
+    assert (row.points, row.stage, row.look_by_hand, row.reason) == (0, "wrong value", True, NOT_YET_WHOLE)
+    monkeypatch.undo()
+    monkeypatch.setattr(batch, "Desk", grading_samples.DeskHere)
+    monkeypatch.setattr("course_utils.grading.verdict.Comparer", Equal)
+    keys = "course_utils.grading.batch.ask_for_key"
+    monkeypatch.setattr(keys, lambda wanted, _: {name: grading_samples.key_at(name, seed) for name, seed in wanted})
+    (row,) = grade_folder(tmp_path / "class", memory=GradingMemory(tmp_path / "other")).scores
+    assert (row.points, row.look_by_hand) == (1, False)
 
 
 def test_without_keys_a_person_looks_and_a_lesson_without_exercises_has_a_row(tmp_path, monkeypatch, no_processes):

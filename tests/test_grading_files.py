@@ -418,9 +418,13 @@ ONE = "01_tensor_hooks"
 
 @pytest.fixture
 def work(tmp_path):
-    """Lesson 01 half done, with a slip; 02 damaged; 03 as it came; the others not there; a copy with its own name."""
+    """Lesson 01 half done, with a slip and an answer that is assigned; 02 damaged; 03 as it came; the others not there.
+
+    There is a copy with its own name.
+    """
     folder = tmp_path / "work"
     answers = {each.name: each.source for each in exercises_of(1)[:3]}
+    answers[exercises_of(1)[7].name] = f"{exercises_of(1)[7].name} = print\n"
     answers["keep_positive"] = "def keep_positive(tensor):\n    return tensor register_hook\n"
     lesson = nbformat.read(ROOT / "notebooks" / f"{ONE}.ipynb", as_version=4)
     build.write(source.put_answers(lesson, answers), folder / f"{ONE}.ipynb")
@@ -435,7 +439,7 @@ def test_what_is_there_and_what_is_missing_is_said_and_the_grader_reads_the_file
     assert submit(work=work, folder=tmp_path) == 0
     said = capsys.readouterr().out
     for line in (
-        f"{ONE}: 3 of 8 exercises attempted; not yet {', '.join(each.name for each in exercises_of(1)[3:])}.",
+        f"{ONE}: 4 of 8 exercises attempted; not yet {', '.join(each.name for each in exercises_of(1)[3:7])}.",
         "    keep_positive: your line 2, `return tensor register_hook`, is not Python: invalid syntax.",
         "02_retain_grad_or_hook: left out, because it is not complete JSON",
         "03_module_hooks: left out, because none of its exercises has been attempted.",
@@ -447,7 +451,7 @@ def test_what_is_there_and_what_is_missing_is_said_and_the_grader_reads_the_file
     with zipfile.ZipFile(tmp_path / "Ann Lee.zip") as archive:
         about = json.loads(archive.read("Ann Lee/submission.json"))
         archive.extractall(tmp_path / "class")
-    assert (about["name"], about["attempted"], " whole " in about["edition"]) == ("Ann Lee", {ONE: 3}, True)
+    assert (about["name"], about["attempted"], " whole " in about["edition"]) == ("Ann Lee", {ONE: 4}, True)
     assert about["torch"]
     for place in ("Ann Lee.zip", "class"):
         (found,) = find_submissions(tmp_path / place, LESSONS)
