@@ -20,11 +20,11 @@ from course_utils.exercises.answers import Answer
 from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.grading.answers import CollectedAnswer, collect_answers
 from course_utils.grading.definitions import read_cells
-from course_utils.grading.evidence import judge_answer, make_task, seed_for
+from course_utils.grading.evidence import Judged, judge_answer, learn_key, seed_for, to_score
 from course_utils.grading.report import Score
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.key import Key
-from course_utils.grading.sandbox.tasks import Ran
+from course_utils.grading.sandbox.tasks import Closing, Ran, Task
 from course_utils.grading.submissions import Lesson, read_lessons
 from course_utils.root import write_whole
 
@@ -69,14 +69,28 @@ def answer_to(name: str, source: str) -> CollectedAnswer:
 
 def judge(answer: CollectedAnswer, ran: Ran, key: Key | None = None) -> Score:
     """Ann's score for an answer by what came of it, before nbval is asked."""
-    return judge_answer("ann", START.name, answer, key or key_of(answer.exercise.name, SEED), ran)
+    judged = Judged(answer.outcome)
+    if not answer.outcome:
+        learn_key(answer.exercise.name, key or key_of(answer.exercise.name, SEED))
+        judged = judge_answer(answer.exercise, ran)
+    return to_score("ann", START.name, answer.exercise, judged, ran.seconds)
 
 
-def judged(*cells: str, answer: str) -> Score:
-    """The score of an answer to `largest` that returns 0 unless `answer` is true; it runs in this process."""
-    data = raw_notebook(*cells, f"def largest(tensor):\n    return tensor.max().item() if {answer} else 0.0")
-    found = only(collect_answers(read_cells(data), START), "largest")
-    return judge(found, Ran(json.dumps(driver.observe_answer(*vars(make_task(found, SEED)).values()))))
+class DeskHere(Closing):
+    """Reads and judges in this process."""
+
+    def ask(self, work, *arguments):
+        return work(*arguments)
+
+    tell = ask
+
+    def close(self):
+        """Nothing is open."""
+
+
+def observe(task: Task) -> Ran:
+    """What comes of a task in this process."""
+    return Ran("\n".join(json.dumps(record) for record in driver.observe_answers(**vars(task))))
 
 
 def put(folder: Path, *places: str, text: str) -> None:
@@ -146,7 +160,7 @@ HABITS = {}
 for part in Path(__file__).with_name("honest.txt").read_text(encoding="utf-8").split("## ")[1:]:
     *habit, last = part.partition("\n")[2].split("\n--\n")
     asked = f"def largest(tensor):\n    assert {last.strip()}\n    return tensor.max().item()\n"
-    HABITS[part.partition("\n")[0]] = raw_notebook(*habit, last if "def largest" in last else asked)
+    HABITS[part.partition("\n")[0]] = raw_notebook(*habit, last if "largest" in part.partition("\n")[2] else asked)
 
 NOISE = """\
 %matplotlib inline | !ls | %%time\nx = 1 | %%bash\nls | display(1) | print('hello') | # only a comment | | 1 / 0 |

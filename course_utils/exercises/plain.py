@@ -18,6 +18,7 @@ MAX_ITEMS = 1_000
 MAX_DEPTH = 8
 MAX_TEXT = 2_000
 MAX_SHOWN = 12  # numbers of a tensor, items of a list
+MAX_SHOWN_DEPTH = 3  # of lists in lists
 GENERATORS = ("generator", "coroutine", "async_generator")
 LISTS = {"deque", "dict_keys", "dict_values"}  # count as lists
 
@@ -119,6 +120,11 @@ def number_text(number: float | int | str | bool, decimal_point: bool = True) ->
 
 def show(value: Plain) -> str:
     """Write plain data the way a learner reads it: `[1., 2.]`, `3`, `(1, 'a')`; at most 12 numbers or items."""
+    text = _show(value)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+
+
+def _show(value: Plain, depth: int = 0) -> str:
     kind = value["type"]
     if kind == "tensor":
         return _show_tensor(value)
@@ -126,10 +132,13 @@ def show(value: Plain) -> str:
         return number_text(value["value"])
     if kind in {"int", "bool", "None", "str"}:
         return repr(value.get("value"))
-    if "items" not in value:
+    if "items" not in value or depth > MAX_SHOWN_DEPTH:
         return name_type(value)
     shown = value["items"][:MAX_SHOWN]
-    items = [f"{show(each[0])}: {show(each[1])}" if kind == "dict" else show(each) for each in shown]
+    if kind == "dict":
+        items = [f"{_show(key, depth + 1)}: {_show(item, depth + 1)}" for key, item in shown]
+    else:
+        items = [_show(each, depth + 1) for each in shown]
     text = ", ".join(items) + (", …" if len(value["items"]) > MAX_SHOWN else "")
     if kind == "tuple":
         return f"({text}{',' if len(items) == 1 else ''})"
@@ -138,6 +147,8 @@ def show(value: Plain) -> str:
 
 def _show_tensor(value: Plain) -> str:
     floating, shape = value["dtype"].startswith(("float", "bfloat", "complex")), value["shape"]
+    if not value["values"] and max(shape, default=0) > MAX_SHOWN:  # a row without a number is one all the same
+        return name_type(value)
     texts = [number_text(number, floating) for number in value["values"]]
     if len(texts) > MAX_SHOWN:
         return f"{name_type(value)} that begins with {', '.join(texts[:4])}"

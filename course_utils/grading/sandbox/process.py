@@ -32,7 +32,9 @@ class ProcessEngine(Engine):
             scratch, path = own.path / "scratch", own.path / "record"
             scratch.mkdir()
             with path.open("wb") as record:
-                process = start(COMMAND, str(scratch), cwd=scratch, stdout=record, stderr=subprocess.DEVNULL)
+                process = start(
+                    (*COMMAND, str(os.getpid())), str(scratch), cwd=scratch, stdout=record, stderr=subprocess.DEVNULL
+                )
             tell(process, asdict(task), asdict(limits))
             ended, begun = "", time.monotonic()
             try:
@@ -49,7 +51,9 @@ class ProcessEngine(Engine):
             seconds = round(time.monotonic() - begun, 4)
             with path.open("rb") as record:
                 text = record.read(limits.disk)
-        return text, ended or KILLED * bool(process.returncode), seconds
+        if process.returncode and not ended:
+            ended = KILLED
+        return text, ended, seconds
 
 
 def main() -> None:
@@ -58,17 +62,19 @@ def main() -> None:
         from course_utils.grading.sandbox import linux
 
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != int(sys.argv[1]):  # it has ended before it could take this process with it
+            return
     task, limits = marshal.load(sys.stdin.buffer)
     told, nowhere = os.dup(1), os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
-    from course_utils.grading.sandbox.driver import load_room, record_answer
+    from course_utils.grading.sandbox.driver import load_room, record_answers
 
     load_room()
 
     leave = os._exit  # before the answer could change it
     confine(process_isolation(), Limits(**limits), os.getcwd())
-    record_answer(told, **task)
+    record_answers(told, **task)
     leave(0)
 
 
