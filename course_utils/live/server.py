@@ -111,7 +111,7 @@ def _own_address() -> str:
 async def _listen(room: Room, address: str, host: str, port: int, show: bool) -> None:
     here = f"http://{host}:{port}"
     hall = Hall(room, {urlsplit(each).netloc for each in (address, here)}, _make_templates(address), port)
-    pages = [("/(|join|report|events|ballot|figure)", ForLearners), ("/(class|desk)(/see|/do|)", ForInstructor)]
+    pages = [("/(|join|report|events|ballot|figure|favicon.ico)", ForLearners), ("/(class|desk)(/see|/do|)", ForInstructor)]
     handlers = [(pattern, handler, {"hall": hall}) for pattern, handler in pages]
     server = HTTPServer(
         Application(handlers, log_function=lambda handler: None),
@@ -283,6 +283,8 @@ class ForLearners(_Handler):
             self.finish(self.render_page("phone", known=self.room.people.find(self.token()) is not None))
         elif what == "figure":
             self._send_figure()
+        elif what == "favicon.ico":  # browsers ask for it
+            self.set_status(204)
         elif what == "ballot":
             await self._follow(lambda learner: self.render_page("ballot", **screens.see_ballot(self.room, learner)))
         elif what == "events":
