@@ -20,6 +20,7 @@ from course_utils.live.room import Room
 from course_utils.live.store import Store
 from course_utils.live.summary import write_summary
 from course_utils.root import CourseError
+from course_utils.show import code_spans
 from tests.browser.live_class import running, votes_in, wait_for
 
 CAUSE = find("scale_gradient").mistakes[0].message
@@ -150,7 +151,7 @@ def test_the_instructor_alone_sees_percentages_names_and_questions_while_the_roo
     desk = live.see("votes", "desk")
     assert votes_in(desk) == {"5": (1, 0), "12": (0, 0), "15": (1, 0), "30": (2, 0)}
     assert re.search(r"<p>30</p><ul[^>]*><li>Ann</li><li>Cy</li></ul>", desk)
-    assert all(classroom.code_spans(question) in desk for question in ASKED.ask.values())
+    assert all(code_spans(question) in desk for question in ASKED.ask.values())
     assert re.search(r"→ Most of those who are wrong said this\.</strong> Follow the arrows", desk)
     assert [each for each in ("Ann", "25 %", "Follow the arrows", "Mazur") if each in live.see("votes")] == []
 
@@ -272,7 +273,7 @@ def test_who_is_where_which_causes_and_who_is_stuck(live):
     assert "✗ 2 Bo" in live.see("class")
     desk, told = (
         live.see("help", "desk"),
-        [classroom.code_spans(each) for each in (CAUSE, *find("scale_gradient").hints)],
+        [code_spans(each) for each in (CAUSE, *find("scale_gradient").hints)],
     )
     stuck = "Bo: <code>scale_gradient</code> for 10 minutes, 2 tries"
     assert all(each in desk for each in (told[0], told[2], "Hint 2 of 3", stuck))
@@ -286,10 +287,10 @@ def test_the_room_gets_a_nudge_and_neither_a_cause_nor_a_later_hint(live):
     live.seconds = 601
     live.press("names", "yes")
     page = live.see("help")
-    assert classroom.code_spans(exercise.hints[0]) in page
+    assert code_spans(exercise.hints[0]) in page
     assert "2 are at it" in page
     for told in (CAUSE, *exercise.hints[1:], "Ann", "Bo"):
-        assert classroom.code_spans(told) not in page
+        assert code_spans(told) not in page
 
 
 def test_the_teacher_has_a_question_for_each_wrong_option_and_the_plan_is_a_timer(live):

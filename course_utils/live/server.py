@@ -111,7 +111,10 @@ def _own_address() -> str:
 async def _listen(room: Room, address: str, host: str, port: int, show: bool) -> None:
     here = f"http://{host}:{port}"
     hall = Hall(room, {urlsplit(each).netloc for each in (address, here)}, _make_templates(address), port)
-    pages = [("/(|join|report|events|ballot|figure|favicon.ico)", ForLearners), ("/(class|desk)(/see|/do|)", ForInstructor)]
+    pages = [
+        ("/(|join|report|events|ballot|figure|favicon.ico)", ForLearners),
+        ("/(class|desk)(/see|/do|)", ForInstructor),
+    ]
     handlers = [(pattern, handler, {"hall": hall}) for pattern, handler in pages]
     server = HTTPServer(
         Application(handlers, log_function=lambda handler: None),
