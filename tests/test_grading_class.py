@@ -175,9 +175,9 @@ def test_honest_habits_keep_their_points_in_both_engines(fork_engine):
 
 def test_the_sandbox_says_what_check_says(fork_engine):
     """Of each exercise a right answer and a mistake, on the whole way of a submission."""
-    wanted = [(one.name, one.accepted[-1], "") for one in EXERCISES]
-    wanted += [(one.name, one.mistakes[-1].function, one.mistakes[-1].message) for one in EXERCISES]
-    answers = [submitted(function, name) for name, function, _ in wanted]
+    wanted = [(one.name, one.answers[-1], "") for one in EXERCISES]
+    wanted += [(one.name, one.mistakes[-1], one.mistakes[-1].message) for one in EXERCISES]
+    answers = [submitted(answer, name) for name, answer, _ in wanted]
     scores = judge_with(fork_engine, *answers, limits=Limits(submission=600))
     for (name, _, cause), score in zip(wanted, scores, strict=True):
         assert (score.stage == "passed", score.cause) == (not cause, cause), (name, score)

@@ -1,9 +1,7 @@
 """Attempts to get out of the sandbox, made from inside it, and what the report says where it is not complete."""
 
-import ast
 import hashlib
 import json
-import marshal
 import os
 import re
 import signal
@@ -20,12 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from course_utils.exercises.bare import bare_lessons
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.grade import run
 from course_utils.grading.sandbox import cgroup, linux, walls
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
-from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import BLAMED, MEBIBYTE, NOT_BEGUN, Limits, Task
 from course_utils.grading.sandbox.walls import Isolation
 from course_utils.root import ROOT, CourseError
@@ -114,31 +110,25 @@ EARLIER = "the answer that was handed in before this one"
 def secret_pieces():
     """What no memory may hold: by its first letters, its length and its digest, so that who looks does not hold it.
 
-    Of each answer of the course the longest line that neither the bare lessons nor other modules have, and some of the
-    hints and mistakes.
+    Of each answer of the course the longest line that stands nowhere else in the package, and some of the hints and
+    mistakes.
     """
-    modules = {path: path.read_text() for path in walls.PACKAGE.rglob("*.py")}
-    known = "".join(text for path, text in modules.items() if path.parent.name != "lessons")
-    known += repr([constants(code) for code in marshal.loads(bare_lessons()).values()])
+    public = [*walls.PACKAGE.rglob("*.py"), *walls.PACKAGE.glob("assets/sealed_*.json")]
+    known = "".join(path.read_text() for path in public)
     secrets = [EARLIER]
     for exercise in exercises_of()[::3]:
         lines = [line.strip() for line in exercise.source.splitlines()[1:]]
         secrets += [max(lines, key=lambda line: (line not in known) * len(line))]
-        secrets += [exercise.hints[-1], exercise.mistakes[0].message] if exercise.lesson == 0 else []
+        secrets += [exercise.all_hints[-1], exercise.mistakes[0].message] if exercise.lesson == 0 else []
     for secret in (each.encode() for each in secrets if len(each) > 24 and each not in known):
         yield secret[:20].decode(errors="ignore"), len(secret), hashlib.sha256(secret).hexdigest()
-
-
-def constants(code):
-    """All constants in code, those of its functions too."""
-    return [constants(each) if hasattr(each, "co_consts") else each for each in code.co_consts]
 
 
 @pytest.fixture(scope="module")
 def known(outside):
     """What an answer may know of the place that it is kept in: the names that `escapes.txt` uses."""
     rooms = [walls.PACKAGE / room for room in ("exercises", "grading", "lessons")]
-    answers = [path for room in rooms for path in (*room.rglob("*.py"), *room.rglob("*.pyc"))]
+    answers = [path for room in rooms for ending in ("py", "pyc", "md") for path in room.rglob(f"*.{ending}")]
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -210,14 +200,6 @@ def test_a_host_that_dies_says_why_and_no_answer_is_blamed(place, how, words, mo
         except CourseError as error:
             said = str(error)
     assert (words in said, said in BLAMED) == (True, False), said
-
-
-def test_lessons_that_cannot_be_read_are_said(monkeypatch):
-    monkeypatch.setattr("course_utils.exercises.bare.strip", lambda text: ast.parse("half of a line ("))
-    for engine in (ForkEngine, ProcessEngine):
-        with pytest.raises(CourseError, match="the lessons cannot be read: SyntaxError"):
-            engine()
-    assert "sandbox.host" not in str([each.cmdline() for each in psutil.Process().children()]), "none is left"
 
 
 def test_a_host_that_dies_at_its_start_is_started_again_and_goes_with_the_grader_and_its_huge_pages(monkeypatch):

@@ -9,18 +9,14 @@ import ast
 import copy
 import difflib
 import functools
-import inspect
 import json
 import re
-import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from course_utils.exercises.declaration import decorators
 from course_utils.root import ASSETS
 
 Edit = tuple[str, object, object]  # the operator, the part of the syntax tree that it edits, what stands there instead
@@ -44,10 +40,16 @@ class Mutant(NamedTuple):
     """An answer with one edit."""
 
     rank: int  # its place among mutants that behave alike; the slip that says most comes first
-    edit: str  # the operator and the lines that differ, by which `Exercise.equivalent` knows it
+    operator: str
+    lines: tuple[str, ...]  # those that differ from the right answer: `- old` and `+ new`
     slip: str  # what is wrong with it
     source: str
     function: Callable
+
+    @property
+    def edit(self) -> str:
+        """The operator and the lines, as one text."""
+        return f"{self.operator}: {' '.join(self.lines)}"
 
 
 @functools.cache
@@ -58,39 +60,44 @@ def read_table(name: str) -> dict[str, Any]:
     return json.loads((ASSETS / "edits.json").read_text(encoding="utf-8"))[name]
 
 
-def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iterator[Mutant]:
-    """The mutants of each of `answers`, which are called with arguments such as `given`; each text once."""
+def mutants_of(
+    answers: Sequence[str], namespace: Mapping[str, object], given: Mapping[str, object]
+) -> Iterator[Mutant]:
+    """The mutants of the texts `answers`, which run among the names of `namespace`, and are called with arguments such
+    as `given`; each text once.
+    """
     seen = set()
     for answer in answers:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(answer)))).body[0]
-        tree.decorator_list = [made for name, made in decorators(tree).items() if name not in ("exercise", "accept")]
+        tree = ast.parse(answer).body[-1]
         if ast.get_docstring(tree) is not None:
             del tree.body[0]
         seen.add(ast.unparse(tree))
-        for mutant in mutate(tree, answer.__module__, given):
+        for mutant in mutate(tree, namespace, given):
             if mutant.source not in seen:
                 seen.add(mutant.source)
                 yield mutant
 
 
-def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str, object]) -> Iterator[Mutant]:
-    """An answer, which belongs to a module, with each edit in turn; what cannot be compiled is left out."""
+def mutate(
+    tree: ast.FunctionDef | ast.ClassDef, namespace: Mapping[str, object], given: Mapping[str, object]
+) -> Iterator[Mutant]:
+    """An answer, among the names of `namespace`, with each edit in turn; what cannot be compiled is left out."""
     text, slips = ast.unparse(tree), read_table("slips")
     for operator, old, new in _edits(tree, list(given.values())):
         source = ast.unparse(ast.fix_missing_locations(copy.deepcopy(tree, {id(old): new})))
-        namespace = dict(vars(sys.modules[module]))
+        own = dict(namespace)
         try:
-            exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
+            exec(compile(source, "<mutant>", "exec", dont_inherit=True), own)
         except Exception:  # not an answer at all
             continue
         slip = slips.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
         if operator == "mixed up":
             slip = slip.format(*(getattr(each, "id", getattr(each, "attr", "")) for each in (new, old)))
         lines = difflib.ndiff(text.splitlines(), source.splitlines())
-        differing = " ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
-        differing = re.sub(r"\bfor \(([\w, ]+)\) in ", r"for \1 in ", differing)  # the brackets of Python 3.10
+        differing = (f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
+        differing = tuple(re.sub(r"\bfor \(([\w, ]+)\) in ", r"for \1 in ", line) for line in differing)  # Python 3.10
         rank = [*slips].index(operator) if operator in slips else -1
-        yield Mutant(rank, f"{operator}: {differing}", slip, source, namespace[tree.name])
+        yield Mutant(rank, operator, differing, slip, source, own[tree.name])
 
 
 def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterator[Edit]:

@@ -16,7 +16,8 @@ from pygments.formatters import HtmlFormatter
 
 from course_utils.authoring.build import WIDGET
 from course_utils.authoring.source import called_with, tags_of
-from course_utils.exercises.engine import Prediction, find_prediction
+from course_utils.exercises.declaration import Prediction
+from course_utils.exercises.engine import find_prediction
 from course_utils.root import ASSETS, CourseError
 from course_utils.show import code_spans
 

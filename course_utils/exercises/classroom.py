@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from course_utils.exercises import saved_progress as saved
-from course_utils.exercises.engine import Exercise, Prediction, exercises_of, find, find_prediction, predictions_of
+from course_utils.exercises.declaration import Prediction
+from course_utils.exercises.engine import Exercise, exercises_of, find, find_prediction, predictions_of
 from course_utils.exercises.evidence import codes_of
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import VISIBLE_SEED, NotRecorded, other_torch
@@ -141,14 +142,15 @@ def hint(answer: object) -> Note:
     found = _identify(answer)
     if isinstance(found, str):
         return Note("hint: no exercise found", (found.replace("check(", "hint("),))
-    total = len(found.hints)
+    hints = found.all_hints
+    total = len(hints)
     record = saved.of_exercise(found.name)
     number = min(record["hints"] + 1, total)
     saved.save("exercises", found.name, record | {"hints": number})
     way_out = f"The way out: solution({found.name}, now=True)" if has_answers() else "Your instructor has the answers."
     last = f"That was the last hint. {way_out}"
     further = last if number == total else f"Run this again for the next hint, or check({found.name})."
-    return Note(f"Hint {number} of {total} for {found.name}", (found.hints[number - 1], further), symbol="→")
+    return Note(f"Hint {number} of {total} for {found.name}", (hints[number - 1], further), symbol="→")
 
 
 def solution(answer: object, now: bool = False) -> Note:

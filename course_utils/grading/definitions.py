@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from course_utils.exercises.declaration import with_new_names
 from course_utils.root import CourseError
 
 Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
@@ -103,7 +102,7 @@ def read_cells(data: bytes) -> list[Cell]:
 def _read_cell_of(cell: dict) -> Cell:
     source, metadata = cell.get("source"), cell.get("metadata")  # what is no text counts as empty
     parts = source if isinstance(source, list) else [source]
-    text = with_new_names("".join(part for part in parts if isinstance(part, str)))
+    text = "".join(part for part in parts if isinstance(part, str))
     tags = metadata.get("tags") if isinstance(metadata, dict) else None
     return read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else [])
 

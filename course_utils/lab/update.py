@@ -20,7 +20,6 @@ from nbformat import NotebookNode
 from nbformat.corpus.words import generate_corpus_id as new_id
 from nbformat.v4 import new_markdown_cell
 
-from course_utils.exercises.declaration import with_new_names
 from course_utils.exercises.saved_progress import MARKER
 from course_utils.root import ASSETS, BACKUPS, ROOT, repository, write_whole
 
@@ -113,8 +112,6 @@ def _read(content: bytes) -> NotebookNode:
     notebook.nbformat_minor = max(5, notebook.nbformat_minor)
     for cell in notebook.cells:
         cell.setdefault("id", new_id())
-        if cell.cell_type == "code":
-            cell.source = with_new_names(cell.source)
     return notebook
 
 

@@ -98,6 +98,19 @@ doctor()
 from course_utils.exercises import check, hint, predict, progress, solution, why
 from course_utils.lessons.lesson_00 import largest
 
+# %% [markdown] tags=["sealed"]
+# x = 3 and y = x². After `y.backward()`, what is x.grad?
+#
+# - [ ] 3: That is the value of x. `.grad` holds the derivative of y with respect to x.
+#   > Take y = 5 · x, with x = 3 again. If x grows by 1, does y grow by 3 or by another number?
+# - [x] 6: The derivative of x² is 2x, and 2 · 3 = 6.
+# - [ ] 9: That is the value of y. `.grad` holds the derivative of y with respect to x.
+#   > Let x grow from 3 to 3.01. By how much does y grow, roughly, and how many times as much is this as 0.01?
+#
+# The gradient says how much $y$ grows when $x$ grows a little. Take $x = 3.01$: then $x^2$ is about $9.06$, so
+# $y$ has grown by six times the $0.01$ that were added to $x$. `y.backward()` works this number out and stores
+# it in `x.grad`.
+
 # %% tags=["predict"]
 predict("gradient_of_square")
 
@@ -138,6 +151,11 @@ check(largest)
 # people make this mistake.
 #
 # Now it is your turn. Replace the `...`, run the cell, and then run the check.
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. `tensor.max()` gives a tensor that holds one number. The task asks for the number itself.
+# 2. `.item()` turns a tensor that holds one number into a Python number.
 
 
 # %% tags=["answer"]

@@ -207,6 +207,26 @@ def read_grad(tensor):
     return f"{text} (with a warning)" if caught else text
 
 
+# %% [markdown] tags=["sealed"]
+# after `y.backward()`, which of w, x, a, b, y have a `.grad`?
+#
+# - [ ] all five: Backward computes a gradient for each of them, but it keeps only those of the leaves.
+#   > All five require a gradient. In the printout, which of them show None, and what else do these lines have in
+#   > common?
+# - [x] w and x: They are the leaves. The gradients of a, b and y were computed, used and thrown away.
+# - [ ] only y: Backward starts at y, with the gradient 1, but this gradient is not kept either.
+#   > What is the gradient of y with respect to y itself? Is it another number in another graph?
+# - [ ] a and b: a and b were computed from other tensors, so their gradients are not kept.
+#   > Take `w` for a weight and `a` for an activation. Which of their gradients does the optimizer read after backward?
+#
+# `w` and `x` are **leaves**: you made them, and no operation did. Backward writes their gradients into `.grad`,
+# here 5 and 2, as you worked out with a pencil.
+#
+# `a`, `b` and `y` had a gradient too, but only for a moment. Backward passed it on and then threw it away, which
+# saves a lot of memory in a deep network. If you read their `.grad`, you get None, and PyTorch warns you that
+# this is probably not what you want. (Lesson 02 shows the warning.) A hook sees these gradients while they are
+# there.
+
 # %% tags=["predict"]
 predict("who_has_a_gradient")
 
@@ -272,6 +292,12 @@ for name, tensor in {"x": x, "y": y, "w": w, "z": z}.items():
 # and for which input. If you are stuck, run `hint(record_gradient)` in a new cell. After three attempts,
 # `solution(record_gradient)` shows an answer.
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Make an empty list first. The hook fills it later, when backward runs.
+# 2. `tensor.register_hook(f)` calls `f(grad)` in every backward. What `f` stores must be a copy: someone may change the
+#    gradient in place afterwards.
+
 
 # %% tags=["answer"]
 def record_gradient(tensor):
@@ -293,6 +319,32 @@ check(record_gradient)
 # Parameters are tensors too, so they can have hooks. We give every parameter of the patient a hook that writes down its
 # name, and we go backward once. (`name=name` makes each hook keep its own name. A later section shows what happens
 # without it.)
+
+# %% [markdown] tags=["sealed"]
+# every parameter of the patient has a hook, and we go backward once. In which layers do the hooks run?
+#
+# - [ ] in all four: So it is in a healthy network. Here the gradient does not get that far.
+#   > Walk back from the loss, step by step. Which function do you meet between `third` and `second`, and how does its
+#   > code begin?
+# - [ ] in second, third and last: The gradient would have to pass `standardise` to get to `second`.
+#   > In `forward`, which of the two comes later: `second` or `standardise`? So which of them does backward meet first?
+# - [x] in third and last: From the loss, the gradient comes as far as `third`. It never arrives at `second`.
+# - [ ] only in last: The gradient passes from `last` through the ReLU to `third` without any trouble.
+#   > Which step of `forward` lies between `third` and `last`? Does it run under `no_grad`?
+# - [ ] in none: Then no layer would learn at all, and backward would have raised an error.
+#   > The loss of the patient falls a little. Which weights must have changed for that, and what does training need to
+#   > change a weight?
+#
+# The hooks of `first` and `second` never ran, so no gradient arrived there, and these two layers keep their
+# random weights for ever. The gradient got lost between `third` and `second`. Only one step of `forward` lies in
+# between: `standardise`.
+#
+# There, everything happens under `torch.no_grad()`, the `return` included. Under `no_grad`, PyTorch notes no
+# operation for backward. So what `standardise` returns does not know that it was computed from `h`, and backward
+# ends there.
+#
+# No error was raised, because `third` and `last` still have something to learn. That is why the loss falls a
+# little. Three lines with a hook were enough to find the place. The cure comes at the end of this lesson.
 
 # %% tags=["predict"]
 predict("patient_layers")
@@ -331,6 +383,20 @@ def change_gradient(grad):
 # %% [markdown]
 # First we put it on the leaf `w`, whose gradient is 5 without a hook.
 
+# %% [markdown] tags=["sealed"]
+# the hook on the leaf w doubles the gradient in place and returns three times that. What is w.grad?
+#
+# - [ ] 5: That is the gradient without the hook. A hook that returns a tensor replaces the gradient.
+#   > What does `change_gradient` return if you give it 5? And what does PyTorch do with a tensor that a hook returns?
+# - [ ] 10: Doubling is only the first line; the hook also returns three times the doubled gradient.
+#   > How would you have to change the last line of the hook, so that 10 is right?
+# - [ ] 15: Returning `grad * 3` is only the second line: `grad` had already been doubled.
+#   > When the last line of the hook runs, which number is in `grad`?
+# - [x] 30: 5 is doubled in place to 10, and what is returned, 30, is what the leaf accumulates.
+#
+# 5 · 2 · 3 = 30. The hook ran once, on the sum of what came along both paths. `x.grad` is still 2, because
+# backward does not pass through `w` on its way to `x`.
+
 # %% tags=["predict"]
 predict("hook_on_w")
 
@@ -347,6 +413,21 @@ why("hook_on_w")
 # ### The same hook in the middle of the graph
 #
 # Now the hook sits on `a = w + x`. Nothing else changes.
+
+# %% [markdown] tags=["sealed"]
+# the same hook, six times the gradient, now sits on a instead of w. What is w.grad?
+#
+# - [ ] 5: That is the gradient without any hook; the part that comes through a is changed.
+#   > Which gradient arrives at `a`, and which one does the hook pass on? Which leaves receive it?
+# - [ ] 12: That is the part through a (6 · 2). The part through b comes on top.
+#   > How many arrows lead to w in backward? One of them comes through the hook: what does the other one bring?
+# - [x] 15: 6 · 2 arrives through a, and the untouched 3 through b: 12 + 3.
+# - [ ] 30: For 30 both paths would have to pass through the hook; the path through b does not.
+#   > Follow the arrows from `y` through `b` to `w` with your finger. Where on this path do you meet the hook?
+#
+# The hook sees only what flows through `a`, and turns its 2 into 12. The 3 that arrives through `b` does not meet
+# the hook. So `w` receives 12 + 3 = 15. `x` has no second path, so all of its gradient is multiplied: it receives
+# 12.
 
 # %% tags=["predict"]
 predict("hook_on_a")
@@ -373,6 +454,11 @@ print("x.grad =", x.grad.tolist(), " y.grad =", y.grad.tolist(), " w.grad =", w.
 # %% [markdown]
 # ### Exercise 2 · Scale a gradient
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A hook that returns nothing looks; a hook that returns a tensor replaces the gradient.
+# 2. `register_hook` returns a handle. The task asks for it, so that whoever called you can end the scaling.
+
 
 # %% tags=["answer"]
 def scale_gradient(tensor, factor):
@@ -390,6 +476,11 @@ check(scale_gradient)
 
 # %% [markdown]
 # ### Exercise 3 · Keep only the positive part
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The hook gets the gradient as a tensor; which operation replaces negative numbers by 0 and keeps the rest?
+# 2. `grad.clamp(min=0)` makes a new tensor; `grad.clamp_(min=0)` writes into one that others may share.
 
 
 # %% tags=["answer"]
@@ -455,6 +546,11 @@ print("x.grad =", x.grad.tolist(), " the sum of both passes: 2·w + w")
 # %% [markdown]
 # ### Exercise 4 · A hook that runs only once
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A hook may remove itself: it only needs its own handle.
+# 2. The inner function may use `handle` although it is assigned below it: it is looked up when the hook runs.
+
 
 # %% tags=["answer"]
 def hook_once(tensor, hook):
@@ -482,6 +578,18 @@ def square_graph():
     y = x - 2
     return x, y, (y - x) ** 2
 
+
+# %% [markdown] tags=["sealed"]
+# y = x - 2, then z = (y - x)², hooks on y and on z. Whose hook runs first in backward?
+#
+# - [ ] y: y was computed first, so it comes last: backward walks from the result to the leaves.
+#   > Which gradient must backward know before it can work out the gradient of `y`?
+# - [x] z: z is the result, and backward starts there.
+# - [ ] whichever was registered first: That decides between two hooks on the same tensor, not between two tensors.
+#   > In the cell, which hook was registered first, and which one printed first? What changes if you swap the two lines?
+#
+# `z` comes first although its hook was registered last, because backward starts at the result. Then `y` receives
+# 2 · (y - x) = -4. `x` receives -4 through `y` and +4 on the direct path, which is 0 together.
 
 # %% tags=["predict"]
 predict("first_hook_to_fire")
@@ -570,6 +678,12 @@ print(names)
 #
 # ### Exercise 5 · Record several gradients by name
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Every hook needs to know its own name. Which name does it see when it runs, long after the loop has ended?
+# 2. A lambda looks its variables up when it *runs*. Give the name as a default value, or make the hook in a function
+#    that has the name as its argument.
+
 
 # %% tags=["answer"]
 def record_by_name(tensors):
@@ -640,6 +754,11 @@ print("fc1.weight.grad is all zero:", bool((net.fc1.weight.grad == 0).all()))
 #
 # ### Exercise 6 · Freeze the biases
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `model.named_parameters()` gives names such as `0.bias` or `head.bias`, at every depth.
+# 2. The parameters must still require their gradient: it is the hook that turns it into zeros.
+
 
 # %% tags=["answer"]
 def freeze_biases(model):
@@ -660,6 +779,27 @@ check(freeze_biases)
 #
 # In e = c + d, addition passes its gradient on to both `c` and `d` without a change. Now a hook on `c` multiplies the
 # gradient by 100 **in place**, that is, it writes into the tensor that it was given.
+
+# %% [markdown] tags=["sealed"]
+# e = c + d, and a hook on c multiplies its gradient by 100 in place. What is d.grad (2 without the hook)?
+#
+# - [ ] 2: So it should be. But c and d are handed the very same gradient tensor, and the hook writes into it.
+#   > With the hook on `c`, what did the cell print for `d.grad`? What does this tell you about the two gradient
+#   > tensors?
+# - [ ] 100: The hook multiplies what is there, 2.
+#   > Which number does the hook find in `grad`? What does `mul_(100)` make of it?
+# - [x] 200: c and d share one gradient tensor. The hook wrote into it before it reached d.
+# - [ ] an error: Here nothing stops it, and that is what makes it dangerous.
+#   > Which line should raise the error? And how could PyTorch know there that this change was not wanted?
+#
+# PyTorch does not copy the gradient for each operand of an addition: the siblings `c` and `d` receive **the same
+# tensor**.
+#
+# - With the hook on `c`, both gradients are 200. `c` came first, the hook wrote into the shared tensor, and `d`
+#   found it changed.
+# - With the hook on `d`, `c` had already taken its gradient, so only `d` is changed.
+#
+# The result depends on which of the two comes first, and that is not yours to choose.
 
 # %% tags=["predict"]
 predict("sibling_gradient")
@@ -808,6 +948,12 @@ handle.remove()
 # %% [markdown]
 # ### Exercise 7 · Wait for all of them
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. One hook a tensor fires as soon as its own gradient is there. You need one that waits for all of them.
+# 2. `torch.autograd.graph.register_multi_grad_hook(tensors, f)` calls `f(grads)` once; a tensor that took no part has
+#    None in `grads`.
+
 
 # %% tags=["answer"]
 def record_total_norm(tensors):
@@ -825,6 +971,11 @@ check(record_total_norm)
 
 # %% [markdown]
 # ### Exercise 8 · An optimizer inside backward
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. `register_hook` runs before the gradient is added to `.grad`. Here you need the moment after.
+# 2. `parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` when `parameter.grad` is complete.
 
 
 # %% tags=["answer"]

@@ -207,6 +207,11 @@ print("a.grad =", [round(value, 6) for value in a.grad.tolist()])
 # and for which input. If you are stuck, run `hint(gradients_of_all)` in a new cell. After three attempts,
 # `solution(gradients_of_all)` shows an answer.
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. After a plain backward only leaves have a `.grad`. What do you ask of the others, and when?
+# 2. `tensor.retain_grad()` must be called before backward. On a leaf it does nothing, so you may call it on all.
+
 
 # %% tags=["answer"]
 def gradients_of_all(tensors):
@@ -311,6 +316,22 @@ GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "retain_grad"), ("z",
 # Now the same in code, with other numbers. The first hook doubles, the second multiplies by 10, and `retain_grad()` is
 # called between the two.
 
+# %% [markdown] tags=["sealed"]
+# z gets a hook that doubles, then retain_grad(), then a hook that multiplies by 10. The gradient arrives as [1, 2, 3,
+# 4]. What is z.grad?
+#
+# - [ ] [1, 2, 3, 4]: That is what arrives. Both hooks have worked on it before it is kept.
+#   > The cell printed `x.grad` too. Which hooks has that gradient passed, and is `z.grad` the same or another one?
+# - [ ] [2, 4, 6, 8]: So it would be if `retain_grad` stood in the queue of hooks. But it always comes last.
+#   > In the explorer, `retain_grad` stood between the two hooks, and then last. What was `z.grad` each time?
+# - [ ] [10, 20, 30, 40]: Both hooks run, in the order of their registration, wherever `retain_grad` was called.
+#   > For this result, one of the two hooks must not have run. Which one, and what would have stopped it?
+# - [x] [20, 40, 60, 80]: `retain_grad` keeps the gradient after all hooks, just as it is passed on.
+#
+# `z.grad` is the same as `x.grad`: both hooks ran before the gradient was kept. `retain_grad` is not one more
+# hook in the queue of hooks. It always comes last, wherever you call it. So `z.grad` is the gradient that `z`
+# **passes on**, not the one that arrived.
+
 # %% tags=["predict"]
 predict("around_retain_grad")
 
@@ -341,6 +362,12 @@ print("passed on:", z.grad.tolist())
 # %% [markdown]
 # ### Exercise 2 · What arrives, and what is passed on
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Which of two hooks on one tensor runs first? And when does `retain_grad` keep the gradient?
+# 2. Register your own hook before `hooks`; it stores a copy of what arrives. Where you call `retain_grad()` does not
+#    matter.
+
 
 # %% tags=["answer"]
 def arrived_and_passed_on(tensor, hooks):
@@ -363,6 +390,23 @@ check(arrived_and_passed_on)
 # From lesson 01 you know that a hook belongs to the values that the tensor had when the hook was registered. What about
 # `retain_grad()`, if it is called on `h` before `h.mul_(10)`?
 
+# %% [markdown] tags=["sealed"]
+# retain_grad() is called on h, then h.mul_(10), then h.sum().backward(). What is each number in h.grad?
+#
+# - [x] 1: `retain_grad` moves on with the tensor: `h.grad` is the gradient of the values that h has now.
+# - [ ] 10: That is the gradient of the values that h had before. A hook registered then would see it.
+#   > `h` has had two values. To which of them does the gradient 10 belong, and which one do you see if you print `h`?
+# - [ ] None: A tensor changed in place still keeps its gradient.
+#   > Compare `h.mul_(10)` with `h = h * 10`. After which of the two is `h` still the tensor on which you called
+#   > `retain_grad()`?
+# - [ ] an error: In-place changes are allowed here: nothing needs the old values of h.
+#   > Which operation would need the old values of `h` in backward: `3 * x`, `mul_(10)` or `sum()`?
+#
+# The hook stayed with the old values, whose gradient is 10. `retain_grad` moved on with the tensor: `h.grad` is
+# 1, the gradient of the values that `h` has **now**. This makes sense, because whoever reads `h` and `h.grad`
+# side by side expects that the two belong together. In real networks, an in-place ReLU after a layer has the same
+# effect.
+
 # %% tags=["predict"]
 predict("retain_then_change")
 
@@ -380,6 +424,11 @@ why("retain_then_change")
 
 # %% [markdown]
 # ### Exercise 3 · Before and after a change
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A hook belongs to the values that the tensor has when you register it. You need two hooks, at two moments.
+# 2. `tensor.mul_(factor)` is the in-place product, and autograd follows it. One hook goes before it, one after.
 
 
 # %% tags=["answer"]
@@ -401,6 +450,20 @@ check(multiply_in_place)
 # ## Two backward passes
 #
 # We come back to the vector graph, where the gradient of `z` is [1, 2, 3, 4]. This time we go backward twice.
+
+# %% [markdown] tags=["sealed"]
+# z.retain_grad(), then o.backward(retain_graph=True), then o.backward(). The gradient of z is [1, 2, 3, 4] each time.
+# What is z.grad?
+#
+# - [ ] [1, 2, 3, 4]: So it would be if each backward replaced the last. It adds, as it does on a leaf.
+#   > What happens to the `.grad` of a weight if you call backward twice without `zero_grad()`?
+# - [x] [2, 4, 6, 8]: A kept gradient adds up over backward passes, just like the `.grad` of a leaf.
+# - [ ] None: `retain_grad` lasts as long as the tensor; it is not used up by the first backward.
+#   > After the first pass, `z.grad` held numbers. Which line of the cell would take them away?
+#
+# The gradients add up, as they do on a leaf. But `first`, which we took after the first pass, has not changed. On
+# a result the sum is a new tensor, and the old one stays as it is. If you want the passes apart, set `z.grad =
+# None` between them.
 
 # %% tags=["predict"]
 predict("second_backward")
@@ -483,6 +546,22 @@ kept = []  # what the hooks keep
 # %% [markdown]
 # We begin without any hook. Backward computes a gradient for each of the 16 activations, and one more for the leaf.
 
+# %% [markdown] tags=["sealed"]
+# 16 activations of 1 MiB each, in a chain, without any hook. How many MiB of gradients are alive at the peak of
+# backward?
+#
+# - [ ] 1: To compute the next gradient, the one before must still be there: two at a time.
+#   > While backward computes the gradient of activation 7, which other gradient does it still need?
+# - [x] 2: The gradient that arrives and the one computed from it. Then the first is freed.
+# - [ ] 16: So it would be if all were kept. Each is freed as soon as the next one is computed.
+#   > Backward has come to activation 3. Who still needs the gradient of activation 15?
+# - [ ] 17: So it would be if all were kept, and the one of x besides.
+#   > After backward, which of the 17 tensors has a `.grad` that you can read? What became of the other 16 gradients?
+#
+# At any moment there are the gradient that arrived and the one that is computed from it. Then the first of the
+# two is freed. This is the reason why PyTorch does not keep the gradients of results: a chain of a thousand
+# layers would need no more than this one. (To be exact, there are 4 bytes more, for the gradient of `loss`.)
+
 # %% tags=["predict"]
 predict("gradients_alive")
 
@@ -561,6 +640,20 @@ bars(
 #
 # Suppose you need only one row of each gradient. So the hook keeps `grad[0]`, which has 1024 numbers, or 4 KiB.
 
+# %% [markdown] tags=["sealed"]
+# each of 16 hooks keeps only grad[0], one row of 256. How many MiB of gradients are alive at the peak?
+#
+# - [ ] 2: So it should be. But `grad[0]` is a view: it keeps the memory of the whole gradient alive.
+#   > Where in memory are the numbers of `grad[0]`? Can PyTorch free the other 255 rows while you keep this one?
+# - [ ] 2.06: So it is for `grad[0].clone()`. `grad[0]` alone is a view into the whole gradient.
+#   > To get 2.06 MiB, each row needs 4 KiB of its own. Which of the two hooks in the cell makes this new memory, and
+#   > how?
+# - [x] 17: Each view keeps its whole gradient of 1 MiB alive, and that of the leaf comes on top.
+#
+# `grad[0]` is a **view**. It has no memory of its own, and it keeps the memory of the whole gradient alive. A
+# copy of the row takes 4 KiB, and 16 copies take the 0.06 MiB that you see in the second line. `detach()` would
+# not help, because it makes a view too.
+
 # %% tags=["predict"]
 predict("slices_kept")
 
@@ -582,6 +675,11 @@ why("slices_kept")
 
 # %% [markdown]
 # ### Exercise 4 · One row and no more
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `grad[0]` looks small. Whose memory are its numbers in?
+# 2. A view keeps the storage of the whole tensor alive. A copy of the view has a storage of its own.
 
 
 # %% tags=["answer"]
@@ -621,6 +719,12 @@ for layer, size in sizes.items():
 # them almost nothing is left. This is called the **vanishing gradient**.
 #
 # ### Exercise 5 · One number per layer
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Gradients arrive from the last activation to the first. Your list is in the other order.
+# 2. Make the list first, one None a tensor. Each hook must know its own place; a lambda looks its variables up when it
+#    runs, so bind the place: `lambda grad, place=place: ...`
 
 
 # %% tags=["answer"]
@@ -734,6 +838,12 @@ with saved_tensors_hooks(show_and_keep, lambda tensor: tensor):
 #
 # ### Exercise 6 · What forward saves
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `pack` is called with every tensor that forward saves. It may simply take note and return the tensor itself.
+# 2. Two saved tensors may share one storage. `tensor.untyped_storage()` has `.data_ptr()` to recognise it by and
+#    `.nbytes()` for its size.
+
 
 # %% tags=["answer"]
 def count_saved_bytes(function, x):
@@ -790,6 +900,21 @@ for way, forward in {"as it is": tanh_chain, "as float16": as_float16, "computed
 # ## When saving less goes wrong
 #
 # The gradient of x · x is 2x. We save `x` as float16. Which gradient comes out for x = 2049?
+
+# %% [markdown] tags=["sealed"]
+# y = x · x with x = 2049. The saved x is packed as float16. What is x.grad (4098 without packing)?
+#
+# - [ ] 4098: float16 has 11 binary digits: it cannot hold 2049.
+#   > Run `torch.tensor(2049.0).half()`. Which number comes out, and what is twice this number?
+# - [x] 4096: float16 rounds 2049 to 2048, and 2 · 2048 = 4096. No error is raised, the number is just wrong.
+# - [ ] inf: float16 ends at 65504; 2049 is still in its range, but not exactly.
+#   > Look at the row of float16. Under which x does it show inf, and what does it show under 2049?
+# - [ ] an error: Rounding raises nothing.
+#   > After `unpack`, with which number would PyTorch have to compare 2048? Is that number still kept for backward?
+#
+# float16 has 11 binary digits, so 2049 is rounded to 2048. The largest number of float16 is 65504, so 70000
+# becomes inf. Its smallest number is about 6e-8, so 1e-8 becomes 0. bfloat16 has the range of float32 but only 8
+# binary digits: nothing becomes inf or 0 here, but everything is rounded more. In no case was there an error.
 
 # %% tags=["predict"]
 predict("half_of_2049")
@@ -871,6 +996,12 @@ try_hooks("unpack returns one number of 3", lambda tensor: tensor, lambda packed
 #
 # ### Exercise 7 · Half the memory
 
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. `pack` gets a tensor and may return anything; `unpack` gets just that and must make the tensor again.
+# 2. Let `pack` return two things: the numbers as float16, and the dtype to go back to. `tensor.is_floating_point()`
+#    tells numbers from indices and masks.
+
 
 # %% tags=["answer"]
 def save_as_half():
@@ -907,6 +1038,26 @@ check(save_as_half)
 #
 # Now you can find out why the memory grows. After each step the program notes `grad.norm()`, `grad[0]` and
 # `loss_of(net)`.
+
+# %% [markdown] tags=["sealed"]
+# the training notes grad.norm(), grad[0] and loss_of(net) after each step. Which note keeps the most memory alive?
+#
+# - [ ] grad.norm(): The norm is a tensor of its own with one number, so it keeps 8 bytes alive.
+#   > How many numbers are in `grad.norm()`? Does it look at the memory of the gradient, or does it have its own?
+# - [ ] grad[0]: It keeps the whole gradient alive, but the gradient of this layer is small: 2 KiB.
+#   > The memory grows by about 330 KiB a step. How much of it is the gradient of `second.weight`, 16 · 16 numbers of 8
+#   > bytes?
+# - [x] loss_of(net): This loss has a graph, and no backward ever frees what forward saved for it.
+# - [ ] all three the same: They are all short to write, but different things hang on them.
+#   > Take the notes one by one. Which of them is a view, which has a `grad_fn`, and which has neither?
+#
+# - `grad.norm()` is a new tensor with one number: 8 bytes.
+# - `grad[0]` is a view, so the whole gradient of 2 KiB stays alive in each step.
+# - `loss_of(net)` is one number too, but it is a **result**: it holds its graph, and the graph holds everything
+#   that forward saved. The loss in the training itself is harmless, because its backward frees what was saved.
+#   For this one nobody calls backward. So each step keeps about 328 KiB.
+#
+# `.item()` turns a loss or a norm into a plain number, and `.clone()` makes a copy of the row.
 
 # %% tags=["predict"]
 predict("patient_memory")

@@ -467,6 +467,11 @@ with layer.register_full_backward_hook(lambda module, grad_input, grad_output: (
 # %% [markdown]
 # ### Exercise 1 · Overrule the caller
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A forward pre-hook sees what goes in. Where does a keyword argument show up?
+# 2. `register_forward_pre_hook(hook, with_kwargs=True)` calls `hook(module, args, kwargs)`.
+
 
 # %% tags=["answer"]
 def fix_argument(module, name, value):
@@ -488,6 +493,12 @@ check(fix_argument)
 # Registering takes a key, puts the hook into a table, and returns a handle. The handle must not keep the table alive: a
 # handle that somebody forgot in a list would otherwise keep a whole network in memory. `weakref.ref(table)` refers to
 # an object without keeping it.
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. A handle knows a table and a key of its own. `remove` deletes that key, if both are still there.
+# 2. `itertools.count()` gives a new number each time. `weakref.ref(table)` is called to get the table: None if it is
+#    gone.
 
 
 # %% tags=["answer"]
@@ -1005,6 +1016,18 @@ torch.compiler.reset()
 #
 # `copy.deepcopy` is the usual way to keep the best model of a training.
 
+# %% [markdown] tags=["sealed"]
+# `copy.deepcopy(layer)`, where layer has a forward hook. Does the copy have it too?
+#
+# - [x] yes: The hooks are copied with the module, and both copies call the same function.
+# - [ ] no: The tables of hooks are attributes of the module, and deepcopy copies all attributes.
+#   > Run `'_forward_hooks' in vars(layer)`. What does `deepcopy` do with everything that is in `vars(layer)`?
+# - [ ] it raises: Functions can be deep-copied: the copy refers to the same function.
+#   > Try `f = lambda: 1` and then `copy.deepcopy(f) is f`. What do you get?
+#
+# The copy has the hook, both call the *same* function, and the handle knows the original only: after
+# `handle.remove()` the layer is free of it, and the copy is not. Remove hooks before you copy.
+
 # %% tags=["predict"]
 predict("hooks_and_deepcopy")
 
@@ -1173,6 +1196,21 @@ except NameError:
 # Before PyTorch 1.8 modules had one backward hook, `register_backward_hook`. Most tutorials still use it. It exists today,
 # and warns. Here it sits on the small network of lesson 03: `fc1`, `relu`, `fc2`. Full hooks gave `fc2` a `grad_input` of
 # ([1, 2, 3, 4]).
+
+# %% [markdown] tags=["sealed"]
+# the legacy backward hook on fc2, a Linear layer with one input: how many entries has its grad_input?
+#
+# - [ ] 1: So it should be, and so it is with full backward hooks: one entry an input of forward.
+#   > The hook sits on the node of the operation `addmm`. Count the arrows to earlier nodes: which tensors went in?
+# - [ ] 2: The layer has two parameters, but the legacy hook does not count those either.
+#   > Weight and bias make two. Without which other gradient could backward not go on to `fc1`?
+# - [x] 3: It shows the inputs of the last *operation* (addmm): bias, input and transposed weight.
+#
+# Three entries for `fc2`: the gradients of its bias, of its input, and of its weight, turned on its side to (4, 1).
+# Such a hook does not know about modules. It sits on the **node** of the autograd graph that made the output, and
+# sees the inputs of that operation, `addmm(bias, input, weightᵀ)`.
+#
+# `relu` is an operation with one input, so it has one entry, and nobody notices the difference there.
 
 # %% tags=["predict"]
 predict("legacy_entries")
@@ -1392,6 +1430,11 @@ from course_utils.lessons.lesson_09 import (
     zero_second_factor,
 )
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. A tensor hook that returns something replaces the gradient. What has the shape of `grad`, and 12 everywhere?
+# 2. `torch.full_like(grad, 12)` is a new tensor with the shape and dtype of `grad`.
+
 
 # %% tags=["answer"]
 def make_twelve(w):
@@ -1405,6 +1448,11 @@ check(make_twelve)
 # %% [markdown]
 # ### Puzzle 2
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. What a forward hook returns takes the place of the output.
+# 2. `layer.register_forward_hook(lambda module, args, output: ...)`; make a new tensor of `output`.
+
 
 # %% tags=["answer"]
 def halve_output(layer):
@@ -1417,6 +1465,11 @@ check(halve_output)
 
 # %% [markdown]
 # ### Puzzle 3
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. One kind of hook runs when the gradient has been added to `.grad`. It gets the leaf.
+# 2. A lambda cannot hold `leaf.grad = None`; `setattr(leaf, 'grad', None)` is an expression.
 
 
 # %% tags=["answer"]
@@ -1434,6 +1487,11 @@ check(forget_gradient)
 # %% [markdown]
 # ### Puzzle 4
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The weight of a layer is a tensor like any other, and tensors have hooks.
+# 2. A hook is a function from a gradient to a gradient. PyTorch has one that makes zeros of anything.
+
 
 # %% tags=["answer"]
 def freeze_weight(layer):
@@ -1446,6 +1504,11 @@ check(freeze_weight)
 
 # %% [markdown]
 # ### Puzzle 5
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Which hook of a module replaces what the layer passes on, and not what it receives?
+# 2. `layer.register_full_backward_hook(hook)`; what `hook(module, grad_input, grad_output)` returns is a tuple.
 
 
 # %% tags=["answer"]
@@ -1462,6 +1525,11 @@ check(block_gradient)
 
 # %% [markdown]
 # ### Puzzle 6
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Which hook also runs if `forward` raised, and what does it get for the output then?
+# 2. `register_forward_hook(hook, always_call=True)`; in the hook, `output is None` tells.
 
 
 # %% tags=["answer"]
@@ -1480,6 +1548,11 @@ check(note_failures)
 # %% [markdown]
 # ### Puzzle 7
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. An optimizer has two hooks around its step. Which one, and with what is it called?
+# 2. `optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)`
+
 
 # %% tags=["answer"]
 def clear_after_step(optimizer):
@@ -1492,6 +1565,11 @@ check(clear_after_step)
 
 # %% [markdown]
 # ### Puzzle 8
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. One hook can watch several tensors, and need not wait for all of them.
+# 2. `graph.register_multi_grad_hook(tensors, hook, mode="any")` calls `hook(grad)` once a backward.
 
 
 # %% tags=["answer"]
@@ -1508,6 +1586,11 @@ check(first_arrival)
 # %% [markdown]
 # ### Puzzle 9
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Which hook runs when `state_dict()` has its entries, and may change them in place?
+# 2. The hook gets `(module, state_dict, prefix, local_metadata)`. `dict.pop(key)` takes an entry out.
+
 
 # %% tags=["answer"]
 def save_as_kernel(layer):
@@ -1522,6 +1605,11 @@ check(save_as_kernel)
 
 # %% [markdown]
 # ### Puzzle 10
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. You have only the product. Which object knows both factors, and has hooks?
+# 2. `product.grad_fn` is the node. Its hook gets `(grad_inputs, grad_outputs)`: an entry a factor.
 
 
 # %% tags=["answer"]
@@ -1539,6 +1627,11 @@ check(zero_second_factor)
 # %% [markdown]
 # ### Puzzle 11
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The node of `y` knows the nodes before it: `y.grad_fn.next_functions`.
+# 2. The node of a leaf is an `AccumulateGrad`, and its attribute `variable` is the leaf.
+
 
 # %% tags=["answer"]
 def twelve_from_afar(y):
@@ -1555,6 +1648,11 @@ check(twelve_from_afar)
 
 # %% [markdown]
 # ### Puzzle 12
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Backward reads what forward has saved. Who may put something else there?
+# 2. `graph.saved_tensors_hooks(pack, unpack)` is a context manager; `unpack` gets what `pack` returned.
 
 
 # %% tags=["answer"]
@@ -1604,6 +1702,11 @@ from course_utils.lessons.lesson_09 import (
     stop_unheard,
 )
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. `backward` has arguments. One of them says for which tensors a gradient is wanted.
+# 2. `y.backward(inputs=[...])` computes what these tensors need, and nothing else.
+
 
 # %% tags=["answer"]
 def leaf_without_gradient(w, x):
@@ -1624,6 +1727,11 @@ check(leaf_without_gradient)
 # > Hooks on one tensor run in the order of their registration
 #
 # says lesson 01.
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The rule holds among hooks of one kind. A leaf can have hooks of two kinds.
+# 2. A post-accumulate hook runs after all tensor hooks, whenever it was registered.
 
 
 # %% tags=["answer"]
@@ -1646,6 +1754,11 @@ check(out_of_order)
 #
 # says the prediction about deepcopy, above.
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The tables of a module are copied with it. Which hooks of a layer are in no table of the module?
+# 2. A hook on a parameter sits on the tensor, and deepcopy makes new parameters without hooks.
+
 
 # %% tags=["answer"]
 def lost_in_the_copy(layer, hook):
@@ -1667,6 +1780,11 @@ check(lost_in_the_copy)
 #
 # says lesson 02 of `retain_grad()`.
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. After the tensor's hooks, and after what `retain_grad()` keeps, comes the node.
+# 2. `y.grad_fn.register_prehook(lambda grad_outputs: ...)` returns a tuple.
+
 
 # %% tags=["answer"]
 def pass_on_twice(y):
@@ -1685,6 +1803,11 @@ check(pass_on_twice)
 # > `always_call=True` hooks run when the call raises
 #
 # says lesson 04.
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. torch catches what forward raises with `except Exception`. What can be raised and is no `Exception`?
+# 2. `KeyboardInterrupt`, `SystemExit`, or a class of your own that is derived from `BaseException`.
 
 
 # %% tags=["answer"]

@@ -6,14 +6,17 @@ It draws no conclusions and knows no right answer's results; whatever goes wrong
 import ast
 import codeop
 import contextlib
+import importlib
 import json
 import linecache
 import os
+import pkgutil
 import sys
 import types
 from typing import Any
 from unittest.mock import MagicMock
 
+from course_utils import lessons
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import find
 from course_utils.exercises.evidence import TimeIsUp, describe_error, time_limit
@@ -23,6 +26,15 @@ from course_utils.lessons.torch_steps import forget
 write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module
 # Stands for what only a notebook has, such as `get_ipython()`: takes every call, and does nothing.
 SHELL = MagicMock()
+
+
+def load_room() -> None:
+    """Import all that a lesson has for its notebook, and read its files, for a process that cannot read them later.
+
+    The pages of answers are in a folder of their own, which nothing here opens.
+    """
+    for module in pkgutil.iter_modules(lessons.__path__, f"{lessons.__name__}."):
+        getattr(importlib.import_module(module.name), "prepare", list)()
 
 
 def record_answer(told: int, exercise: str, support: str, answer: str, seed: int) -> None:

@@ -12,7 +12,6 @@ children of such a process hang. Nothing here knows a key.
 import contextlib
 import gc
 import json
-import marshal
 import os
 import select
 import signal
@@ -47,7 +46,6 @@ def main() -> int:
     gc.enable()
     torch.set_num_threads(1)
     *lanes, key = map(int, sys.argv[1:])
-    (lessons,) = marshal.load(sys.stdin.buffer)
     for fd in (*lanes, key):
         os.set_inheritable(fd, False)  # no program that is started may hold them open
     nowhere = os.open(os.devnull, os.O_RDWR)  # what a library prints goes there; the standard error is for last words
@@ -60,7 +58,7 @@ def main() -> int:
         groups = [Group(os.getpid(), number) for number in range(len(lanes))]  # before the root is another
     except OSError as error:
         isolation.lacking.append(f"a bound on the memory of all its processes together (cgroup v2: {error})")
-    first = _fork([key], _become_first_process, isolation, groups, lanes, lessons)
+    first = _fork([key], _become_first_process, isolation, groups, lanes)
     for fd in (*lanes, key):
         os.close(fd)
     _note_end(os.waitpid(first, 0)[1])
@@ -89,12 +87,11 @@ def _fork(close: Sequence[int], work: Callable[..., object], *arguments: object)
         _leave(code)
 
 
-def _become_first_process(isolation: Isolation, groups: list[Group | None], lanes: list[int], lessons: bytes) -> None:
+def _become_first_process(isolation: Isolation, groups: list[Group | None], lanes: list[int]) -> None:
     from course_utils.exercises import engine
-    from course_utils.exercises.bare import load_bare_lessons
-    from course_utils.grading.sandbox.driver import observe_answer
+    from course_utils.grading.sandbox.driver import load_room, observe_answer
 
-    load_bare_lessons(lessons)
+    load_room()
     first = engine.exercises_of()[0].name
     observe_answer(first, "", f"def {first}(*_):\n    raise ValueError('to have seen one traceback')\n", 0)
     assert len(os.listdir("/proc/self/task")) == 1, "the children of a process with threads would hang"

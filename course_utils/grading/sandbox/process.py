@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import asdict
 
-from course_utils.exercises.bare import bare_lessons, load_bare_lessons
 from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, start, tell
 from course_utils.grading.sandbox.walls import confine, process_isolation
@@ -26,7 +25,6 @@ class ProcessEngine(Engine):
     def __init__(self, lanes: int = 1) -> None:
         super().__init__(lanes)
         self.isolation = [process_isolation().words]
-        self._lessons = bare_lessons()
 
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
         """Run one answer."""
@@ -35,7 +33,7 @@ class ProcessEngine(Engine):
             scratch.mkdir()
             with path.open("wb") as record:
                 process = start(COMMAND, str(scratch), cwd=scratch, stdout=record, stderr=subprocess.DEVNULL)
-            tell(process, asdict(task), asdict(limits), self._lessons)
+            tell(process, asdict(task), asdict(limits))
             ended, begun = "", time.monotonic()
             try:
                 while process.poll() is None and not path.stat().st_size and time.monotonic() < begun + START_SECONDS:
@@ -60,12 +58,13 @@ def main() -> None:
         from course_utils.grading.sandbox import linux
 
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    task, limits, lessons = marshal.load(sys.stdin.buffer)
+    task, limits = marshal.load(sys.stdin.buffer)
     told, nowhere = os.dup(1), os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
-    load_bare_lessons(lessons)
-    from course_utils.grading.sandbox.driver import record_answer
+    from course_utils.grading.sandbox.driver import load_room, record_answer
+
+    load_room()
 
     leave = os._exit  # before the answer could change it
     confine(process_isolation(), Limits(**limits), os.getcwd())
