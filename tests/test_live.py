@@ -14,7 +14,7 @@ import pytest
 from course_utils.exercises import check, classroom, engine, predict, saved_progress, why
 from course_utils.exercises.engine import find
 from course_utils.grading.report import Score, read_class, write_pages
-from course_utils.live import join, member, people, screens, server
+from course_utils.live import handlers, join, member, people, screens, server
 from course_utils.live.material import lessons, plan_of, settings_of
 from course_utils.live.room import Room
 from course_utils.live.store import Store
@@ -271,10 +271,7 @@ def test_who_is_where_which_causes_and_who_is_stuck(live):
     assert "Ann" not in live.see("class")
     live.press("names", "yes")
     assert "✗ 2 Bo" in live.see("class")
-    desk, told = (
-        live.see("help", "desk"),
-        [code_spans(each) for each in (CAUSE, *find("scale_gradient").hints)],
-    )
+    desk, told = (live.see("help", "desk"), [code_spans(each) for each in (CAUSE, *find("scale_gradient").all_hints)])
     stuck = "Bo: <code>scale_gradient</code> for 10 minutes, 2 tries"
     assert all(each in desk for each in (told[0], told[2], "Hint 2 of 3", stuck))
 
@@ -289,7 +286,7 @@ def test_the_room_gets_a_nudge_and_neither_a_cause_nor_a_later_hint(live):
     page = live.see("help")
     assert code_spans(exercise.hints[0]) in page
     assert "2 are at it" in page
-    for told in (CAUSE, *exercise.hints[1:], "Ann", "Bo"):
+    for told in (CAUSE, *exercise.all_hints[1:], "Ann", "Bo"):
         assert code_spans(told) not in page
 
 
@@ -396,7 +393,7 @@ def test_a_body_of_ten_megabytes_is_not_read(live, header):
 
 
 def test_a_replay_counts_once_and_a_flood_is_refused_for_one_learner_only(live, monkeypatch):
-    monkeypatch.setattr(server, "PACE", (5, 0))
+    monkeypatch.setattr(handlers, "PACE", (5, 0))
     ann, bo = live.join(), live.join()
     assert [live.report(ann, "largest", "passed", key="k")["new"] for _ in range(2)] == [True, False]
     for status in (200, 200, 200, 429, 429):
@@ -504,7 +501,7 @@ def test_a_kernel_that_was_removed_says_so_once_and_the_lesson_goes_on(live):
 
 
 def test_a_ninth_stream_of_one_learner_ends_the_first(live, monkeypatch):
-    monkeypatch.setattr(server, "MOST_STREAMS", 2)
+    monkeypatch.setattr(handlers, "MOST_STREAMS", 2)
     ann, port = live.join(), int(live.address.rpartition(":")[2])
     request = f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {ann}\r\n\r\n"
     streams = []

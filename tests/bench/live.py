@@ -95,7 +95,7 @@ def measure(learners: int, where: str, stream: str = "events") -> list[Row]:
     with serve() as (address, code, mine), start_browser() as browser:
         page = browser.new_page(viewport={"width": 1920, "height": 1080})
         page.goto(f"{address}/class?key={mine}")
-        page.keyboard.press("2")
+        page.locator("#screen-votes").click()
         page.locator("#prediction-hook_on_a").click()
         page.keyboard.press(key)
         page.evaluate(WATCH, pattern)

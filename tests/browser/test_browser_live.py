@@ -10,7 +10,7 @@ from faults import find_faults
 
 from course_utils.exercises import classroom
 from course_utils.exercises.engine import find
-from course_utils.live import server
+from course_utils.live.room import SCREENS
 from tests.browser.lab_page import find_port
 from tests.browser.live_class import LiveClass, running
 
@@ -168,7 +168,7 @@ def test_every_screen_with_sixty_learners_fits_and_is_clean(browser, tmp_path, p
         fill(live, 60)
         for width, height in ((1920, 1080), (1280, 720)):
             shown = open_projector(browser, live, width=width, height=height)
-            for number, screen in enumerate(server.SCREENS, start=1):
+            for number, screen in enumerate(SCREENS, start=1):
                 for names in ("no", "yes"):
                     live.press("names", names)
                     shown.page.keyboard.press(str(number))
@@ -190,7 +190,7 @@ def test_the_instructors_page_works_on_a_laptop_and_on_a_phone_and_removes_whoev
         fill(live, 12)
         laptop = open_desk(browser, live, width=1280, height=720)
         phone = open_desk(browser, live, width=390, height=844, is_mobile=True)
-        for number, screen in enumerate(server.SCREENS, start=1):
+        for number, screen in enumerate(SCREENS, start=1):
             live.press("screen", screen)
             for window in (laptop, phone):
                 window.page.locator(f"#screen-{screen}[aria-pressed=true]").wait_for()
