@@ -414,16 +414,22 @@ def test_wrong_codes_are_counted_and_never_stop_a_right_one_or_a_member(live):
         socket.create_connection(("127.0.0.2", int(live.address.rpartition(":")[2])), timeout=5)
 
 
-def test_a_full_room_takes_a_right_code_and_the_flood_gives_way(live, monkeypatch):
+def test_a_full_room_takes_a_right_code_and_the_flood_gives_way(tmp_path, monkeypatch):
     monkeypatch.setattr(people, "MOST_LEARNERS", 5)
-    ann = live.join("Ann")
-    live.report(ann, "largest", "passed")
-    for number in range(50):
-        live.join(f"Bot {number}")
-    assert live.enter("Bo")["name"] == "Bo"
-    assert {"Ann", "Bo"} < set(names_in(live))
-    assert len(names_in(live)) == 5
-    live.report(ann, "record_gradient", "passed")
+    with running(tmp_path) as live:
+        ann = live.join("Ann")
+        live.report(ann, "largest", "passed")
+        bots = [live.join(f"Bot {number}") for number in range(50)]
+        assert live.enter("Bo")["name"] == "Bo"
+        assert {"Ann", "Bo"} < set(names_in(live))
+        assert len(names_in(live)) == 5
+        live.report(bots[40], "record_gradient", "passed", status=401)
+        live.report(ann, "record_gradient", "passed")
+        left = names_in(live)
+    with running(tmp_path) as live:
+        assert names_in(live) == left
+        live.report(bots[40], "record_gradient", "passed", status=401)
+        live.report(ann, "keep_positive", "passed")
 
 
 def test_a_name_is_there_once(live):

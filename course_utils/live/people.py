@@ -53,7 +53,7 @@ class People:
         self.reported: Counter[int] = Counter()  # how often each has reported something
         self.wrong_codes = 0  # since the class began or went on
         for key, value in store.kept.items():
-            if key.startswith("learner "):
+            if key.startswith("learner ") and value is not None:
                 learner = Learner(**value)
                 self.all[learner.number] = learner
         if "code" not in store.kept:
@@ -98,9 +98,12 @@ class People:
         before, learner = self.find(token), self._find_code(code)
         if before and learner and before is not learner:
             self._unite(before, learner)
-        learner = learner or before or self._let_in(code, self._find_any(token), address, now)
-        if name or not learner.name:
-            learner.name = self._choose_name(learner, name)
+        learner = learner or before
+        if learner is None:
+            self._refuse_stranger(code)
+            learner = self._find_any(token) or self._make_learner(name, address, now)
+        if name or learner.removed:
+            learner.name = self._choose_name(learner.number, name or learner.name)
         learner.removed = False
         self.all[learner.number] = learner
         self._keep(learner)
@@ -108,7 +111,8 @@ class People:
 
     def resolve(self, number: int) -> int:
         """The number of the learner that this one turned out to be; mostly itself."""
-        return self.all[number].same_as or number
+        learner = self.all.get(number)
+        return learner.same_as or number if learner else number
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Take learners out of the class, with all that they said. They come back only with the room code."""
@@ -116,20 +120,20 @@ class People:
             self.all[number].removed = True
             self._keep(self.all[number])
 
-    def _let_in(self, code: str, removed: Learner | None, address: str, now: float) -> Learner:
-        """A new learner with the room code, or one who was removed and has it. Raises `Refused`."""
+    def _refuse_stranger(self, code: str) -> None:
         if not _same(code, self.code):
             self.wrong_codes += 1
             raise Refused(WRONG_CODE)
         if self.locked:
             raise Refused(LOCKED)
-        if removed:
-            removed.name = ""  # somebody else may have it now
-            return removed
-        here = self.here
+
+    def _make_learner(self, name: str, address: str, now: float) -> Learner:
+        number = self._store.kept.get("learners", 0) + 1  # never used again, for tokens remember it
+        name, here = self._choose_name(number, name), self.here
         if len(here) >= MOST_LEARNERS:
-            self.remove([self._who_gives_way(here)])
-        return Learner(len(self.all) + 1, "", _new_code(OWN_CODE), address, now)
+            self._give_way(here)
+        self._store.put("learners", number)
+        return Learner(number, name, _new_code(OWN_CODE), address, now)
 
     def _unite(self, one: Learner, other: Learner) -> None:
         """Both are one person: from now on `other`, also for what `one` did."""
@@ -138,25 +142,30 @@ class People:
                 each.same_as, each.removed = other.number, True
                 self._keep(each)
 
-    def _who_gives_way(self, here: dict[int, Learner]) -> int:
-        """Of the most crowded address, the last to come who has reported nothing: a right code is never refused."""
+    def _give_way(self, here: dict[int, Learner]) -> None:
+        """Forget the last to come of the most crowded address, best one who has reported nothing.
+
+        So a right code is never refused, and a flood only displaces itself.
+        """
         crowd = Counter(each.address for each in here.values())
 
         def weigh(learner: Learner) -> tuple[int, bool, int]:
             return crowd[learner.address], not self.reported[learner.number], learner.number
 
-        return max(here.values(), key=weigh).number
+        number = max(here.values(), key=weigh).number
+        del self.all[number]
+        self._store.put(f"learner {number}", None)
 
-    def _choose_name(self, learner: Learner, wanted: str) -> str:
+    def _choose_name(self, number: int, wanted: str) -> str:
         """The name as it may be shown. Without a roster, the second `Ann` becomes `Ann (2)`. Raises `Refused`."""
-        others = {_key(each.name) for each in self.here.values() if each.number != learner.number}
+        others = {_key(each.name) for each in self.here.values() if each.number != number}
         if self.roster:
             if _key(wanted) not in self.roster:
                 raise Refused(NOT_LISTED)
             if _key(wanted) in others:
                 raise Refused(TAKEN)
             return self.roster[_key(wanted)]
-        wanted = wanted or f"Learner {learner.number}"
+        wanted = wanted or f"Learner {number}"
         name, count = wanted, 1
         while _key(name) in others:
             count += 1
@@ -165,7 +174,7 @@ class People:
 
     def _find_any(self, token: str) -> Learner | None:
         number = self._store.kept.get(_digest(token))
-        return None if number is None else self.all[self.resolve(number)]
+        return None if number is None else self.all.get(self.resolve(number))
 
     def _find_code(self, code: str) -> Learner | None:
         return next((each for each in self.here.values() if _same(each.code, code)), None)
