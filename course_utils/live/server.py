@@ -67,8 +67,9 @@ def _forget(folder: Path) -> int:
 
 
 def _open_room(folder: Path, new: bool, roster: list[str]) -> Room:
+    is_first = not (folder / FILE).exists()
     room = Room(folder / FILE, roster=roster)
-    if not new and time.time() - room.began <= OVER:
+    if is_first or (not new and time.time() - room.began <= OVER):
         return room
     past = write_summary(room, folder)
     room.store.close()
