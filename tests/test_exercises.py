@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.authoring.edits import mutate
+from course_utils.authoring.edits import mutants_of
 from course_utils.authoring.mutants import made_of, reasons_for, show_mutants, slips_of, try_mutants, unused_equivalents
 from course_utils.exercises.answers import Equivalent
 from course_utils.exercises.engine import exercises_of, predictions_of
@@ -136,7 +136,7 @@ def answer(model, x):
 
 
 def made(text, **given):
-    return {mutant.edit: mutant for mutant in mutate(ast.parse(text).body[0], globals(), given)}
+    return {mutant.edit: mutant for mutant in mutants_of([text], globals(), given)}
 
 
 @pytest.mark.parametrize(

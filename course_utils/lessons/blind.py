@@ -29,7 +29,6 @@ from course_utils.vision.scores import grow, points_at
 LETTERS = "ABCD"
 SUSPECTS = ("fish", "buoy", "stamp", "water", "sun")
 OBJECTS = ("buoy", "sun")  # those of them that the picture world calls cues
-STATES = ("there", "absent", "moved", "blurred")
 FISH = KINDS.index("fish")
 MARGIN = 4  # pixels between the stamp and the edges of its corner
 NEAR = 8  # pixels, which are one cell of the last maps
@@ -146,9 +145,11 @@ def _with(album: Album, what: str) -> Album:
 def _put(album: Album, what: str, state: str) -> Album:
     place, shots = _check(what), []
     for shot in album.shots:
-        absent = state in ("moved", "blurred") and shot.states[place] == "absent"
         states = [*shot.states]
-        states[place] = "absent" if absent else state
+        if (
+            state in ("there", "absent") or states[place] != "absent"
+        ):  # what is not there can be neither moved nor blurred
+            states[place] = state
         shots.append(shot._replace(states=tuple(states)))
     return Album(tuple(shots))
 

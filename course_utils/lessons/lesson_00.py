@@ -1,4 +1,4 @@
-"""The exercise of lesson 00, which is there to be solved together, and its prediction."""
+"""The cases of the exercise in lesson 00, which is there to be solved together."""
 
 from __future__ import annotations
 

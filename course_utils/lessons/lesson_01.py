@@ -1,8 +1,9 @@
-"""Exercises and predictions of lesson 01: tensor hooks."""
+"""The cases of lesson 01, tensor hooks. Tasks stand in the lesson's source, answers on the pages in `answers`."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -10,6 +11,7 @@ from torch import nn
 from course_utils.exercises.cases import Case
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.inventory import list_hooks
+from course_utils.lessons.small_nets import fill
 
 
 @exercise
@@ -53,23 +55,28 @@ def record_gradient(rng):
     yield Case({"tensor": h}, changed_later, shown=shown)
 
 
+def _go_back_thrice(x: torch.Tensor, h: torch.Tensor, slope: torch.Tensor) -> Callable:
+    """What reaches `x` in two backwards from `h`, which differ in sign, and in one without the hook."""
+
+    def passes(handle):
+        found = {}
+        for words, sign in ("first backward", 1), ("second backward", -1), ("backward after handle.remove()", 1):
+            if "remove" in words:
+                handle.remove()
+            x.grad = None
+            (h * slope * sign).sum().backward(retain_graph=True)
+            found[f"the gradient that reached x in the {words}"] = x.grad
+        return found
+
+    return passes
+
+
 @exercise
 def scale_gradient(rng):
     for factor in (3, -0.5, 0):
         x, slope = rng.leaf(2, 2), rng.quarters(2, 2)
         h = x * rng.whole(2, 2)
-
-        def scaled_then_not(handle, x=x, h=h, slope=slope):
-            found = {}
-            for words, sign in ("first backward", 1), ("second backward", -1), ("backward after handle.remove()", 1):
-                if "remove" in words:
-                    handle.remove()
-                x.grad = None
-                (h * slope * sign).sum().backward(retain_graph=True)
-                found[f"the gradient that reached x in the {words}"] = x.grad
-            return found
-
-        yield Case({"tensor": h, "factor": factor}, scaled_then_not)
+        yield Case({"tensor": h, "factor": factor}, _go_back_thrice(x, h, slope))
     c, d = rng.leaf(2), rng.leaf(2)
     e = c + d
 
@@ -92,18 +99,7 @@ def scale_gradient(rng):
 def keep_positive(rng):
     x, slope = rng.leaf(4), torch.cat([rng.mixed(2) * 10, rng.mixed(2, high=3) / 4])
     h = x * rng.mixed(4)
-
-    def kept_then_not(handle):
-        found = {}
-        for words, sign in ("first backward", 1), ("second backward", -1), ("backward after handle.remove()", 1):
-            if "remove" in words:
-                handle.remove()
-            x.grad = None
-            (h * slope * sign).sum().backward(retain_graph=True)
-            found[f"the gradient that reached x in the {words}"] = x.grad
-        return found
-
-    yield Case({"tensor": h}, kept_then_not, shown="tensor = h = x·s")
+    yield Case({"tensor": h}, _go_back_thrice(x, h, slope), shown="tensor = h = x·s")
     c, d = rng.leaf(2, 2), rng.leaf(2, 2)
     e = c + d
     slopes = rng.mixed(2, 2, high=3) / 4
@@ -145,10 +141,8 @@ def freeze_biases(rng):
         "the parameters in_proj_bias, s, bias and bias_scale": _Shift().double(),
     }
     for words, model in models.items():
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.copy_(rng.whole(*parameter.shape))
-        x = rng.whole(1, 2).to(parameter.dtype)
+        fill(model, rng.whole)
+        x = rng.whole(1, 2).to(next(model.parameters()).dtype)
 
         def frozen_then_not(handles, model=model, x=x):
             for _ in range(2):
@@ -167,24 +161,24 @@ def freeze_biases(rng):
 def hook_once(rng):
     calls = []
 
-    def multiply(grad):
-        calls.append(grad.clone())
-        return grad * -1.5
+    def note_and(answer):
+        def hook(grad):
+            calls.append(grad.clone())
+            return answer(grad)
 
-    def look(grad):
-        calls.append(grad.clone())
+        return hook
 
-    def stop(grad):
-        calls.append(grad.clone())
-        return torch.zeros_like(grad)
-
-    def fail(grad):
-        calls.append(grad.clone())
+    def fail(_):
         raise ValueError
 
-    waiting = rng.leaf(2)
-    hooks = (multiply, "multiplies by -1.5"), (look, "returns nothing"), (stop, "returns zeros")
-    for hook, does in (*hooks, (multiply, "multiplies by -1.5"), (fail, "raises")):
+    waiting, multiply = rng.leaf(2), note_and(lambda grad: grad * -1.5)
+    for hook, does in (
+        (multiply, "multiplies by -1.5"),
+        (note_and(lambda _: None), "returns nothing"),
+        (note_and(torch.zeros_like), "returns zeros"),
+        (multiply, "multiplies by -1.5"),
+        (note_and(fail), "raises"),
+    ):
         x, slope = rng.leaf(2), rng.quarters(2)
         tensor = x if does == "returns nothing" else x * 2
 
@@ -223,7 +217,6 @@ def record_by_name(rng):
     w, x = rng.leaf(), rng.leaf()
     a, b = w + x, w + 1
     y = a * b
-
     earlier = []
 
     def arrived(seen):

@@ -1,8 +1,9 @@
-"""Exercises and predictions of lesson 02: retain_grad or a hook."""
+"""The cases of lesson 02, retain_grad or a hook. Tasks stand in its source, answers on the pages in `answers`."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -44,6 +45,13 @@ def _watch_passes(result):
     return look
 
 
+def _watch_gradients(tensor: torch.Tensor) -> Callable[[], dict[str, bool]]:
+    """What to look at after backwards: whether the gradients that `tensor` has got from now on are freed."""
+    gradients: list[StorageWeakRef] = []
+    tensor.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
+    return lambda: {"`the gradients are freed`": all(each.expired() for each in gradients)}
+
+
 @exercise
 def record_norms(rng):
     def kept(activations):
@@ -66,21 +74,17 @@ def record_norms(rng):
     given = [leaf, unused, used, other, used]
 
     def thrice(norms):
-        gradients = []
-        used.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
+        freed = _watch_gradients(used)
         (other * slope_of_other + used * slope_of_other * 3).sum().backward(retain_graph=True)
         first = list(norms)
         (used * 0).sum().backward(retain_graph=True)
         second = list(norms)
         (used * 2).sum().backward()
-        freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
         lists = {"the list after the first backward": first, "the list after the second backward": second}
-        return lists | {"leaf.grad": leaf.grad} | freed | kept(given)
+        return lists | {"leaf.grad": leaf.grad} | freed() | kept(given)
 
-    shown = (
-        "[leaf, unused, used, other, used] and three backwards, the last two from `used` alone, with gradients 0 and 2,"
-    )
-    yield Case({"activations": given}, thrice, shown=shown)
+    passes = "three backwards, the last two from `used` alone, with gradients 0 and 2,"
+    yield Case({"activations": given}, thrice, shown=f"[leaf, unused, used, other, used] and {passes}")
 
 
 @exercise
@@ -136,11 +140,8 @@ def multiply_in_place(rng):
         values = f"tensor = {h.tolist()}, factor = {factor}"
 
         def backward(grads, x=x, h=h, sibling=sibling, slope=slope, change=change):
-            if change != 1:
-                for tensor in (
-                    x,
-                    sibling,
-                ):  # sums pass the gradients of h, of its old and its new values, to these, too
+            if change != 1:  # sums pass the gradients of h, of its old and its new values, to these, too
+                for tensor in (x, sibling):
                     tensor.register_hook(lambda grad: grad.mul_(change))
             later = []
             h.register_hook(lambda grad: later.append(grad.clone()))
@@ -178,12 +179,10 @@ def keep_first_row(rng):
         h = 2 * x.to(dtype)
 
         def backward(rows, x=x, h=h, slope=slope):
-            gradients = []
-            h.register_hook(lambda grad: gradients.append(StorageWeakRef(grad.untyped_storage())))
+            freed = _watch_gradients(h)
             (h * slope).sum().backward(retain_graph=True)
             (h * slope / 3).sum().backward()
-            freed = {"`the gradients are freed`": all(each.expired() for each in gradients)}
-            return kept_bytes(rows) | freed | {"the gradient that reached x": x.grad}
+            return kept_bytes(rows) | freed() | {"the gradient that reached x": x.grad}
 
         name = str(dtype).removeprefix("torch.")
         yield Case({"tensor": h}, backward, shown=f"a {name} tensor of shape {shape} and two backwards")
@@ -195,9 +194,8 @@ def keep_first_row(rng):
         (h * slope).sum().backward()
         return kept_bytes(rows) | {"the gradient that reached x": x.grad}
 
-    yield Case(
-        {"tensor": h}, changed_later, shown="a tensor of one row whose gradient is changed in place after your hook"
-    )
+    shown = "a tensor of one row whose gradient is changed in place after your hook"
+    yield Case({"tensor": h}, changed_later, shown=shown)
 
 
 @exercise
@@ -211,16 +209,15 @@ def count_saved_bytes(rng):
         (slope,) = torch.autograd.grad((x * x).sum(), x)
         return x * slope * x
 
+    def pick_rows(x):
+        return (x[0] * x[1])[places]
+
     count, places = rng.integer(3, 9), torch.tensor([rng.integer(0, 1) for _ in range(3)])
     outer, weight = rng.leaf(count), rng.leaf(count)
     for function, x, shown in (
         (lambda x: x * outer, outer, f"x * x, {count} numbers"),
         (chain, rng.leaf(2, 3), "three times tanh, a (2, 3) tensor"),
-        (
-            lambda x: (x[0] * x[1])[places],
-            rng.leaf(4, 3),
-            "(x[0] * x[1])[places], a (4, 3) tensor and 3 places (int64)",
-        ),
+        (pick_rows, rng.leaf(4, 3), "(x[0] * x[1])[places], a (4, 3) tensor and 3 places (int64)"),
         (torch.exp, rng.whole(3).double().requires_grad_(), "exp, 3 float64 numbers"),
         (use_a_gradient, rng.leaf(3), "x * slope * x with slope from a backward of its own, 3 numbers"),
         (lambda x: x * weight, rng.whole(count), f"x * weight, {count} numbers, where x requires no gradient"),

@@ -1,4 +1,4 @@
-"""Exercises and predictions of lesson 03: module hooks."""
+"""The cases of lesson 03, module hooks. Tasks stand in the lesson's source, answers on the pages in `answers`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from torch import nn
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise
-
-
-def whole_weights(model: nn.Module, rng: Numbers) -> nn.Module:
-    """Give every parameter small whole numbers, so that results are exact and short."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(rng.mixed(*parameter.shape, high=3))
-    return model
+from course_utils.lessons.small_nets import fill, whole_weights
 
 
 class Residual(nn.Module):
@@ -55,19 +48,16 @@ class OutOfOrder(nn.Module):
 
 def nested(rng: Numbers) -> nn.Module:
     """A container in a container, and a residual block: leaves at three depths."""
-    return whole_weights(
-        nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.ReLU(), Residual(nn.Linear(2, 2))), nn.Flatten()), rng
-    )
+    inner = nn.Sequential(nn.ReLU(), Residual(nn.Linear(2, 2)))
+    return whole_weights(nn.Sequential(nn.Linear(3, 2), inner, nn.Flatten()), rng)
 
 
 @exercise
 def output_shapes(rng):
     yield Case({"model": whole_weights(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), rng), "x": rng.whole(1, 2)})
     rows = rng.integer(1, 5)
-    yield Case(
-        {"model": nested(rng), "x": rng.whole(rows, 3)},
-        shown=f"a model of layers inside layers and x of shape ({rows}, 3)",
-    )
+    shown = f"a model of layers inside layers and x of shape ({rows}, 3)"
+    yield Case({"model": nested(rng), "x": rng.whole(rows, 3)}, shown=shown)
     model = OutOfOrder()
 
     def order_and_calls(shapes):
@@ -77,11 +67,8 @@ def output_shapes(rng):
             "whether every shape is a tuple": all(isinstance(shape, tuple) for shape in shapes.values()),
         }
 
-    yield Case(
-        {"model": model, "x": rng.whole(rows, 3)},
-        order_and_calls,
-        shown="a model that calls `first`, `pool`, `pool` again and `last`, which it made in another order",
-    )
+    shown = "a model that calls `first`, `pool`, `pool` again and `last`, which it made in another order"
+    yield Case({"model": model, "x": rng.whole(rows, 3)}, order_and_calls, shown=shown)
     yield Case({"model": nn.Linear(2, 3), "x": rng.whole(rows, 2)}, shown="a model that is one Linear layer")
     too_narrow = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Linear(2, 1)))
     yield Case({"model": too_narrow, "x": rng.whole(rows, 2)}, shown="a model whose last layer raises")
@@ -159,19 +146,13 @@ def reverse_gradient(rng):
 
     yield Case({"layer": times_number}, input_without_gradient, shown="a layer of which the second input is a number")
     first, data = whole_weights(nn.Linear(2, 1), rng), rng.whole(2, 2)
-    yield Case(
-        {"layer": first},
-        lambda handle: first(data).sum().backward(),
-        shown="a Linear layer on an input that requires no gradient",
-    )
+    shown = "a Linear layer on an input that requires no gradient"
+    yield Case({"layer": first}, lambda handle: first(data).sum().backward(), shown=shown)
 
 
 @exercise
 def SaveOutput(rng):
-    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 2))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(rng.quarters(*parameter.shape))
+    model = fill(nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 2)), rng.quarters)
     x = rng.whole(2, 2)
 
     def on_every_linear(saver):
@@ -221,9 +202,8 @@ def SaveOutput(rng):
         saver.clear()
         return found
 
-    yield Case(
-        {}, on_identity, shown="an nn.Identity in training mode, then in eval mode, and a tensor of dtype float64"
-    )
+    shown = "an nn.Identity in training mode, then in eval mode, and a tensor of dtype float64"
+    yield Case({}, on_identity, shown=shown)
 
 
 @exercise
@@ -252,11 +232,10 @@ def hooked(rng):
                 handles[0].remove()
             found["the number of hooks on each module after handles[0].remove()"] = count_hooks()
             other = modules[0].register_forward_hook(lambda *_: None)
-        found["whether another hook, which the block registered, is still there"] = (
-            other.id in modules[0]._forward_hooks
-        )
+        stays = other.id in modules[0]._forward_hooks
         other.remove()
         return found | {
+            "whether another hook, which the block registered, is still there": stays,
             "the model's output after the block": model(x),
             "the outputs that the hook saw": calls,
             "the number of hooks on each module after the block": count_hooks(),

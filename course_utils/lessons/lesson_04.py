@@ -1,8 +1,8 @@
-"""Exercises and predictions of lesson 04: inside a call. Together the answers are a `__call__` of one's own.
+"""The cases of lesson 04, inside a call. Tasks stand in the lesson's source, answers on the pages in `answers`.
 
-Five functions are the steps of a call; `MiniSteps` has them as methods, and the last exercise, `MiniModule`, puts them
-in order. No exercise needs the learner's answer to another one: torch itself does the steps of `MiniSteps`, and
-`plug_in` swaps in those that the learner has written.
+Together the answers are a `__call__` of one's own: five functions are the steps of a call; `MiniSteps` has them as
+methods, and the last exercise, `MiniModule`, puts them in order. No exercise needs the learner's answer to another one:
+torch itself does the steps of `MiniSteps`, and `plug_in` swaps in those that the learner has written.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, exercise
 from course_utils.hooks.trace import trace
-from course_utils.lessons.torch_steps import TorchSteps
+from course_utils.lessons.torch_steps import KINDS, TorchSteps
 from course_utils.root import has_answers
-
-KINDS = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
-
 
 WORDS = dict(
     zip(KINDS, ("forward pre-hook", "forward hook", "full backward pre-hook", "full backward hook"), strict=True)
@@ -134,9 +131,11 @@ def takes_fast_path(rng):
         module.add_module("child", nn.Identity())
         module.train(rng.choice((True, False)))
         where, _, kind = situation.rpartition(" ")
-        entries = [(module, kind, 5, do_nothing)] * ("local" in where) + [(None, kind, 6, do_nothing)] * (
-            "global" in where
-        )
+        entries = []
+        if "local" in where:
+            entries.append((module, kind, 5, do_nothing))
+        if "global" in where:
+            entries.append((None, kind, 6, do_nothing))
         if situation == "a hook on its child":
             entries = [(module.child, kind, 7, do_nothing) for kind in KINDS]
         elif situation == "an empty list that is a forward hook":
@@ -158,6 +157,15 @@ def takes_fast_path(rng):
         yield Case({"module": module}, shown="the same module, which has got a forward hook since")
 
 
+def _run_all(hooks: object) -> bool:
+    """Run the hooks of a dict; False for anything else, since what came back tells enough then."""
+    if not isinstance(hooks, MutableMapping) or not all(map(callable, hooks.values())):
+        return False
+    for hook in hooks.values():
+        hook()
+    return True
+
+
 @exercise
 def hooks_in_order(rng):
     def say(log, word):
@@ -166,12 +174,8 @@ def hooks_in_order(rng):
     for number, kind in enumerate(KINDS):
         module, log, key = nn.Sequential(nn.Identity()), [], rng.integer(1, 50)
 
-        def run_all(hooks, log=log):
-            if not isinstance(hooks, MutableMapping) or not all(map(callable, hooks.values())):
-                return {}  # what came back tells enough
-            for hook in hooks.values():
-                hook()
-            return {"the order in which they run": list(log)}
+        def tell_order(hooks, log=log):
+            return {"the order in which they run": list(log)} if _run_all(hooks) else {}
 
         with in_tables(  # a hook registered with `prepend=True` stands before one with a smaller key
             (module, kind, key + 2, say(log, "its own, first in its table")),
@@ -182,7 +186,7 @@ def hooks_in_order(rng):
             (None, KINDS[number - 2], key + 5, say(log, "global, of another kind")),
             (module[0], kind, key + 6, say(log, "of its child")),
         ):
-            yield Case({"module": module, "kind": kind}, run_all, shown=f'kind = "{kind}" and hooks in many tables')
+            yield Case({"module": module, "kind": kind}, tell_order, shown=f'kind = "{kind}" and hooks in many tables')
 
     for owner in ("the module", "all modules"):
         kind, module, log = rng.choice(KINDS), nn.Identity(), []
@@ -193,11 +197,9 @@ def hooks_in_order(rng):
             log.append("once")
             del table[7]
 
-        def run_removing(hooks, table=table, log=log, owner=owner):
-            if not isinstance(hooks, MutableMapping) or not all(map(callable, hooks.values())):
+        def empty(hooks, table=table, log=log, owner=owner):
+            if not _run_all(hooks):
                 return {}
-            for hook in hooks.values():
-                hook()
             hooks.clear()
             stays = f"whether the other hook stays in the table of {owner}, after yours was emptied"
             return {"the order in which they run": list(log), stays: 8 in table}
@@ -205,13 +207,12 @@ def hooks_in_order(rng):
         place = module if own else None
         with in_tables((place, kind, 7, remove_itself), (place, kind, 8, say(log, "next"))):
             words = f"a hook of {owner} that removes itself when it runs, and a caller who empties your dict"
-            yield Case({"module": module, "kind": kind}, run_removing, shown=words)
+            yield Case({"module": module, "kind": kind}, empty, shown=words)
 
     kind, module = rng.choice(KINDS), nn.Identity()
     with in_tables((module, kind, 6, do_nothing), (None, kind, 5, do_nothing)):
-        yield Case(
-            {"module": module, "kind": kind}, shown="one function that is a hook of the module and of all modules"
-        )
+        words = "one function that is a hook of the module and of all modules"
+        yield Case({"module": module, "kind": kind}, shown=words)
 
 
 @exercise
@@ -270,13 +271,8 @@ def run_forward_hooks(rng):
         return Case(given, seen, shown=shown)
 
     first = rng.integer(1, 9)
-    hooks = {
-        30: note,
-        first: lambda _, args, out: out * 10,
-        20: note,
-        11: lambda _, args, out: out + args[1][0],
-        12: note,
-    }
+    hooks = {30: note, first: lambda _, args, out: out * 10, 20: note}
+    hooks |= {11: lambda _, args, out: out + args[1][0], 12: note}
     yield case(hooks, x + 1, "two hooks that return a new output")
     hooks = {first: lambda _, args, out: (out, args[0]), 40: note}
     yield case(hooks, x + 2, "a hook that returns a tuple, and one that stands in `started` already", started=(40, 99))
@@ -333,9 +329,8 @@ def run_always_called(rng):
 
     def quoted(text):
         hooks = [f"the {word} hook" for word in ("first", "second", "third")]
-        return (
-            " and, in the same warning, ".join(hook for hook in hooks if f"{hook} failed" in text) or "something else"
-        )
+        failed = [hook for hook in hooks if f"{hook} failed" in text]
+        return " and, in the same warning, ".join(failed) or "something else"
 
     def case(hooks, started, output, shown):
         before = set(started)
@@ -595,9 +590,11 @@ def MiniModule(rng):
 
     yield Case({}, every_kind, shown="every kind of hook, global and local")
 
+    def new_leaf():
+        return x.detach().clone().requires_grad_()
+
     def replaced(answer):
-        net, log = net_of(answer), []
-        layer, leaf = net.first, x.detach().clone().requires_grad_()
+        log, layer, leaf = [], net_of(answer).first, new_leaf()
         layer.register_forward_pre_hook(lambda module, args: args[0] * 10)
         layer.register_forward_hook(lambda module, args, output: output * 100)
         layer.register_full_backward_hook(lambda module, into, out: log.append([into[0].clone(), out[0].clone()]))
@@ -609,8 +606,7 @@ def MiniModule(rng):
 
     def one_kind(kind, where):
         def run(answer):
-            net, log = net_of(answer), []
-            leaf = x.detach().clone().requires_grad_()
+            log, layer, leaf = [], net_of(answer).first, new_leaf()
 
             def times_ten(module, *gradients):
                 log.append([each[0].clone() for each in gradients])
@@ -620,8 +616,8 @@ def MiniModule(rng):
                 if where == "global":
                     stack.enter_context(global_hooks(**{kind: times_ten}))
                 else:
-                    getattr(net.first, f"register_{kind}")(times_ten)
-                output = net.first(leaf)
+                    getattr(layer, f"register_{kind}")(times_ten)
+                output = layer(leaf)
                 output.sum().backward()
             return {"the output": output, "what the hook saw": log, "the gradient of the input": leaf.grad}
 
@@ -640,7 +636,7 @@ def MiniModule(rng):
                 return a * 2, a * b
 
         log, module = [], Two()
-        a, b = (leaf := x.detach().clone().requires_grad_()), leaf + 1
+        a, b = (leaf := new_leaf()), leaf + 1
         # What a hook notes must not lead back to the graph: torch's nodes hold the module, and nobody would free them.
         module.register_forward_hook(lambda _, *given: log.append([[each.detach() for each in some] for some in given]))
         for word in ("first", "second"):
@@ -653,14 +649,13 @@ def MiniModule(rng):
             (first + 3 * second).sum().backward(retain_graph=True)
         return {"what happened": log, "the gradient of the input": leaf.grad}
 
-    yield Case(
-        {}, two_of_each, shown="two inputs, two outputs and two calls, each with a full backward hook of its own"
-    )
+    words = "two inputs, two outputs and two calls, each with a full backward hook of its own"
+    yield Case({}, two_of_each, shown=words)
 
     def failing(who, words):
         def run(answer):
             net, log, caught, failure = net_of(answer), [], "nothing", LookupError("this call fails")
-            found = {}
+            layer, found = net.first, {}
 
             def fail(*_):
                 if found:  # in the second call
@@ -671,24 +666,24 @@ def MiniModule(rng):
                     (word, [each.detach() for each in args], None if output is None else output.detach())
                 )
 
-            net.first.register_full_backward_hook(do_nothing)
-            net.first.register_forward_pre_hook(lambda module, args: args[0] * 10)
+            layer.register_full_backward_hook(do_nothing)
+            layer.register_forward_pre_hook(lambda module, args: args[0] * 10)
             if who == "earlier hook":
-                net.first.register_forward_hook(fail)
-            net.first.register_forward_hook(lambda *_: log.append(("plain", [], None)))
-            net.first.register_forward_hook(note("always"), always_call=True)
+                layer.register_forward_hook(fail)
+            layer.register_forward_hook(lambda *_: log.append(("plain", [], None)))
+            layer.register_forward_hook(note("always"), always_call=True)
             if who == "forward":
-                forward = net.first.forward
-                net.first.forward = lambda *args: fail() or forward(*args)
+                forward = layer.forward
+                layer.forward = lambda *args: fail() or forward(*args)
             elif who == "pre-hook":
-                net.first.register_forward_pre_hook(fail)
+                layer.register_forward_pre_hook(fail)
             elif who == "hook":
-                net.first.register_forward_hook(fail)
+                layer.register_forward_hook(fail)
             elif who == "always hook":
-                net.first.register_forward_hook(
+                layer.register_forward_hook(
                     lambda *given: note("always that fails")(*given) or fail(), always_call=True
                 )
-            net.first.register_forward_hook(note("last always"), always_call=True)
+            layer.register_forward_hook(note("last always"), always_call=True)
             net.register_forward_hook(note("always of net"), always_call=True)
             for call in ("the first call", "the second call"):
                 try:

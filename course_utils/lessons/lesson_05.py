@@ -1,8 +1,9 @@
-"""Exercises and predictions of lesson 05: feature maps."""
+"""The cases of lesson 05, feature maps. Tasks stand in the lesson's source, answers on the pages in `answers`."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -10,19 +11,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise
-from course_utils.lessons.lesson_03 import whole_weights
+from course_utils.lessons.small_nets import count_runs, whole_weights
 
 LEFT_CHANGED = "whether a layer was left with another setting or forward"
 
 
 def _small_net(rng: Numbers) -> nn.Module:
     """Three convolutions, of which two have weights of one shape, each followed by an in-place ReLU but the last."""
-    return whole_weights(
-        nn.Sequential(
-            nn.Conv2d(1, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 2, 1)
-        ),
-        rng,
-    )
+    layers = [nn.Conv2d(1, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 2, 1), nn.ReLU(inplace=True), nn.Conv2d(2, 2, 1)]
+    return whole_weights(nn.Sequential(*layers), rng)
 
 
 class _Block(nn.Module):
@@ -42,12 +39,10 @@ def _nested(rng: Numbers) -> nn.Module:
     return whole_weights(nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block())), rng)
 
 
-def _note_runs(*layers: nn.Module) -> list[int]:
-    """A list that grows with each run of one of `layers`."""
-    runs: list[int] = []
-    for layer in layers:
-        layer.register_forward_pre_hook(lambda module, args: runs.append(1))
-    return runs
+def _tell_runs(model: nn.Module) -> Callable:
+    """What to look at afterwards: how often `model` has run since."""
+    runs = count_runs(model)
+    return lambda _: {"how often the model ran": len(runs)}
 
 
 def _settings(model: nn.Module) -> tuple[str, list[bool]]:
@@ -67,8 +62,7 @@ def keep_maps(rng):
         (_small_net(rng), ["0", "2", "4"], "a Sequential of convolutions and in-place ReLUs, names = ['0', '2', '4']"),
         (_nested(rng), nested, f"a model of layers inside layers, names = {nested}"),
     ):
-        runs = _note_runs(model)
-        settings = _settings(model)
+        runs, settings = count_runs(model), _settings(model)
 
         def after(maps, model=model, settings=settings, runs=runs):
             graphs = [getattr(each, "requires_grad", False) for each in maps.values()]
@@ -92,9 +86,8 @@ def tile_maps(rng):
     maps[0, constant] = float(rng.integer(1, 9))
     # So faint that a denominator of at least 0.01, or 0.00001 more than it should be, shows; 1e-8 more does not.
     maps[0, faint] = torch.tensor([0, 1, 2, 2, 3, 4])[_shuffled(rng, 6)].reshape(2, 3) / 2048
-    yield Case(
-        {"maps": maps}, shown="maps of shape (2, 3, 2, 3), of the first picture one channel constant and one very faint"
-    )
+    shown = "maps of shape (2, 3, 2, 3), of the first picture one channel constant and one very faint"
+    yield Case({"maps": maps}, shown=shown)
 
 
 @exercise
@@ -149,10 +142,7 @@ def zero_shares(rng):
         (net, x, f"{words} and x = {x.tolist()}"),
         (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers"),
     ):
-        runs = _note_runs(model)
-        yield Case(
-            {"model": model, "x": given}, lambda _, runs=runs: {"how often the model ran": len(runs)}, shown=shown
-        )
+        yield Case({"model": model, "x": given}, _tell_runs(model), shown=shown)
 
 
 def _some_dead(rng: Numbers, inplace: bool) -> tuple[nn.Module, list[torch.Tensor]]:
@@ -188,17 +178,11 @@ def _some_dead(rng: Numbers, inplace: bool) -> tuple[nn.Module, list[torch.Tenso
 
 @exercise
 def dead_channels(rng):
-    for inplace, shown in (
-        (True, "two batches, and an in-place Hardsigmoid behind the layer"),
-        (False, "two other batches"),
-    ):
+    words = {True: "two batches, and an in-place Hardsigmoid behind the layer", False: "two other batches"}
+    for inplace, shown in words.items():
         model, batches = _some_dead(rng, inplace)
-        runs = _note_runs(model)
-        yield Case(
-            {"model": model.train(inplace), "layer": model[1], "batches": batches},
-            lambda _, runs=runs: {"how often the model ran": len(runs)},
-            shown=shown,
-        )
+        given = {"model": model.train(inplace), "layer": model[1], "batches": batches}
+        yield Case(given, _tell_runs(model), shown=shown)
 
 
 @exercise
@@ -212,10 +196,8 @@ def share_on_thing(rng):
         mask = rng.whole(*size, low=0, high=1) > 0
         mask[0, 0], mask[0, 1] = True, False
         mask[-tall:, -wide:] = True  # one place is covered whole
-        yield Case(
-            {"maps": maps, "mask": mask},
-            shown=f"maps of shape {tuple(maps.shape)}, one channel 0 and one faint, and a mask of {size}",
-        )
+        shown = f"maps of shape {tuple(maps.shape)}, one channel 0 and one faint, and a mask of {size}"
+        yield Case({"maps": maps, "mask": mask}, shown=shown)
 
 
 def _note_crowds(layer: nn.Module) -> list[bool]:
@@ -264,7 +246,7 @@ def channel_means(rng):
             model[2].weight[negative] *= -1
             model[2].bias[negative] *= -1
         model.train(len(sizes) == 3)
-        runs, crowded = _note_runs(model), _note_crowds(model[2])
+        runs, crowded = count_runs(model), _note_crowds(model[2])
 
         def after(means, runs=runs, crowded=crowded):
             return {
@@ -301,29 +283,18 @@ def _refuse(module: nn.Module, args: tuple) -> None:
 
 @exercise
 def run_to(rng):
+    small, other, nested = _small_net(rng), whole_weights(_OtherOrder(), rng), _nested(rng)
+    blocks = whole_weights(nn.Sequential(*_nested(rng), nn.Conv2d(2, 1, 1)), rng)
+    swapped = "a model that runs its layers in another order than it made them"
+    inside = "a model of layers inside layers"
     for model, order, choices, where in (
-        (_small_net(rng), ["0", "1", "2", "3", "4"], ["0", "2"], "a Sequential"),
-        (
-            whole_weights(_OtherOrder(), rng),
-            ["first", "middle", "last"],
-            ["first", "middle"],
-            "a model that runs its layers in another order than it made them",
-        ),
-        (
-            _nested(rng),
-            ["0", "1.0", "1.1.conv1", "1.1.relu", "1.1.conv2"],
-            ["1.0", "1.1.conv1"],
-            "a model of layers inside layers",
-        ),
-        (
-            whole_weights(nn.Sequential(*_nested(rng), nn.Conv2d(2, 1, 1)), rng),
-            ["0", "1", "2"],
-            ["1"],
-            "a model in which that layer is made of layers",
-        ),
+        (small, ["0", "1", "2", "3", "4"], ["0", "2"], "a Sequential"),
+        (other, ["first", "middle", "last"], ["first", "middle"], swapped),
+        (nested, ["0", "1.0", "1.1.conv1", "1.1.relu", "1.1.conv2"], ["1.0", "1.1.conv1"], inside),
+        (blocks, ["0", "1", "2"], ["1"], "a model in which that layer is made of layers"),
     ):
         name = rng.choice(choices)
-        runs = _note_runs(*map(model.get_submodule, order[order.index(name) + 1 :]))
+        runs = count_runs(*map(model.get_submodule, order[order.index(name) + 1 :]))
         settings = _settings(model)
 
         def after(output, model=model, settings=settings, runs=runs):

@@ -1,4 +1,4 @@
-"""Exercises and predictions of lesson 06: Guided Backpropagation."""
+"""The cases of lesson 06: Guided Backpropagation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.inventory import list_hooks
-from course_utils.lessons.lesson_03 import whole_weights
+from course_utils.lessons.small_nets import whole_weights
 
 
 def every_sign(count: int) -> torch.Tensor:
@@ -153,7 +153,8 @@ def class_gradient(rng):
             if awake and (logits.argmax(1) != classes).any():
                 break
         images.requires_grad_(count > 1)
-        shown = f"{count} picture{'s' * (count > 1)} of 2 channels, classes = {classes.tolist()}"
+        pictures = "1 picture" if count == 1 else f"{count} pictures"
+        shown = f"{pictures} of 2 channels, classes = {classes.tolist()}"
         yield Case({"model": model, "images": images, "classes": classes}, shown=shown)
 
 
@@ -226,33 +227,27 @@ class Within(nn.Module):
         return self.gain * self.inner(x)
 
 
-def state_after(model: nn.Module):
-    def look(twin):
-        values = {f"{name} of the copy": value.detach().clone() for name, value in twin.state_dict().items()}
-        return values | {
-            "whether the copy is another object": twin is not model,
-            "the modes (training) of the copy": [module.training for module in twin.modules()],
-            "requires_grad of the copy": [parameter.requires_grad for parameter in twin.parameters()],
-        }
-
-    return look
-
-
 @exercise
 def randomise_last(rng):
+    def randomised(model: nn.Module, count: int, words: str) -> Case:
+        def state_after(twin):
+            values = {f"{name} of the copy": value.detach().clone() for name, value in twin.state_dict().items()}
+            return values | {
+                "whether the copy is another object": twin is not model,
+                "the modes (training) of the copy": [module.training for module in twin.modules()],
+                "requires_grad of the copy": [parameter.requires_grad for parameter in twin.parameters()],
+            }
+
+        given = {"model": model, "count": count, "seed": rng.integer(0, 99)}
+        return Case(given, state_after, shown=f"{words}, count = {count}")
+
     for count in (1, 3, 0):
         block = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.BatchNorm1d(2))
         parts = {"stem": nn.Linear(2, 2), "act": nn.ReLU(), "block": block, "head": nn.Linear(2, 2)}
         model = whole_weights(nn.Sequential(collections.OrderedDict(parts)), rng)
         block[2].running_mean += 1
-        given = {"model": model, "count": count, "seed": rng.integer(0, 99)}
-        shown = f"a model with three Linear layers and a BatchNorm1d, count = {count}"
-        yield Case(given, state_after(model), shown=shown)
-    linear = whole_weights(nn.Linear(2, 2), rng)
-    given = {"model": linear, "count": 1, "seed": rng.integer(0, 99)}
-    yield Case(given, state_after(linear), shown="a model that is one Linear layer, count = 1")
+        yield randomised(model, count, "a model with three Linear layers and a BatchNorm1d")
+    yield randomised(whole_weights(nn.Linear(2, 2), rng), 1, "a model that is one Linear layer")
     nested = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False), Within()), rng)
     nested[1].running_mean += 1
-    given = {"model": nested, "count": 3, "seed": rng.integer(0, 99)}
-    shown = "a model with a BatchNorm1d without parameters, and a layer that has another in it, count = 3"
-    yield Case(given, state_after(nested), shown=shown)
+    yield randomised(nested, 3, "a model with a BatchNorm1d without parameters, and a layer that has another in it")

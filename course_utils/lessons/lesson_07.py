@@ -1,4 +1,4 @@
-"""Exercises and predictions of lesson 07: CAM and Grad-CAM."""
+"""The cases of lesson 07: CAM and Grad-CAM."""
 
 from __future__ import annotations
 
@@ -183,9 +183,8 @@ def lost_answers(rng):
     ):
         target = (target + 1) % 3
         images, edited = _logit_pictures(rng, before, target, 4), _logit_pictures(rng, after, target, 2)
-        yield Case(
-            {"model": model, "images": images, "edited": edited, "target": target}, shown=f"{shown}, target = {target}"
-        )
+        given = {"model": model, "images": images, "edited": edited, "target": target}
+        yield Case(given, shown=f"{shown}, target = {target}")
 
 
 @exercise

@@ -1,8 +1,10 @@
-"""Exercises and predictions of lesson 08: hooks in practice."""
+"""The cases of lesson 08: hooks in practice."""
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +13,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.inventory import list_hooks
+from course_utils.vision.toys import make_linear
 
 
 def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     """A Linear layer with this weight (outputs, inputs), and this bias or none."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    with torch.no_grad():
-        layer.weight.copy_(weight)
-        if bias is not None:
-            layer.bias.copy_(bias)
-    return layer
+    return make_linear(weight.tolist(), None if bias is None else bias.tolist())
 
 
 class Times(nn.Module):
@@ -34,11 +32,15 @@ class Times(nn.Module):
         return x * self.factor
 
 
-class Plus(nn.Module):
-    """The sum of its two inputs."""
+class Does(nn.Module):
+    """A layer without parameters, which does what a function does."""
 
-    def forward(self, one: Tensor, other: Tensor) -> Tensor:
-        return one + other
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *args: Tensor) -> Tensor:
+        return self._function(*args)
 
 
 class OnesAround(nn.Module):
@@ -46,7 +48,7 @@ class OnesAround(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plus = Plus()
+        self.plus = Does(torch.add)
 
     def forward(self, x: Tensor) -> Tensor:
         ones = torch.ones_like(x)
@@ -62,20 +64,6 @@ class Again(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.part(self.part(x) + 1)
-
-
-class Log(nn.Module):
-    """The natural logarithm: minus infinity at 0."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.log()
-
-
-class NanToZero(nn.Module):
-    """0 in the place of each nan."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.where(x.isnan(), 0.0, x)
 
 
 class Over(nn.Module):
@@ -97,13 +85,6 @@ class OverAndAfter(Over):
         return self.before(x / x.sum(1, keepdim=True))
 
 
-class Root(nn.Module):
-    """The square root: infinitely steep at 0."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sqrt()
-
-
 class PlusRoot(nn.Module):
     """The sum of its two inputs, with the square root of one of them: 0 is the first, 1 the second."""
 
@@ -121,7 +102,7 @@ class Shifted(nn.Module):
     def __init__(self, first: float) -> None:
         super().__init__()
         self.first = first
-        self.row, self.root = linear(torch.eye(2)), Root()
+        self.row, self.root = linear(torch.eye(2)), Does(torch.sqrt)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.root(self.row(torch.full_like(x, self.first)))
@@ -161,65 +142,41 @@ def _count_calls(model: nn.Module):
 def first_bad_layer(rng):
     names = rng.choice([("first", "second", "third"), ("one", "two", "three"), ("a", "b", "c")])
 
-    def search(model: nn.Module, x: Tensor, shown: str) -> Case:
+    def ask(x: Tensor, shown: str, model: nn.Module) -> Case:
         return Case({"model": model, "x": x}, then=_count_calls(model), shown=shown)
 
-    def chain(*parts: nn.Module) -> nn.Sequential:
-        model = nn.Sequential()
-        for name, part in zip(names, parts, strict=False):
-            model.add_module(name, part)
-        return model
+    def search(x: Tensor, shown: str, *parts: nn.Module) -> Case:
+        return ask(x, shown, chain(*parts))
 
-    bad_row = rng.whole(2, 2)
+    def chain(*parts: nn.Module) -> nn.Sequential:
+        return nn.Sequential(OrderedDict(zip(names, parts, strict=False)))
+
+    bad_row, inside = rng.whole(2, 2), "a division 0 / 0 in a module's own forward"
     bad_row[0, rng.integer(0, 1)] = 0  # its logarithm is minus infinity, and that times 0 is nan
-    yield search(
-        chain(linear(torch.eye(2)), nn.Sequential(chain(Times(2.0), Log(), Times(0.0))), nn.ReLU()).eval(),
-        bad_row,
-        "a log of 0 in the middle, then a product with 0",
-    )
+    block = nn.Sequential(chain(Times(2.0), Does(torch.log), Times(0.0)))
+    shown = "a log of 0 in the middle, then a product with 0"
+    yield ask(bad_row, shown, chain(linear(torch.eye(2)), block, nn.ReLU()).eval())
     zeros = rng.whole(2, 2)
     zeros[1] = 0
-    yield search(
-        chain(Times(1.0), Over(), nn.ReLU()),
-        zeros,
-        "a division 0 / 0 in a module's own forward, not in a layer inside it",
-    )
-    yield search(Over(), zeros.clone(), "a division 0 / 0 in the forward of `model` itself")
-    yield search(
-        chain(Log(), nn.Sequential(nn.ReLU(), Log()), nn.ReLU()),
-        zeros.clone(),
-        "two logs of 0; the ReLU behind each makes 0 of minus infinity",
-    )
-    yield search(
-        chain(Times(1.0), Again(Times(1e30)), Log()),
-        rng.whole(2, 2),
-        "a layer that is called twice, with infinity as what it gives the second time",
-    )
+    yield search(zeros, f"{inside}, not in a layer inside it", Times(1.0), Over(), nn.ReLU())
+    yield ask(zeros.clone(), "a division 0 / 0 in the forward of `model` itself", Over())
+    block = nn.Sequential(nn.ReLU(), Does(torch.log))
+    shown = "two logs of 0; the ReLU behind each makes 0 of minus infinity"
+    yield search(zeros.clone(), shown, Does(torch.log), block, nn.ReLU())
+    shown = "a layer that is called twice, with infinity as what it gives the second time"
+    yield search(rng.whole(2, 2), shown, Times(1.0), Again(Times(1e30)), Does(torch.log))
     x = rng.whole(2, 2)
     x[1, 1] = math.nan
-    yield search(
-        chain(Times(1.0), OnesAround(), nn.ReLU()),
-        x,
-        "a healthy network with a layer of two inputs, and an x with a nan",
-    )
-    large = rng.whole(2, 2, low=2, high=3)
-    yield search(
-        Fork(Times(1e38), Times(1e38), Plus()),
-        large,
-        "numbers up to 3e+38, which are finite, and a sum of two that is not",
-    )
-    yield search(
-        chain(nn.ReLU(), linear(rng.whole(2, 2))), rng.whole(1, 3), "an x that is too wide: the model raises an error"
-    )
-    yield search(
-        chain(Times(1.0), OverAndAfter(), nn.ReLU()),
-        zeros.clone(),
-        "a division 0 / 0 in a module's own forward, and then a layer inside it",
-    )
-    yield search(chain(Times(-1.0), Log(), nn.ReLU()), rng.whole(2, 2), "the log of numbers below 0")
-    yield search(
-        chain(NanToZero(), Log(), nn.ReLU()), x.clone(), "an x with a nan, a layer that makes 0 of it, and then a log"
-    )
+    shown = "a healthy network with a layer of two inputs, and an x with a nan"
+    yield search(x, shown, Times(1.0), OnesAround(), nn.ReLU())
+    shown = "numbers up to 3e+38, which are finite, and a sum of two that is not"
+    yield ask(rng.whole(2, 2, low=2, high=3), shown, Fork(Times(1e38), Times(1e38), Does(torch.add)))
+    narrow = linear(rng.whole(2, 2))
+    yield search(rng.whole(1, 3), "an x that is too wide: the model raises an error", nn.ReLU(), narrow)
+    yield search(zeros.clone(), f"{inside}, and then a layer inside it", Times(1.0), OverAndAfter(), nn.ReLU())
+    yield search(rng.whole(2, 2), "the log of numbers below 0", Times(-1.0), Does(torch.log), nn.ReLU())
+    shown = "an x with a nan, a layer that makes 0 of it, and then a log"
+    yield search(x.clone(), shown, Does(lambda x: torch.where(x.isnan(), 0.0, x)), Does(torch.log), nn.ReLU())
 
 
 @exercise
@@ -227,16 +184,14 @@ def first_bad_gradient(rng):
     names = rng.choice([("first", "second", "third", "fourth"), ("one", "two", "three", "four"), ("a", "b", "c", "d")])
 
     def search(x: Tensor, shown: str, *parts: nn.Module) -> Case:
-        model = nn.Sequential()
-        for name, part in zip(names, parts, strict=False):
-            model.add_module(name, part)
+        model = nn.Sequential(OrderedDict(zip(names, parts, strict=False)))
         return Case({"model": model, "x": x}, shown=shown)
 
     zeros = rng.whole(2, 2)
     zeros[1] = 0  # 0 from behind times the infinite slope is nan
     sixteenths = rng.whole(2, 2, high=2)
     sixteenths[1] = 1 / 16
-    fork = Fork(Root(), Times(1.0), Plus())
+    fork = Fork(Does(torch.sqrt), Times(1.0), Does(torch.add))
     yield search(
         zeros,
         "a fork with a square root of 0 in one branch, and a product with 0 behind it",
@@ -245,30 +200,29 @@ def first_bad_gradient(rng):
     yield search(
         rng.whole(1, 2),
         "the square root of a product with 0, plus a square root of 0 that stands on no way from x",
-        *(Times(0.0), Root(), Shifted(0.0)),
+        *(Times(0.0), Does(torch.sqrt), Shifted(0.0)),
     )
-    yield search(sixteenths, "gradients of 2e+38, and then a slope of 2, which is too much", Root(), Times(2e38))
+    yield search(
+        sixteenths, "gradients of 2e+38, and then a slope of 2, which is too much", Does(torch.sqrt), Times(2e38)
+    )
     yield search(
         zeros.clone(),
         "a square root in a module's own forward, with a layer inside that is not called",
         Times(1.0),
         RootOutside(),
     )
-    fork = Fork(Again(Root()), Again(Root()), Plus())
+    fork = Fork(Again(Does(torch.sqrt)), Again(Does(torch.sqrt)), Does(torch.add))
     yield search(zeros.clone(), "a fork: in both branches a square root is called twice, the first time for 0", fork)
     join = "a fork, and where it joins, the square root of the"
     yield search(zeros.clone(), f"{join} first input", Fork(Times(0.5), nn.Sigmoid(), PlusRoot(0)))
     yield search(zeros.clone(), f"{join} second input", Fork(nn.Sigmoid(), Times(0.5), PlusRoot(1)))
-    yield search(rng.whole(1, 3), "an x that is too wide: the model raises an error", Root(), linear(torch.eye(2)))
+    yield search(
+        rng.whole(1, 3), "an x that is too wide: the model raises an error", Does(torch.sqrt), linear(torch.eye(2))
+    )
     yield search(rng.whole(2, 2), "a square root of 0 that stands on no way from x", *map(Shifted, (1.0, 1.0, 0.0)))
-    yield Case({"model": Root(), "x": zeros.clone()}, shown="a model that is a leaf: it takes the square root of 0")
-
-
-class AddOneInPlace(nn.Module):
-    """Each number plus 1, in the memory where it is."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.add_(1)
+    yield Case(
+        {"model": Does(torch.sqrt), "x": zeros.clone()}, shown="a model that is a leaf: it takes the square root of 0"
+    )
 
 
 class BothSides(nn.Module):
@@ -284,14 +238,11 @@ class BothSides(nn.Module):
 
 def _relu_net(rng: Numbers) -> nn.Sequential:
     """Four units that hand their input on, a ReLU with 1 added in place, and the first unit through another ReLU."""
-    inner, model = nn.Sequential(), nn.Sequential()
-    inner.add_module(rng.choice(["relu1", "act1"]), nn.ReLU())
-    inner.add_module("add", AddOneInPlace())
-    model.add_module("fc1", linear(torch.eye(4)))
-    model.add_module(rng.choice(["inner", "block"]), inner)
-    model.add_module("fc2", linear(torch.tensor([[1.0, 0, 0, 0], [0, -1, 0, 0]]), torch.tensor([-1.0, 0.0])))
-    model.add_module(rng.choice(["relu2", "act2"]), nn.ReLU())
-    return model
+    inner = {rng.choice(["relu1", "act1"]): nn.ReLU(), "add": Does(lambda x: x.add_(1))}
+    parts = {"fc1": linear(torch.eye(4)), rng.choice(["inner", "block"]): nn.Sequential(OrderedDict(inner))}
+    parts["fc2"] = make_linear([[1.0, 0, 0, 0], [0, -1, 0, 0]], [-1.0, 0.0])
+    parts[rng.choice(["relu2", "act2"])] = nn.ReLU()
+    return nn.Sequential(OrderedDict(parts))
 
 
 @exercise
@@ -302,29 +253,21 @@ def dead_share(rng):
     in_place = "a ReLU with an in-place operation behind it"
     yield Case({"model": _relu_net(rng), "batches": [first]}, shown=f"4 units, one batch of 2 pictures, {in_place}")
     yield Case({"model": _relu_net(rng), "batches": [first, second]}, shown=f"4 units, two batches, {in_place}")
-    yield Case(
-        {"model": _relu_net(rng), "batches": [second, first]}, shown="4 units, the two batches the other way round"
-    )
+    shown = "4 units, the two batches the other way round"
+    yield Case({"model": _relu_net(rng), "batches": [second, first]}, shown=shown)
     maps = -rng.whole(3, 2, 2, 2) / 4
     maps[rng.integer(1, 2), 0, 1, rng.integer(0, 1)] *= -1
-    model = nn.Sequential()
-    model.add_module(rng.choice(["relu", "act"]), nn.ReLU())
+    model = nn.Sequential(OrderedDict({rng.choice(["relu", "act"]): nn.ReLU()}))
     shown = "2 channels of 2 x 2 places, one of which fires at one place, and then of 1 x 3 places"
     yield Case({"model": model, "batches": [maps, -rng.whole(1, 2, 1, 3)]}, shown=shown)
-    yield Case(
-        {"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]},
-        shown="a ReLU that is called twice: once for what is above 0, once for what is below",
-    )
-    yield Case(
-        {"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]},
-        shown="a second batch that is too narrow: the model raises an error",
-    )
+    shown = "a ReLU that is called twice: once for what is above 0, once for what is below"
+    yield Case({"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]}, shown=shown)
+    shown = "a second batch that is too narrow: the model raises an error"
+    yield Case({"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]}, shown=shown)
     maps = -rng.whole(4, 2, 2, 2) / 4
     maps[1, 0, 0, 1] *= -1
-    yield Case(
-        {"model": nn.Sequential(nn.ReLU()), "batches": list(maps.split(2))},
-        shown="2 channels of 2 x 2 places, two batches of one size, and one place that fires, in the first of them",
-    )
+    shown = "2 channels of 2 x 2 places, two batches of one size, and one place that fires, in the first of them"
+    yield Case({"model": nn.Sequential(nn.ReLU()), "batches": list(maps.split(2))}, shown=shown)
 
 
 def _go_back(model: nn.Module, x: Tensor, gradients: list[Tensor]):
@@ -369,7 +312,7 @@ def clip_as_it_passes(rng):
     for limit, gradient in ((float(rng.integer(10, 20)), long), (1.0, zero)):
         model = two()
         yield clip(model, list(model), limit, gradient, shown=f"two Linear layers, the gradient {gradient}")
-    fork = Fork(*two(), Plus())
+    fork = Fork(*two(), Does(torch.add))
     shown = "one of two layers whose outputs are added, so that both get the same gradient"
     yield clip(fork, [fork.right], rng.integer(3, 12) / 4, long, shown=shown)
     model, faint = two(), [[2.0**-9, 0.0], [0.0, -(2.0**-9)]]
@@ -384,12 +327,11 @@ def _watched(model: nn.Sequential, x: Tensor, error: type[BaseException] | None)
 
     def then(returned):
         storages, came_out = [], "nothing"
-        others = [
-            layer.register_forward_hook(
-                lambda module, args, output: storages.append(StorageWeakRef(output.untyped_storage()))
-            )
-            for layer in model[:3]
-        ]
+
+        def note(module, args, output):
+            storages.append(StorageWeakRef(output.untyped_storage()))
+
+        others = [layer.register_forward_hook(note) for layer in model[:3]]
         model(x)
         storages.clear()
         seen = {}
@@ -435,13 +377,6 @@ def watch_norms(rng):
         yield Case({"layers": [second, first]}, then=_watched(model, rng.quarters(2, 2), error), shown=shown)
 
 
-class DoubleInPlace(nn.Module):
-    """Each number doubled, in the memory where it is."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mul_(2)
-
-
 def neighbours(rng: Numbers) -> nn.Conv2d:
     """A 3 x 3 convolution of two channels: each place hears of its neighbours."""
     layer = nn.Conv2d(2, 2, 3, padding=1, bias=False)
@@ -479,10 +414,10 @@ def patched_logits(rng):
     one[rng.integer(0, 1), 0] = True
     row[0, 0] = row[1, rng.integer(1, 2)] = True
     layers = [neighbours(rng) for _ in range(5)]
-    model = nn.Sequential(Times(2.0), PlusPart(layers[0], DoubleInPlace()))
+    model = nn.Sequential(Times(2.0), PlusPart(layers[0], Does(lambda x: x.mul_(2))))
     behind = "an in-place operation behind the layer"
     yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
-    model = nn.Sequential(layers[1], DoubleInPlace())
+    model = nn.Sequential(layers[1], Does(lambda x: x.mul_(2)))
     yield patch(model, layers[1], row, f"maps of 2 x 3, a region of two places, {behind}")
     model = nn.Sequential(PlusPart(nn.Identity(), layers[2]))
     layer = model[0].part[0]
@@ -509,11 +444,10 @@ def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.Transform
 @exercise
 def attention_maps(rng):
     def attend(layer: nn.TransformerEncoderLayer, x: Tensor, shown: str) -> Case:
-        return Case(
-            {"layer": layer, "x": x},
-            then=lambda maps: {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)},
-            shown=shown,
-        )
+        def then(maps):
+            return {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)}
+
+        return Case({"layer": layer, "x": x}, then, shown)
 
     heads = "two heads, three pictures of four tokens, a layer"
     for norm_first, words in ((False, "in eval mode"), (True, "which normalises before the attention, in eval mode")):

@@ -1,4 +1,4 @@
-"""Exercises and predictions of lesson 09: every hook. Twelve puzzles of one line each, and five rules to break."""
+"""The cases of lesson 09: every hook. Twelve puzzles of one line each, and five rules to break."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from course_utils.exercises.cases import Case
 from course_utils.exercises.engine import exercise
-from course_utils.lessons.lesson_03 import whole_weights
+from course_utils.lessons.small_nets import whole_weights
 
 
 def kept(grad: torch.Tensor | None) -> torch.Tensor | None:
@@ -89,11 +89,8 @@ def fix_argument(rng):
             return found | {"the output after handle.remove()": module(x, y, **given)}
 
         call = ", ".join(["x", "y", *(f"{key}={number:g}" for key, number in given.items())])
-        yield Case(
-            {"module": module, "name": name, "value": value},
-            fixed_then_not,
-            shown=f"{name} = {value:g} and module({call})" + ", in eval mode" * (name != "scale"),
-        )
+        shown = f"{name} = {value:g} and module({call}){'' if module.training else ', in eval mode'}"
+        yield Case({"module": module, "name": name, "value": value}, fixed_then_not, shown)
     give_back, number = GiveBack(), rng.integer(2, 9)
 
     def arguments(handle):
@@ -106,11 +103,8 @@ def fix_argument(rng):
             }
         return found | {"what module(mask=1) got after handle.remove()": give_back(mask=1)}
 
-    yield Case(
-        {"module": give_back, "name": "mask", "value": None},
-        arguments,
-        shown=f"a module that gives back what it gets, name = 'mask', value = None and number = {number}",
-    )
+    shown = f"a module that gives back what it gets, name = 'mask', value = None and number = {number}"
+    yield Case({"module": give_back, "name": "mask", "value": None}, arguments, shown)
 
 
 @exercise
@@ -269,8 +263,7 @@ def freeze_weight(rng):
 
     def learn(handle, layer=layer, x=x):
         layer(x).sum().backward()
-        found = {"weight.grad": kept(layer.weight.grad), "x.grad": kept(x.grad)}
-        found |= {"bias.grad": layer.bias.grad} if hasattr(layer, "bias") else {}
+        found = {"weight.grad": kept(layer.weight.grad), "x.grad": kept(x.grad), "bias.grad": layer.bias.grad}
         layer(x).sum().backward()
         found |= {"weight.grad after a second backward": kept(layer.weight.grad)}
         handle.remove()
@@ -328,11 +321,8 @@ def note_failures(rng):
             layer(torch.ones(1))
             return found | {"the list `notes` after handle.remove() and one call more": list(notes)}
 
-        yield Case(
-            {"layer": layer, "notes": notes},
-            call,
-            shown=f"notes from before, and a layer called with {', '.join(map(str, numbers))}",
-        )
+        shown = f"notes from before, and a layer called with {', '.join(map(str, numbers))}"
+        yield Case({"layer": layer, "notes": notes}, call, shown)
 
 
 @exercise
@@ -377,18 +367,16 @@ def first_arrival(rng):
         tensors = [a, b] if first else [b, a]
 
         def backward(handle, x=x, b=b, seen=seen):
-            for words in ("first", "second"):
-                b.register_hook(lambda grad: grad.mul_(100)) if words == "second" else None
-                (b * 3).sum().backward(retain_graph=True)
+            (b * 3).sum().backward(retain_graph=True)
+            b.register_hook(lambda grad: grad.mul_(100))
+            (b * 3).sum().backward(retain_graph=True)
             found = {"the list after two backwards": list(seen)}
             handle.remove()
             (b * 2).sum().backward()
             return found | {"the length of the list after handle.remove()": len(seen), "x.grad": x.grad}
 
-        names = "[a, b]" if first else "[b, a]"
-        yield Case(
-            {"tensors": tensors, "seen": seen}, backward, shown=f"tensors = {names}, where b = a · s", fresh=True
-        )
+        shown = f"tensors = {'[a, b]' if first else '[b, a]'}, where b = a · s"
+        yield Case({"tensors": tensors, "seen": seen}, backward, shown, fresh=True)
 
 
 @exercise
@@ -406,11 +394,8 @@ def save_as_kernel(rng):
             handle.remove()
             return found | {"layer.state_dict() after handle.remove()": sorted(layer.state_dict())}
 
-        yield Case(
-            {"layer": layer},
-            save,
-            shown=f"a Linear layer from {size} to 1, whose weight grows by 1; also as the second layer of a model",
-        )
+        shown = f"a Linear layer from {size} to 1, whose weight grows by 1; also as the second layer of a model"
+        yield Case({"layer": layer}, save, shown)
 
 
 @exercise
@@ -427,12 +412,8 @@ def zero_second_factor(rng):
             (slope * product).sum().backward()
             return found | {"b.grad after handle.remove()": b.grad}
 
-        yield Case(
-            {"product": product},
-            backward,
-            shown=f"a · b, where a has the shape ({size},) and b ({3 - size},)",
-            fresh=True,
-        )
+        shown = f"a · b, where a has the shape ({size},) and b ({3 - size},)"
+        yield Case({"product": product}, backward, shown, fresh=True)
     x, z, slope = rng.leaf(2), rng.leaf(2), rng.quarters(2)
     product = (2 * x) * (3 * z)
 

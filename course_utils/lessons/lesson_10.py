@@ -1,4 +1,4 @@
-"""Exercises and predictions of lesson 10: where next?"""
+"""The cases of lesson 10: where next?"""
 
 from __future__ import annotations
 
@@ -91,20 +91,18 @@ def share_on_the_cut(rng):
 
 @exercise
 def logits_without(rng):
-    for count, layer, direction in ((1, 0, [3.0, 4.0]), (2, 2, [-8.0, 6.0]), (3, 0, [1.0, 0.0])):
-        net = positive_net(rng)
+    def take_away(words: str, net: nn.Sequential, layer: int, direction: list[float], count: int) -> Case:
         given = {"model": net, "layer": net[layer], "direction": torch.tensor(direction)}
-        images = rng.mixed(count, 2, 2, 3)
-        shown = f"a network, its layer {layer}, the direction {direction}, and {count} picture{'s' * (count > 1)}"
-        yield Case({**given, "images": images}, shown=shown)
-    for shown in ("a network that runs its layer 0 twice", "a network whose last layer raises an error"):
-        net = positive_net(rng)
-        given = {"model": net, "layer": net[0], "direction": torch.tensor([3.0, 4.0]), "images": rng.mixed(2, 2, 2, 3)}
-        if "twice" in shown:
-            net[2] = net[0]
-        else:
-            net[5] = nn.Linear(3, 2)
-        yield Case(given, shown=f"{shown}, the direction [3.0, 4.0], and 2 pictures")
+        shown = f"{words}, the direction {direction}, and {count} {'picture' if count == 1 else 'pictures'}"
+        return Case({**given, "images": rng.mixed(count, 2, 2, 3)}, shown=shown)
+
+    for count, layer, direction in ((1, 0, [3.0, 4.0]), (2, 2, [-8.0, 6.0]), (3, 0, [1.0, 0.0])):
+        yield take_away(f"a network, its layer {layer}", positive_net(rng), layer, direction, count)
+    net = positive_net(rng)
+    net[2] = net[0]
+    yield take_away("a network that runs its layer 0 twice", net, 0, [3.0, 4.0], 2)
+    net = positive_net(rng)
+    net[5] = nn.Linear(3, 2)
+    yield take_away("a network whose last layer raises an error", net, 0, [3.0, 4.0], 2)
     net = nn.Sequential(nn.Identity(), positive_net(rng))
-    given = {"model": net, "layer": net[0], "direction": torch.tensor([3.0, 4.0]), "images": rng.mixed(2, 2, 2, 3)}
-    yield Case(given, shown="a layer that hands its very input on, the direction [3.0, 4.0], and 2 pictures")
+    yield take_away("a layer that hands its very input on", net, 0, [3.0, 4.0], 2)
