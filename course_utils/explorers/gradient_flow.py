@@ -58,14 +58,16 @@ class Backward:
         _, _, value, gradient, plain, grad = self.row(name, self.past.get(name))
         was = f" ({plain} without hooks)" if gradient != plain else ""
         hooks = f"; hooks: {', '.join(actions)}" if (actions := self.hooks_of(name)) else ""
-        return f"{heading}{', ' * bool(kind)}{kind}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}"
+        title = f"{heading}, {kind}" if kind else heading
+        return f"{title}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}"
 
     def row(self, name: str, done: Step | None) -> tuple[str, ...]:
         """What stands under `TABLE_HEADER` for a tensor, as text, before its gradient arrives or when it is `done`."""
-        value, gradients = self.graph.nodes[name], [NOTHING_YET if name in self.steps else NO_GRADIENT] * 2
+        value = self.graph.nodes[name]
+        gradient = plain = NOTHING_YET if name in self.steps else NO_GRADIENT
         if done:
-            gradients = [format_tensor(done.passed_on), format_tensor(self.plain[name].passed_on)]
-        return name, value.kind, format_tensor(value.tensor), *gradients, format_tensor(done and done.grad)
+            gradient, plain = format_tensor(done.passed_on), format_tensor(self.plain[name].passed_on)
+        return name, value.kind, format_tensor(value.tensor), gradient, plain, format_tensor(done and done.grad)
 
 
 def tabulate(backward: Backward) -> dict[str, tuple[str, ...]]:
@@ -161,14 +163,19 @@ def _make_card(backward: Backward, name: str) -> _Box:  # as large as its text i
     heading, kind = _head_card(backward, name)
     body = LABELS + CHARACTER * max(len(line) for part in (*lines.values(), [NOTHING_YET]) for line in part)
     width = max(len(heading) * CHARACTER * 15 / 13 + len(kind) * 7.4 + 12, body) + 2 * PADDING
-    out = sum(map(_mark_width, backward.hooks_of(name))) or (name == backward.graph.result)
-    return _Box(lines, width, HEADER + sum(map(len, lines.values())) * LINE + 8, out and HEAD + 6 + out)
+    height = HEADER + sum(map(len, lines.values())) * LINE + 8
+    marks = sum(map(_mark_width, backward.hooks_of(name)))
+    if name == backward.graph.result:
+        marks = marks or 1
+    return _Box(lines, width, height, HEAD + 6 + marks if marks else 0)
 
 
 def _head_card(backward: Backward, name: str) -> tuple[str, str]:
-    value, words = backward.graph.nodes[name], graphs.RETAIN * ((name, graphs.RETAIN) in backward.hooks)
-    kind = ", ".join(filter(None, (value.kind.replace("result", ""), words)))
-    return f"{value.name} = {value.formula}" if value.formula else value.name, kind
+    value = backward.graph.nodes[name]
+    kinds = [] if value.kind == "result" else [value.kind]
+    if (name, graphs.RETAIN) in backward.hooks:
+        kinds.append(graphs.RETAIN)
+    return f"{value.name} = {value.formula}" if value.formula else value.name, ", ".join(kinds)
 
 
 def _break_lines(row: tuple[str, ...]) -> dict[str, list[str]]:
@@ -350,6 +357,7 @@ class GradientFlow(Explorer):
         choice = make_choice(drop, "Graph", [*EXAMPLES, OWN], OWN if own else graph, width=380)
         self._graph = graphs.parse(graph if own else EXAMPLES.get(graph, OWN_TEXT))
         self._switches = [self._make_switch(*hook) for hook in graphs.read_hooks(self._graph, hooks)]
+        self._expected: tuple[str, torch.Tensor] | None = None  # a tensor's name, and its gradient
         last = Backward(self._graph).last_step
         text = graph.replace("; ", "\n") if own else OWN_TEXT
         does = {each.code if name in each.code else f"{name}: {each.code}": name for name, each in ACTIONS.items()}
@@ -388,31 +396,70 @@ class GradientFlow(Explorer):
         return switch
 
     def fit(self, name: str) -> None:
-        """Fit the hooks, the steps and the lists to the graph."""
-        own = self.controls["graph"].value == OWN
-        name = "commit" if name == "guess" else name
-        self._own.layout.display = None if own else "none"  # also when the lines cannot be read
-        if name in ("graph", "lines", "draw"):
-            self._graph = graphs.parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
-            self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
-            self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
-        if name in ("", "graph", "lines", "draw"):
-            self.controls["node"].options = {self._graph.name_with_senders(name): name for name in self._graph.hookable}
-            self.controls["at"].options = self._graph.hookable
-            for part in ("node", "at"):
-                self.controls[part].value = self._graph.hookable[0]
-        if name == "add":
-            self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
-        if name == "clear":
-            self._switches = []
-        if name not in ("at", "numbers", "play", "step"):
-            self._expected, self.controls["play"].playing = None, False
-        if name == "commit":
-            self._commit()
-        if name in ("add", "clear", "commit"):
-            self.controls["step"].value = 0  # nothing is told before it is asked for
-        if name == "play":
-            self.controls["step"].value = self.controls["play"].value
+        """Do what the control is for, and show the hooks that there are then."""
+        self._own.layout.display = None if self._is_own else "none"  # also when the lines cannot be read
+        uses = {
+            "": self._list_tensors,
+            **dict.fromkeys(("graph", "lines", "draw"), self._change_graph),
+            **dict.fromkeys(("node", "action", "switch"), self._forget),
+            "add": self._add_hook,
+            "clear": self._remove_hooks,
+            **dict.fromkeys(("guess", "commit"), self._commit),
+            "play": self._go_on,
+        }
+        if name in uses:
+            uses[name]()
+        self._show_hooks()
+
+    @property
+    def _is_own(self) -> bool:
+        return self.controls["graph"].value == OWN
+
+    def _change_graph(self) -> None:
+        lines = self.controls["lines"].value if self._is_own else EXAMPLES[self.controls["graph"].value]
+        self._graph = graphs.parse(lines)
+        self._switches = [each for each in self._switches if self._is_own and each.hook[0] in self._graph.hookable]
+        self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
+        self._list_tensors()
+        self._forget()
+
+    def _list_tensors(self) -> None:
+        names = self._graph.hookable
+        self.controls["node"].options = {self._graph.name_with_senders(name): name for name in names}
+        self.controls["at"].options = names
+        self.controls["node"].value = self.controls["at"].value = names[0]
+
+    def _forget(self) -> None:
+        """With another graph or other hooks, what is expected is another question."""
+        self._expected = None
+        self.controls["play"].playing = False
+
+    def _add_hook(self) -> None:
+        self._forget()
+        self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
+        self.controls["step"].value = 0  # nothing is told before it is asked for
+
+    def _remove_hooks(self) -> None:
+        self._forget()
+        self._switches = []
+        self.controls["step"].value = 0
+
+    def _commit(self) -> None:
+        self._forget()
+        node, guess, play = self.controls["at"].value, self.controls["guess"].value, self.controls["play"]
+        try:
+            self._expected = node, torch.tensor(literal_eval(guess.strip()), dtype=torch.float32)
+        except (ValueError, SyntaxError, TypeError, RuntimeError):
+            raise CourseError(f"{guess!r} is no gradient: type a number such as 3, or a list such as [1, 2].") from None
+        steps = [*Backward(self._graph, self._hooks).steps]
+        play.value, play.max = 0, 1 + steps.index(node) if node in steps else len(steps)
+        play.playing = True
+        self.controls["step"].value = 0
+
+    def _go_on(self) -> None:
+        self.controls["step"].value = self.controls["play"].value
+
+    def _show_hooks(self) -> None:
         for switch in self._switches:
             node, action = switch.hook
             switch.description = f"{node}: {ACTIONS[action].code}, {'on' if switch.value else 'off'}"
@@ -422,16 +469,6 @@ class GradientFlow(Explorer):
             switch.close()
         self._chips.children = [self.controls["hooks"], *self._switches]
         self.controls["clear"].disabled = not self._switches
-
-    def _commit(self) -> None:
-        node, guess, play = self.controls["at"].value, self.controls["guess"].value, self.controls["play"]
-        try:
-            self._expected = node, torch.tensor(literal_eval(guess.strip()), dtype=torch.float32)
-        except (ValueError, SyntaxError, TypeError, RuntimeError):
-            raise CourseError(f"{guess!r} is no gradient: type a number such as 3, or a list such as [1, 2].") from None
-        steps = [*Backward(self._graph, self._hooks).steps]
-        play.value, play.max = 0, 1 + steps.index(node) if node in steps else len(steps)
-        play.playing = True
 
     def _compare(self, stopped: Backward) -> str:
         if not self._expected:

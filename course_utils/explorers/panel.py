@@ -134,15 +134,24 @@ class Explorer:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
         """Show the panel where there are widgets, else the still picture, else the sentence."""
         still = self.still_picture
-        data, metadata = ({"image/svg+xml": still}, {}) if isinstance(still, str) else still._repr_mimebundle_()
+        if isinstance(still, str):
+            data, metadata = {"image/svg+xml": still}, {}
+        else:
+            data, metadata = still._repr_mimebundle_()
         return {**data, **self.widget._repr_mimebundle_(), "text/plain": self.sentence}, metadata
+
+
+def begin(words: str) -> str:
+    """Return words as the beginning of a sentence: with a capital letter, and all else as it is."""
+    return words[0].upper() + words[1:]
 
 
 def name_place(strength: Tensor) -> str:
     """Say in words where a map (H, W) is greatest: in which part of three by three."""
-    place = divmod(strength.argmax().item(), strength.shape[1])
-    row, column = (3 * each // size for each, size in zip(place, strength.shape, strict=True))
-    return ("at the top", "in the middle", "at the bottom")[row] + (", left", "", ", right")[column]
+    height, width = strength.shape
+    row, column = divmod(strength.argmax().item(), width)
+    across, down = (", left", "", ", right"), ("at the top", "in the middle", "at the bottom")
+    return down[3 * row // height] + across[3 * column // width]
 
 
 def _has_value(control: widgets.Widget) -> bool:
@@ -170,7 +179,7 @@ def make_choice(
     options: the values, or a mapping of words to values. Raises `CourseError` for a value that is not among them.
     """
     require(label, value, options.values() if isinstance(options, Mapping) else options)
-    style, wide = {"description_width": f"{indent}px"}, f"{width}px" if width else "auto"
+    style, wide = {"description_width": f"{indent}px"}, {"width": f"{width}px" if width else "auto"}
     if kind is widgets.ToggleButtons:
-        style["button_width"], wide = wide, "auto"
-    return kind(description=label, options=options, value=value, style=style, layout={"width": wide})
+        style["button_width"], wide["width"] = wide["width"], "auto"
+    return kind(description=label, options=options, value=value, style=style, layout=wide)

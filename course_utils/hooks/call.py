@@ -222,11 +222,13 @@ class _Diary:
 
     def see_hook(self, kind: str, place: str, module: nn.Module, seen: tuple[Any, ...]) -> None:
         name = self.names[id(module)] or "the model"
-        label, on = (f"global: {kind}", f" for {name}") if place == "global" else (f"{name}: {kind}", "")
+        is_global = place == "global"
+        label = f"{place if is_global else name}: {kind}"
         running = [moment.part for moment in self.last.values()]  # none in the backward pass
         part = running[-1] if running else self.parts[f"{kind}s".replace("full backward pre", "backward pre")]
         self.fired.append(label)
-        sentence = f"{label} fires{on}: it sees {' and '.join(map(show_values, seen))}."
+        values = " and ".join(map(show_values, seen))
+        sentence = f"{label} fires{f' for {name}' if is_global else ''}: it sees {values}."
         self.write("hook", self.names[id(module)], seen, sentence, part=part, line=part.first, hook=label)
 
     def write(self, what: str, module: str, value: Any, sentence: str, **more: Any) -> Moment:
@@ -243,6 +245,8 @@ def _register_spy(model: nn.Module, kind: str, place: str, diary: _Diary) -> Any
             diary.see_hook(kind, place, module, seen)
 
     name = re.sub("[ -]", "_", kind.removeprefix("always-called ").removeprefix("legacy "))
-    where, on = (torch_module, "module_") if place == "global" else (find_layer(model, place)[1], "")
     options = {"always_call": True} if kind.startswith("always-called") else {}
-    return getattr(where, f"register_{on}{name}")(spy, **options)
+    if place == "global":
+        return getattr(torch_module, f"register_module_{name}")(spy, **options)
+    _, module = find_layer(model, place)
+    return getattr(module, f"register_{name}")(spy, **options)

@@ -57,7 +57,8 @@ class Run(AbstractContextManager):
 
         Both belong to the graph, as what `record(model, layer, detach=False)` keeps around `explain(model, images)`.
         """
-        start, end = self._leaf if start is None else start, self._logits if end is None else end
+        start = self._leaf if start is None else start
+        end = self._logits if end is None else end
         return Run(end, start, layer, None, self._relus is not None, self._views)
 
     @property
