@@ -4,6 +4,7 @@ import textwrap
 from ast import literal_eval
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import mean
 
 import ipywidgets as widgets
@@ -253,29 +254,46 @@ def _carries(backward: Backward, source: str, target: str) -> int:
 
 
 def _draw_edge(backward: Backward, edge: tuple[str, str], chains: Chains) -> str:
-    """Draw curves between columns, straight through them; the edges into one card arrive one below the other."""
-    (source, target), chain, carries = edge, chains[edge], _carries(backward, *edge)
-    arriving = sorted((boxes[-2].middle, other) for other, boxes in chains.items() if target and other[1] == target)
-    port = 28 * ([other for _, other in arriving].index(edge) - (len(arriving) - 1) / 2) if target else 0
-    begin, x, y = chain[0].x + chain[0].width, chain[0].out, chain[0].middle
-    gaps = (f" H{px(left)} M{px(left + width)} {px(y)}" for left, width, _ in _place_hooks(backward, source, chain[0]))
-    path = f"M{px(begin)} {px(y)}{''.join(gaps)} H{px(x)}"
-    for box in chain[1:]:
-        half, end = (x + box.x) / 2, box.middle + (port if box is chain[-1] else 0)
-        path += f" C{px(half)} {px(y)} {px(half)} {px(end)} {px(box.x)} {px(end)}"
-        path += "" if box is chain[-1] else f" H{px(box.out)}"
-        x, y = box.out, end
+    source, target = edge
+    chain, carries = chains[edge], _carries(backward, source, target)
+    heights = [box.middle for box in chain]
+    heights[-1] += _find_port(edge, chains)
+    path = _trace_edge(backward, source, chain, heights)
     if not carries:
         dashes = "" if backward.graph.nodes[source].tensor.requires_grad else ' stroke-dasharray="4 4"'
         line = f'<path d="{path}" fill="none" stroke="currentColor" stroke-width="1.4"{dashes} opacity="{FAINT}"/>'
-        return line + (_draw_head(chain[-1].x - 1, y, 1, "currentColor", 5, FAINT) if target else "")
+        return line + (_draw_head(chain[-1].x - 1, heights[-1], 1, "currentColor", 5, FAINT) if target else "")
     line = f'<path d="{path}" fill="none" stroke="{ORANGE}" stroke-width="{3 if carries == 2 else 1.6}"/>'
-    line += _draw_head(begin + 1, chain[0].middle, -1, ORANGE, 7 if carries == 2 else 5)
+    line += _draw_head(chain[0].x + chain[0].width + 1, heights[0], -1, ORANGE, 7 if carries == 2 else 5)
     sent = " + ".join(format_tensor(grad) for sender, grad in backward.past[source].parts if sender == target)
     if carries == 2 and 1 <= len(sent) <= 4:
-        rising = chain[-2].middle < y  # seen from here: the label goes where the line does not
-        line += draw_text(chain[-1].x - 7, y + (16 if rising else -7), sent, family=MONO, anchor="end", weight=700)
+        side = 16 if heights[-2] < heights[-1] else -7  # the label goes where the line, seen from here, does not
+        line += draw_text(chain[-1].x - 7, heights[-1] + side, sent, family=MONO, anchor="end", weight=700)
     return line
+
+
+def _find_port(edge: tuple[str, str], chains: Chains) -> float:
+    """How far below the middle of its card an edge arrives: the edges into one card do so one below the other."""
+    _, target = edge
+    if not target:
+        return 0
+    arriving = [other for other in chains if other[1] == target]
+    arriving.sort(key=lambda other: (chains[other][-2].middle, other))
+    return 28 * (arriving.index(edge) - (len(arriving) - 1) / 2)
+
+
+def _trace_edge(backward: Backward, source: str, chain: list[_Box], heights: list[float]) -> str:
+    """The path of an edge: curves between columns, straight through them, with a gap for each hook."""
+    path = f"M{px(chain[0].x + chain[0].width)} {px(heights[0])}"
+    for left, width, _ in _place_hooks(backward, source, chain[0]):
+        path += f" H{px(left)} M{px(left + width)} {px(heights[0])}"
+    path += f" H{px(chain[0].out)}"
+    for (before, y), (box, end) in pairwise(zip(chain, heights, strict=True)):
+        half = (before.out + box.x) / 2
+        path += f" C{px(half)} {px(y)} {px(half)} {px(end)} {px(box.x)} {px(end)}"
+        if box is not chain[-1]:
+            path += f" H{px(box.out)}"
+    return path
 
 
 def _place_hooks(backward: Backward, name: str, card: _Box) -> Iterator[tuple[float, float, str]]:
@@ -403,12 +421,13 @@ class GradientFlow(Explorer):
             **dict.fromkeys(("graph", "lines", "draw"), self._change_graph),
             **dict.fromkeys(("node", "action", "switch"), self._forget),
             "add": self._add_hook,
-            "clear": self._remove_hooks,
+            "clear": lambda: self._set_hooks([]),
             **dict.fromkeys(("guess", "commit"), self._commit),
-            "play": self._go_on,
         }
         if name in uses:
             uses[name]()
+        elif name == "play":
+            self.controls["step"].value = self.controls["play"].value
         self._show_hooks()
 
     @property
@@ -435,14 +454,13 @@ class GradientFlow(Explorer):
         self.controls["play"].playing = False
 
     def _add_hook(self) -> None:
-        self._forget()
-        self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
-        self.controls["step"].value = 0  # nothing is told before it is asked for
+        node, action = self.controls["node"].value, self.controls["action"].value
+        self._set_hooks([*self._switches, self._make_switch(node, action)])
 
-    def _remove_hooks(self) -> None:
+    def _set_hooks(self, switches: list[widgets.ToggleButton]) -> None:
         self._forget()
-        self._switches = []
-        self.controls["step"].value = 0
+        self._switches = switches
+        self.controls["step"].value = 0  # nothing is told before it is asked for
 
     def _commit(self) -> None:
         self._forget()
@@ -455,9 +473,6 @@ class GradientFlow(Explorer):
         play.value, play.max = 0, 1 + steps.index(node) if node in steps else len(steps)
         play.playing = True
         self.controls["step"].value = 0
-
-    def _go_on(self) -> None:
-        self.controls["step"].value = self.controls["play"].value
 
     def _show_hooks(self) -> None:
         for switch in self._switches:

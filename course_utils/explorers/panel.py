@@ -159,7 +159,7 @@ def _has_value(control: widgets.Widget) -> bool:
 
 
 def make_slider(
-    label: str, low: int, high: int, value: int, *, step: int = 1, width: int = 360, indent: int = 60
+    label: str, low: int, high: int, value: int, *, width: int = 360, indent: int = 60
 ) -> widgets.IntSlider:
     """Return a slider of whole numbers, its label `indent` pixels wide. Raises `CourseError` for a value outside.
 
@@ -168,7 +168,7 @@ def make_slider(
     if value not in (*range(low, high + 1), *range(low - high - 1, 0)):
         raise CourseError(f"{label} is a whole number from {low} to {high}, got {value!r}")
     look = {"style": {"description_width": f"{indent}px"}, "layout": {"width": f"{width}px"}}
-    return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value % (high + 1), **look)
+    return widgets.IntSlider(description=label, min=low, max=high, value=value % (high + 1), **look)
 
 
 def make_choice(

@@ -47,11 +47,11 @@ def _run_pair(number: int, network: str, layer: str) -> tuple[list[float], Tenso
 
 def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size: int) -> View:
     """Return what `Patching` shows: the source and the target with the block, Grad-CAM's map of the source."""
-    (source, target, kind), (ends, tiles, hottest, size_of_layer) = draw_pair(pair), _run_pair(pair, network, layer)
+    source, target, kind = draw_pair(pair)
+    ends, tiles, hottest, size_of_layer = _run_pair(pair, network, layer)
     block = find_block(row, column, size)
     cells = cells_of(block[None], size_of_layer)[0]
-    patched = patch(load_network(network), layer, source.image[None], target.image[None], cells)
-    patched = patched[0, KINDS.index(kind)]
+    patched = patch(load_network(network), layer, source.image[None], target.image[None], cells)[0, KINDS.index(kind)]
     logits = (*ends, patched.item())
     answers = [f"{'yes' if logit > 0 else 'no'} ({torch.tensor(logit).sigmoid():.0%})" for logit in logits]
     differs = source.cue_mask if source.cue else source.masks[0]  # where the source shows what the target has not

@@ -247,10 +247,6 @@ class Call:
         gradients = iter(self._gradients)
         return map_tensors(lambda _: next(gradients), self.output, lambda _: None)
 
-    def _add_gradient(self, place: int, gradient: Tensor) -> None:
-        before = self._gradients[place]
-        self._gradients[place] = gradient if before is None else before + gradient
-
     def _describe(self) -> str:
         return f"output {shapes_in(self.output)}" + (", with its gradient" if self.has_gradient else "")
 
@@ -395,19 +391,17 @@ class _LayerHooks:
         call = Call(self.name, kept, obstacle, self.given.pop() if self.given else ())
         self.seen[self.name].calls.append(call)
         self.seen.calls.append(call)
-        if self.gradients:
-            self.watch_gradients(call, output if self.detach else kept)
+        for place, tensor in enumerate(tensors_in(output if self.detach else kept)):
+            if self.gradients and tensor.requires_grad:
+                watch_gradient(self.stack, tensor, functools.partial(self.keep_gradient, call, place))
         if self.stop and all(layer.calls for layer in self.seen.values()):
             raise _Reached(self.seen)
         return output if self.detach else map_tensors(torch.clone, kept)
 
-    def watch_gradients(self, call: Call, output: Any) -> None:
-        for place, tensor in enumerate(tensors_in(output)):
-            if tensor.requires_grad:
-                watch_gradient(self.stack, tensor, functools.partial(self.keep_gradient, call, place))
-
     def keep_gradient(self, call: Call, place: int, gradient: Tensor) -> None:
-        call._add_gradient(place, _copy_detached(gradient) if self.detach else gradient)
+        gradient = _copy_detached(gradient) if self.detach else gradient
+        before = call._gradients[place]
+        call._gradients[place] = gradient if before is None else before + gradient
 
 
 def _tell_skipped(model: nn.Module, seen: Recording) -> None:

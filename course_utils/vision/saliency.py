@@ -231,13 +231,13 @@ class _Runner:
     def run(self, watch_relus: bool, graph_before: bool, views: "_PartViews | None" = None) -> Run | None:
         """Run the model and keep the graph from the layer on; None where the logits do not depend on it."""
         with views or nullcontext(), torch.set_grad_enabled(graph_before):
-            logits, leaf = self.call_from_input() if self.module is None else self.call_from_layer()
+            if self.module is None:
+                leaf = self.images.detach().clone().requires_grad_()
+                logits = self.call(leaf)
+            else:
+                logits, leaf = self.call_from_layer()
         self.check_logits(logits)
         return Run(logits, leaf, self.name, self.reshape, watch_relus, views) if logits.requires_grad else None
-
-    def call_from_input(self) -> tuple[Any, Tensor]:
-        leaf = self.images.detach().clone().requires_grad_()
-        return self.call(leaf), leaf
 
     def call_from_layer(self) -> tuple[Any, Tensor]:
         leaves: list[Tensor] = []
