@@ -11,7 +11,7 @@ from panels import control, controls, shown, upload
 from torch import nn
 
 from course_utils.explorers import FeatureMaps, feature_maps
-from course_utils.explorers.feature_maps import PICTURES, draw_channel, find_maps, find_numbered, numbered_scene
+from course_utils.explorers.feature_maps import PICTURES, draw_channel, find_maps, find_numbered
 from course_utils.explorers.own_picture import Subject, read_scene
 from course_utils.explorers.panel import name_place
 from course_utils.lessons.channels import follow_things
@@ -96,9 +96,9 @@ def test_what_rounding_leaves_of_zero_is_zero():
 
 
 def test_the_pictures_are_all_pairs_of_things():
-    pairs = Counter(numbered_scene(number).labels for number in range(PICTURES))
+    pairs = Counter(tuple(find_numbered(number).masks) for number in range(PICTURES))
     assert pairs == {(one, other): 1 for one in KINDS for other in KINDS if one != other}
-    assert torch.equal(numbered_scene(29).image, scene(*numbered_scene(29).labels, seed=29).image)
+    assert torch.equal(find_numbered(29).image, scene(*find_numbered(29).masks, seed=29).image)
 
 
 def test_the_sentence_tells_what_the_map_holds():

@@ -19,7 +19,7 @@ from course_utils.explorers.own_picture import Chosen, OwnPicture, Subject, load
 from course_utils.explorers.panel import Explorer, View, begin, make_choice, make_slider, name_place
 from course_utils.hooks.record import Recording, record
 from course_utils.root import CourseError
-from course_utils.scenes.scene import KINDS, Scene, scene
+from course_utils.scenes.scene import KINDS, scene
 from course_utils.vision import pictures, real
 from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.scores import share_on
@@ -97,14 +97,9 @@ def _name_maps(seen: Recording) -> dict[str, Tensor]:
 
 @functools.lru_cache(maxsize=8)
 def find_numbered(number: int) -> Subject:
-    """Draw picture `number`, once for the last few."""
-    return read_scene(numbered_scene(number))
-
-
-def numbered_scene(number: int) -> Scene:
-    """Draw picture `number`, from 0 to `PICTURES` - 1: two things, in every combination."""
+    """Draw picture `number`, from 0 to `PICTURES` - 1, once for the last few: two things, in every combination."""
     first, further = number % len(KINDS), 1 + number // len(KINDS) % (len(KINDS) - 1)
-    return scene(KINDS[first], KINDS[(first + further) % len(KINDS)], seed=number)
+    return read_scene(scene(KINDS[first], KINDS[(first + further) % len(KINDS)], seed=number))
 
 
 def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:

@@ -397,7 +397,7 @@ class GradientFlow(Explorer):
             "table": widgets.HTML(),
         }
         beside = widgets.VBox([widgets.HTML(markup.fill("help")), controls["draw"]], layout=wide)
-        self._own = widgets.HBox([controls["lines"], beside], layout=WRAPPED)
+        self._own = widgets.HBox([controls["lines"], beside], layout={**WRAPPED, "display": None if own else "none"})
         self._chips = widgets.HBox([controls["hooks"]], layout=WRAPPED)
         rows = ("graph", "step"), self._own, ("node", "action", "add", "clear"), self._chips
         below = ("at", "guess", "commit", "play"), "picture", "sentence", "problem", "numbers", "table"
@@ -413,34 +413,17 @@ class GradientFlow(Explorer):
         self.watch("switch", switch)
         return switch
 
-    def fit(self, name: str) -> None:
-        """Do what the control is for, and show the hooks that there are then."""
-        self._own.layout.display = None if self._is_own else "none"  # also when the lines cannot be read
-        uses = {
-            "": self._list_tensors,
-            **dict.fromkeys(("graph", "lines", "draw"), self._change_graph),
-            **dict.fromkeys(("node", "action", "switch"), self._forget),
-            "add": self._add_hook,
-            "clear": lambda: self._set_hooks([]),
-            **dict.fromkeys(("guess", "commit"), self._commit),
-        }
-        if name in uses:
-            uses[name]()
-        elif name == "play":
-            self.controls["step"].value = self.controls["play"].value
-        self._show_hooks()
-
-    @property
-    def _is_own(self) -> bool:
-        return self.controls["graph"].value == OWN
-
-    def _change_graph(self) -> None:
-        lines = self.controls["lines"].value if self._is_own else EXAMPLES[self.controls["graph"].value]
-        self._graph = graphs.parse(lines)
-        self._switches = [each for each in self._switches if self._is_own and each.hook[0] in self._graph.hookable]
+    def use_graph(self) -> None:
+        """Read the graph anew: the hooks stay where it is the learner's own and still has their tensors."""
+        own = self.controls["graph"].value == OWN
+        self._own.layout.display = None if own else "none"  # also when the lines cannot be read
+        self._graph = graphs.parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
+        self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
         self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
         self._list_tensors()
         self._forget()
+
+    use_lines = use_draw = use_graph
 
     def _list_tensors(self) -> None:
         names = self._graph.hookable
@@ -449,20 +432,23 @@ class GradientFlow(Explorer):
         self.controls["node"].value = self.controls["at"].value = names[0]
 
     def _forget(self) -> None:
-        """With another graph or other hooks, what is expected is another question."""
-        self._expected = None
+        self._expected = None  # it was the answer to another question
         self.controls["play"].playing = False
 
-    def _add_hook(self) -> None:
-        node, action = self.controls["node"].value, self.controls["action"].value
-        self._set_hooks([*self._switches, self._make_switch(node, action)])
+    use_node = use_action = use_switch = _forget
 
-    def _set_hooks(self, switches: list[widgets.ToggleButton]) -> None:
+    def use_add(self) -> None:
         self._forget()
-        self._switches = switches
+        self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
         self.controls["step"].value = 0  # nothing is told before it is asked for
 
-    def _commit(self) -> None:
+    def use_clear(self) -> None:
+        self._forget()
+        self._switches = []
+        self.controls["step"].value = 0
+
+    def use_commit(self) -> None:
+        """Fix what is expected, and let backward run until it is there."""
         self._forget()
         node, guess, play = self.controls["at"].value, self.controls["guess"].value, self.controls["play"]
         try:
@@ -474,7 +460,14 @@ class GradientFlow(Explorer):
         play.playing = True
         self.controls["step"].value = 0
 
-    def _show_hooks(self) -> None:
+    use_guess = use_commit
+
+    def use_play(self) -> None:
+        self.controls["step"].value = self.controls["play"].value
+
+    def fit(self, name: str) -> None:
+        if not name:
+            self._list_tensors()
         for switch in self._switches:
             node, action = switch.hook
             switch.description = f"{node}: {ACTIONS[action].code}, {'on' if switch.value else 'off'}"

@@ -278,15 +278,11 @@ class LifeOfACall(Explorer):
 
     def fit(self, name: str) -> None:
         """Make the call anew when it has changed, and let the other controls fit it."""
-        controls, step = self.controls, self.controls["step"]
+        controls = self.controls
         self._reply, self._live = "", name != ""
         if name in ("clear", "relu", *HOOK_KINDS):
             self._change_call(name)
             self._fit_steps(0)
-        elif name == "skipped":
-            self._fit_steps(self._stops[step.value - 1])
-        elif name in ("back", "next"):
-            step.value += 1 if name == "next" else -1  # a slider keeps to its ends
         elif name.startswith("said "):
             self._compare(name.removeprefix("said "))
         place = controls["place"].value
@@ -308,6 +304,15 @@ class LifeOfACall(Explorer):
             self._hooks, self.controls[name].value = before, False
             raise CourseError(f"torch refuses this hook: {error}") from None
         self._guesses = []
+
+    def use_back(self) -> None:
+        self.controls["step"].value -= 1  # a slider keeps to its ends
+
+    def use_next(self) -> None:
+        self.controls["step"].value += 1
+
+    def use_skipped(self) -> None:
+        self._fit_steps(self._stops[self.controls["step"].value - 1])  # the moment stays
 
     def _fit_steps(self, moment: int) -> None:
         self._stops = choose_stops(self._moments, self.controls["skipped"].value)

@@ -246,17 +246,25 @@ class ModelHooks(Explorer):
         self._hooks = read_placements(model, hooks)
         super().__init__(controls, ["model", ("module", "kind", "effect", "register", "clear"), "hooks"])
 
+    def use_model(self) -> None:
+        self._hooks = []
+        self._list_modules()
+
+    def _list_modules(self) -> None:
+        names = module_names(self.controls["model"].value)
+        self.controls["module"].options = [(each or "the model", each) for each in names]
+        self.controls["module"].value = names[1]
+
+    def use_clear(self) -> None:
+        self._hooks = []
+
+    def use_register(self) -> None:
+        self._hooks.append(Placement(*(self.controls[part].value for part in ("module", "kind", "effect"))))
+
     def fit(self, name: str) -> None:
-        """Change the list of hooks, and let the list of modules fit the model."""
-        controls = self.controls
-        if name in ("", "model"):
-            names = module_names(controls["model"].value)
-            controls["module"].options = [(each or "the model", each) for each in names]
-            controls["module"].value = names[1]
-        if name in ("model", "clear"):
-            self._hooks = []
-        if name == "register":
-            self._hooks.append(Placement(*(controls[part].value for part in ("module", "kind", "effect"))))
+        """Remove the hook whose button was pressed, and list the others."""
+        if not name:
+            self._list_modules()
         if name.startswith("remove "):
             del self._hooks[int(name.removeprefix("remove "))]
         if name not in ("module", "kind", "effect"):
@@ -266,7 +274,7 @@ class ModelHooks(Explorer):
                 row.append(widgets.Button(description=f"Remove {hook}", layout={"width": "auto"}))
                 self.watch(f"remove {number}", row[-1])
             self.put("hooks", widgets.HBox(row, layout=WRAPPED))
-            controls["clear"].disabled = not self._hooks
+            self.controls["clear"].disabled = not self._hooks
 
     def look(self, model: str, **_: object) -> View:
         """Tell the run of this model with the hooks that are registered."""

@@ -47,8 +47,9 @@ class Explorer:
     sentence: the words under the picture, with its key numbers: also the plain-text form of the explorer.
     look: a pure function of the controls' values, by name; it returns what to show.
 
-    A subclass has `look`, and `fit` where controls depend on others. A `CourseError` in one of them is shown in words
-    under the last picture, except in the first look, where it is raised.
+    A subclass has `look`; for a control that does more than have a value, such as a button, `use_<its name>`; and `fit`
+    where controls depend on others. A `CourseError` in one of them is shown in words under the last picture, except in
+    the first look, where it is raised.
     """
 
     look: Callable[..., View]
@@ -101,6 +102,7 @@ class Explorer:
     def _refresh(self, name: str) -> None:
         self._fitting = True
         try:
+            getattr(self, f"use_{name}", lambda: None)()
             self.fit(name)
             self.show(self.look(**self.values))
         finally:
