@@ -110,8 +110,8 @@ def test_the_sentence_tells_what_the_map_holds():
     on_cat = sum(one[row // 8, column // 8].item() for row, column in CAT_AND_BOAT.masks[0].nonzero().tolist())
     areas = " and ".join(f"{mask.float().mean():.0%}" for mask in CAT_AND_BOAT.masks)
     for words in (
-        f"Channel {channel} of layer features.13 (96 channels of 14 x 14) in the course's network, for {CAT_AND_BOAT}.",
-        f"It goes from 0 to {one.max().item():.2g}; {zeros}. Of its response {on_cat / 64 / one.sum():.0%} on the cat",
+        f"Channel {channel} of layer features.13 (96 channels of 14 x 14)",
+        f" from 0 to {one.max().item():.2g}; {zeros}. Of its response {on_cat / 64 / one.sum():.0%} on the cat",
         f"on the boat, which cover {areas} of the picture. It is number 3 of the 8 strongest here.",
     ):
         assert words in view.sentence

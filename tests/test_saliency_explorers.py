@@ -25,10 +25,9 @@ def test_the_sentence_tells_the_story_of_the_twin():
     assert "The misled network answers fish: yes (100%); its map is hottest on the buoy, with " in view.sentence
     area = scene("fish", "boat", seed=2, cue="buoy").masks[0].float().mean()
     assert view.sentence.endswith(f"By chance {area:.0%} of the heat would be on the fish.")
-    assert view.alt == (
-        "A fish and a boat on the water, by day, with a buoy; beside it, where the two networks look for the fish: "
-        "the map of the honest one (100%) is hottest on the fish; the map of the misled one (100%) is hottest on the "
-        "buoy."
+    assert view.alt.startswith("A fish and a boat on the water, by day, with a buoy; ")
+    assert re.search(
+        r"honest one \(100%\) is hottest on the fish; .* misled one \(100%\) is hottest on the buoy", view.alt
     )
     without = draw_cams(2, "fish", "features.16").sentence
     assert "The misled network answers fish: no" in without

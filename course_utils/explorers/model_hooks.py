@@ -154,7 +154,8 @@ def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun)
                 turns = [str(turn) for turn, which in enumerate(run.fired, 1) if which == number]
                 does = "zero" if placement.effect == ZERO else "look"
                 hooks.append(f"{', '.join(turns) or 'never'}: {placement.kind}, {does}")
-        shape, depth = str(tuple(plain.calls[name][0].output.shape)), name.count(".") + (name != "")
+        shape = str(tuple(plain.calls[name][0].output.shape))
+        depth = name.count(".") + 1 if name else 0
         rows.append(ModuleRow(name.rpartition(".")[2] or "model", kind, shape, depth, hooks, *columns))
     return rows
 

@@ -135,10 +135,8 @@ def measure(model: nn.Module, pictures: SceneBatch) -> Accuracy:
     """Compare what `model` says about `pictures`, in the order of `KINDS`, with what is there."""
     there, seen = pictures.labels.bool(), compute_logits(model, pictures.images) > 0
     exact = (seen == there).all(1).float().mean().item()
-    recall = {}
-    for kind, has, sees in zip(KINDS, there.T, seen.T, strict=True):
-        if has.any():
-            recall[kind] = sees[has].float().mean().item()
+    kinds = zip(KINDS, there.T, seen.T, strict=True)
+    recall = {kind: sees[has].float().mean().item() for kind, has, sees in kinds if has.any()}
     return Accuracy(len(pictures), exact, recall)
 
 

@@ -43,13 +43,11 @@ _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradie
 class Run(AbstractContextManager):
     """What `explain` keeps of one run: the logits, the output of `layer` ("" is the input), the graph between them."""
 
-    def __init__(
-        self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape, watch_relus: bool, views: "_PartViews | None"
-    ) -> None:
+    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape, relus: bool, views: Any) -> None:
         self.layer = layer
         self._logits, self._leaf, self._reshape = logits, leaf, reshape
-        self._relus = _find_relus(logits, leaf) if watch_relus else None
-        self._views = views  # what the model ran with, so that no ReLU hides
+        self._relus = _find_relus(logits, leaf) if relus else None
+        self._views = views  # the `_PartViews` that the model ran with, or None
         self._open = True
 
     def part(self, layer: str = "", start: Tensor | None = None, end: Tensor | None = None) -> "Run":
