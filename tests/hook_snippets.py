@@ -804,15 +804,29 @@ def inputs_by_keyword():
     return story
 
 
-@snippet("return value ignored", "huggingface/picotron#39")
+@snippet("return value refused", "huggingface/picotron#39")
 def gradient_returned_from_a_hook_after_accumulation():
     def halve(parameter):
         return parameter.grad / 2
 
     model = Net()
-    with explain_hook(model, halve) as story:
+    with suppress(RuntimeError), explain_hook(model, halve) as story:
         model.fc1.weight.register_post_accumulate_grad_hook(halve)
         model(X).sum().backward()
+    return story
+
+
+@snippet("return value ignored", "pytorch/torchtitan#851")
+def value_returned_after_a_step():
+    def count_step(optimizer, args, kwargs):
+        return 0.5
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with explain_hook(optimizer, count_step) as story:
+        optimizer.register_step_post_hook(count_step)
+        model(X).sum().backward()
+        optimizer.step()
     return story
 
 
@@ -1016,7 +1030,10 @@ def tensor_hook_made_by_a_forward_hook():
     def keep(gradient):
         gradients.append(gradient)
 
-    model.relu.register_forward_hook(lambda module, args, output: output.register_hook(keep) and None)
+    def hook_the_output(module, args, output):
+        output.register_hook(keep)
+
+    model.relu.register_forward_hook(hook_the_output)
     with explain_hook(model, keep) as story:
         model(X).sum().backward()
     return story
