@@ -192,7 +192,8 @@ def _why_refused(seen: Observer, registration: Registration) -> str:
 
 def _calls_of(seen: Observer, registration: Registration) -> list[Call]:
     """Return the calls of the owner, other than of its `forward` alone, while the hook was in its table."""
-    return [call for call in seen.calls if registration in call.active and not call.direct]
+    own = [call for call in seen.calls if registration in call.active and not call.direct]
+    return [call for call in own if _is_of(seen, registration.owner, call.module)]
 
 
 def _why_forward_did_not_run(seen: Observer, registration: Registration) -> str:
@@ -200,7 +201,7 @@ def _why_forward_did_not_run(seen: Observer, registration: Registration) -> str:
     if not called:
         return _why_not_called(seen, registration)
     if not any(call.raised for call in called):
-        return "unknown"
+        return "compiled" if any(_was_there(registration, time) for time in seen.compiled) else "unknown"
     return "stopped by an exception" if _takes_its_arguments(seen, registration) else "the hook raised"
 
 
@@ -232,7 +233,8 @@ def _why_not_called(seen: Observer, registration: Registration) -> str:
         return "another instance"
     if any(call.raised for call in meanwhile):
         return "stopped by an exception"
-    return "weights used without a call" if _are_weights_used(seen, registration.owner) else "never called"
+    silent = seen.owner if registration.owner is None else registration.owner
+    return "weights used without a call" if _are_weights_used(seen, silent) else "never called"
 
 
 def _was_there(registration: Registration, time: int) -> bool:
@@ -384,7 +386,7 @@ def _is_called_several_times(seen: Observer, registration: Registration, runs: l
 
 
 def _misses_keywords(run: Run) -> bool:
-    return run.call is not None and any(run.call.kwargs) and not any(run.call.args)
+    return run.call is not None and run.call.kwargs > 0 and run.call.args == 0
 
 
 def _is_changed_in_place(seen: Observer, registration: Registration) -> bool:
@@ -392,12 +394,13 @@ def _is_changed_in_place(seen: Observer, registration: Registration) -> bool:
         return registration.owner.grad_fn is not registration.node
     if registration.kind != "forward hook":
         return False
-    changed = [tensor for ref, version in seen.kept if (tensor := ref()) is not None and tensor._version > version]
-    return any(_is_stored(tensor) for tensor in changed)
+    return any(_is_stored(ref(), version) for ref, version in seen.kept)
 
 
-def _is_stored(tensor: Tensor) -> bool:
-    """Whether a list or a dict holds the tensor itself: its hook has stored it, and not a copy."""
+def _is_stored(tensor: Tensor | None, version: int) -> bool:
+    """Whether a tensor has changed and a list or a dict holds it: its hook has stored the tensor and not a copy."""
+    if tensor is None or tensor.is_inference() or tensor._version == version:
+        return False
     return any(isinstance(holder, (dict, list)) for holder in gc.get_referrers(tensor))
 
 

@@ -18,7 +18,7 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -179,13 +179,15 @@ class Observer:
         self._retained: set[Any] = set()
         self._finish: dict[FrameType, Callable[[FrameType, Any], None]] = {}
         self._building = 0
+        self._neighbours: set[CodeType] = set()
+        self._changed = 0  # when another hook in the same table replaced what comes next
         self._begin = self._find_codes()
         self.modules = list(owner.modules()) if isinstance(owner, nn.Module) else []
         for module in self.modules:
             self._watch_forward(module)
-        codes = _codes_of(hook)
-        self.is_visible = bool(codes)  # not a function written in C
-        self._begin.update(dict.fromkeys(codes, self._begin_run))
+        self._codes = _codes_of(hook)
+        self.is_visible = bool(self._codes)  # not a function written in C
+        self._begin.update(dict.fromkeys(self._codes, self._begin_run))
         self.registrations += _find_registrations(owner, hook)
 
     def _find_codes(self) -> dict[CodeType, Callable[[FrameType], Any]]:
@@ -209,7 +211,7 @@ class Observer:
 
     def _watch_forward(self, module: nn.Module) -> None:
         code = getattr(module.forward, "__code__", None)
-        if code:
+        if code and "_dynamo" not in code.co_filename:
             self._begin.setdefault(code, self._begin_forward)
 
     def see(self, frame: FrameType, event: str, value: Any) -> None:
@@ -288,7 +290,7 @@ class Observer:
             if call.parent is None and call.has_graph:
                 self.last_output = tensors
             call.forward_result = None
-            call.args, call.kwargs = _count_tensors(call.args), _count_tensors(call.kwargs.values())
+            call.args, call.kwargs = len(tensors_in(call.args)), len(tensors_in(call.kwargs))
 
         return finish
 
@@ -327,6 +329,7 @@ class Observer:
         new.reached.update(id(call) for call in self.calls if not call.nodes.isdisjoint(nodes))
         if keeps or creates:
             self._retained |= inner
+        self._watch_neighbours()
         self.passes.append(new)
         self._passing.append(new)
 
@@ -359,24 +362,38 @@ class Observer:
     # --- the hook itself ---
 
     def _begin_run(self, frame: FrameType) -> Callable | None:
-        if not _is_run_of(self.hook, frame):
-            return None
-        values = _arguments_of(self.hook, frame)
-        module = values[0] if values and isinstance(values[0], (nn.Module, torch.optim.Optimizer)) else None
+        if frame.f_code not in self._codes or not _is_run_of(self.hook, frame):
+            return self._begin_neighbour(frame) if frame.f_code in self._neighbours else None
+        if not (self._stack or self._passing or frame.f_back.f_code.co_filename.startswith(_TORCH)):
+            return None  # the user's own code calls it
+        module, values = _split_arguments(self.hook, frame)
         call = self._stack[-1] if self._stack and self._stack[-1].module is module else None
         backward = self._passing[-1] if self._passing and not (call and call.recomputed) else None
-        sees = shapes_in(values[1:] if module is not None else values)
-        run = Run(self.time, module, call, backward, place_of(frame), sees)
-        if call:
-            run.changed_before = _is_changed(call, values)
-        tensors = tensors_in(values[1:]) if module is not None else []
-        self.kept += [(weakref.ref(tensor), _version_of(tensor)) for tensor in tensors]
-        run.tensors = _count_tensors(values[1:]) if module is not None else []
+        run = Run(self.time, module, call, backward, place_of(frame.f_back), shapes_in(tuple(values)))
+        run.tensors = [len(tensors_in(value)) for value in values]
+        run.changed_before = self._changed == self.time - 1 or (call is not None and _is_changed(call, values))
+        if module is not None:
+            self.kept += [(weakref.ref(tensor), _version_of(tensor)) for tensor in tensors_in(values)]
         self.runs.append(run)
 
         def finish(frame: FrameType, result: Any) -> None:
             run.raised = _has_raised(frame)
             run.returned = None if result is None else shapes_in(result)
+
+        return finish
+
+    def _watch_neighbours(self) -> None:
+        """Watch the hooks that stand before this one in its tables, for what they return goes to the next."""
+        for each in self.registrations:
+            if each.active and each.kind not in ("forward hook", "forward pre-hook"):
+                keys = list(each.table)
+                for key in keys[: keys.index(each.key)]:
+                    self._neighbours.update(_codes_of(each.table[key]))
+        self._begin.update(dict.fromkeys(self._neighbours, self._begin_run))
+
+    def _begin_neighbour(self, frame: FrameType) -> Callable:
+        def finish(frame: FrameType, result: Any) -> None:
+            self._changed = self.time if result is not None else 0
 
         return finish
 
@@ -451,14 +468,22 @@ def _positional(frame: FrameType) -> list[Any]:
     return values
 
 
-def _arguments_of(hook: Callable, frame: FrameType) -> tuple[Any, ...]:
-    """Return the arguments that torch gave, without those that a partial or a method adds in front."""
+def _split_arguments(hook: Callable, frame: FrameType) -> tuple[Any, list[Any]]:
+    """Return the module or optimizer that torch gave to the hook (None for other kinds), and the arguments after it."""
     added = 0
     while isinstance(hook, functools.partial):
         added += len(hook.args)
         hook = hook.func
     added += not isinstance(hook, FunctionType)
-    return tuple(_positional(frame)[added:])
+    values = _positional(frame)[added:]
+    defaults = list(getattr(hook, "__defaults__", None) or ())
+    while defaults and values[len(values) - 1 :] and values[-1] is defaults[-1]:  # `name=name` of a function in a loop
+        values.pop()
+        defaults.pop()
+    for place, value in enumerate(values):
+        if isinstance(value, (nn.Module, torch.optim.Optimizer)):
+            return value, values[place + 1 :]
+    return None, values
 
 
 def _kind_of(name: str) -> str:
@@ -527,20 +552,15 @@ def _is_transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def _is_changed(call: Call, values: tuple[Any, ...]) -> bool:
-    """Whether the hook sees something else than what the module was given, or returned."""
-    if call.forward_began and call.forward_result is not None:
-        return values[-1] is not call.forward_result
-    given = tensors_in(values[1]) if not call.forward_began and len(values) > 1 else None
-    return given is not None and [*map(id, given)] != [*map(id, tensors_in(call.args))]
+def _is_changed(call: Call, values: list[Any]) -> bool:
+    """Whether a forward hook sees something else than what the module was given, or returned."""
+    if call.forward_began:
+        return call.forward_result is not None and values[-1] is not call.forward_result
+    return [*map(id, tensors_in(values[0]))] != [*map(id, tensors_in(call.args))]
 
 
 def _version_of(thing: Any) -> int:
     return thing._version if isinstance(thing, Tensor) and not thing.is_inference() else 0
-
-
-def _count_tensors(values: Iterable[Any]) -> list[int]:
-    return [len(tensors_in(value)) for value in values]
 
 
 def graph_of(roots: Any) -> set[Any]:
