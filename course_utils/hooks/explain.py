@@ -415,7 +415,7 @@ def _count(runs: int) -> str:
 
 def _name_of(seen: Observer, owner: Any) -> str:
     if owner is None:
-        return "every module"
+        return "everything (global)"
     if owner is seen.owner:
         return "the model" if isinstance(owner, nn.Module) else f"the {type(owner).__name__} that you gave"
     if isinstance(seen.owner, nn.Module):

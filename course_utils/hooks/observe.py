@@ -7,12 +7,10 @@
 Nothing is wrapped or replaced. What is seen is noted in the order of its `time`, a number that counts events.
 """
 
+import collections
 import dataclasses
-import dis
-import functools
 import gc
 import inspect
-import linecache
 import os
 import re
 import sys
@@ -25,15 +23,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._dynamo import eval_frame
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 from torch.utils import hooks as torch_hooks
 
+from course_utils.hooks.frames import (
+    TORCH,
+    codes_of,
+    has_raised,
+    is_checkpointed,
+    is_run_of,
+    is_same_hook,
+    place_of,
+    split_arguments,
+)
 from course_utils.hooks.inventory import list_hooks
 from course_utils.hooks.record import shapes_in, tensors_in
 
-_TORCH = os.path.dirname(torch.__file__)
-_RETURNS = {dis.opmap[name] for name in ("RETURN_VALUE", "RETURN_CONST") if name in dis.opmap}
 _STEP_TABLES = {
     "step pre-hook": "_optimizer_step_pre_hooks",
     "step post-hook": "_optimizer_step_post_hooks",
@@ -86,6 +93,10 @@ class Registration:
         """Whether the hook is in its table now."""
         return self.table is not None and self.key in self.table
 
+    def is_on(self, module: nn.Module) -> bool:
+        """Whether it is a hook of this module, or of all modules."""
+        return self.owner is None or self.owner is module
+
     @property
     def sees_keywords(self) -> bool:
         """Whether it was registered with `with_kwargs=True`."""
@@ -109,7 +120,6 @@ class Call:
     transform: bool = False
     recomputed: bool = False
     raised: bool = False
-    ended: int = 0
     active: list[Registration] = dataclasses.field(default_factory=list)
     forward_began: bool = False
     forward_result: Any = None
@@ -136,7 +146,6 @@ class Pass:
     repeats: bool = False  # it went through a graph that an earlier pass kept
     reached: set[int] = dataclasses.field(default_factory=set)  # the ids of registrations and calls
     raised: bool = False
-    ended: int = 0
 
 
 @dataclasses.dataclass(eq=False)
@@ -168,13 +177,12 @@ class Observer:
         self.passes: list[Pass] = []
         self.runs: list[Run] = []
         self.compiled: list[int] = []  # the times at which compiled code was called
-        self.built: list[int] = []  # and at which the compiler made some
         self.asked: list[int] = []  # when a step or a state dict was asked for
         self.scaled = False
         self.inplace_failed = 0  # when an in-place operation raised
         self.kept: list[tuple[weakref.ref, int]] = []  # the tensors that the hook saw, with their versions
         self.last_output: Any = None
-        self._stack: list[Call] = []
+        self._stacks: dict[int, list[Call]] = collections.defaultdict(list)  # the calls that run, of each thread
         self._passing: list[Pass] = []
         self._retained: set[Any] = set()
         self._finish: dict[FrameType, Callable[[FrameType, Any], None]] = {}
@@ -185,7 +193,7 @@ class Observer:
         self.modules = list(owner.modules()) if isinstance(owner, nn.Module) else []
         for module in self.modules:
             self._watch_forward(module)
-        self._codes = _codes_of(hook)
+        self._codes = codes_of(hook)
         self.is_visible = bool(self._codes)  # not a function written in C
         self._begin.update(dict.fromkeys(self._codes, self._begin_run))
         self.registrations += _find_registrations(owner, hook)
@@ -208,6 +216,10 @@ class Observer:
                 if isinstance(function, FunctionType) and _kind_of(name):
                     begin[function.__code__] = self._begin_registration
         return begin
+
+    @property
+    def _stack(self) -> list[Call]:
+        return self._stacks[threading.get_ident()]
 
     def _watch_forward(self, module: nn.Module) -> None:
         code = getattr(module.forward, "__code__", None)
@@ -237,7 +249,8 @@ class Observer:
 
     def _begin_registration(self, frame: FrameType) -> Callable | None:
         found = frame.f_locals
-        if "hook" not in found or not is_same_hook(found["hook"], self.hook):
+        nested = self._begin.get(frame.f_back.f_code) == self._begin_registration
+        if nested or "hook" not in found or not is_same_hook(found["hook"], self.hook):
             return None
         name = frame.f_code.co_name
         owner = found.get("self")
@@ -248,13 +261,10 @@ class Observer:
             self._watch_forward(owner)
 
         def finish(frame: FrameType, handle: Any) -> None:
-            new.refused = _has_raised(frame)
+            new.refused = has_raised(frame)
             if not new.refused:
                 new.table, new.key = handle.hooks_dict_ref(), handle.id
 
-        nested = bool(self.registrations) and self.registrations[-1].place == new.place
-        if nested and frame.f_back and self._begin.get(frame.f_back.f_code) == self._begin_registration:
-            return None  # one public function calls another that registers
         self.registrations.append(new)
         return finish
 
@@ -270,18 +280,18 @@ class Observer:
         call = Call(found["self"], self.time, parent=self._stack[-1] if self._stack else None)
         call.grad_enabled = torch.is_grad_enabled()
         call.transform = _is_transformed()
-        call.active = [each for each in self.registrations if each.active and each.owner in (None, call.module)]
+        call.active = [each for each in self.registrations if each.active and each.is_on(call.module)]
         if call.active or call.parent is None:
             call.place = place_of(frame)
             call.args, call.kwargs = found["args"], found["kwargs"]
-            call.recomputed = bool(self._passing) and _is_checkpointed(frame)
+            call.recomputed = bool(self._passing) and is_checkpointed(frame)
         self.calls.append(call)
         self._stack.append(call)
 
         def finish(frame: FrameType, result: Any) -> None:
             while self._stack.pop() is not call:
                 continue
-            call.raised, call.ended = _has_raised(frame), self.time
+            call.raised = has_raised(frame)
             call.output = type(result)
             tensors = tensors_in(result) if call.active or call.parent is None else []
             call.has_graph = any(tensor.requires_grad for tensor in tensors)
@@ -307,7 +317,7 @@ class Observer:
 
             return finish
         direct = Call(module, self.time, place_of(frame), direct=True)
-        direct.active = [each for each in self.registrations if each.active and each.owner in (None, module)]
+        direct.active = [each for each in self.registrations if each.active and each.is_on(module)]
         self.calls.append(direct)
         return None
 
@@ -317,9 +327,8 @@ class Observer:
         found = frame.f_locals
         _, keeps, creates, inputs = found["args"][:4]
         nodes = graph_of(found["t_outputs"])
-        new = Pass(
-            self.time, place_of(frame), bool(inputs), found["kwargs"]["accumulate_grad"], creates, _is_transformed()
-        )
+        accumulates = found["kwargs"]["accumulate_grad"]
+        new = Pass(self.time, place_of(frame), bool(inputs), accumulates, creates, _is_transformed())
         leaves = {id(node.variable) for node in nodes if hasattr(node, "variable")}
         inner = {node for node in nodes if not hasattr(node, "variable")}
         new.repeats = not inner.isdisjoint(self._retained)
@@ -335,7 +344,7 @@ class Observer:
 
         def finish(frame: FrameType, result: Any) -> None:
             self._passing.remove(new)
-            new.raised, new.ended = _has_raised(frame), self.time
+            new.raised = has_raised(frame)
 
         return finish
 
@@ -352,7 +361,6 @@ class Observer:
         if file != "convert_frame.py" or name != "__call__":
             return None
         self._building += 1
-        self.built.append(self.time)
 
         def finish(frame: FrameType, result: Any) -> None:
             self._building -= 1
@@ -362,11 +370,11 @@ class Observer:
     # --- the hook itself ---
 
     def _begin_run(self, frame: FrameType) -> Callable | None:
-        if frame.f_code not in self._codes or not _is_run_of(self.hook, frame):
+        if frame.f_code not in self._codes or not is_run_of(self.hook, frame):
             return self._begin_neighbour(frame) if frame.f_code in self._neighbours else None
-        if not (self._stack or self._passing or frame.f_back.f_code.co_filename.startswith(_TORCH)):
+        if not (self._stack or self._passing or frame.f_back.f_code.co_filename.startswith(TORCH)):
             return None  # the user's own code calls it
-        module, values = _split_arguments(self.hook, frame)
+        module, values = split_arguments(self.hook, frame)
         call = self._stack[-1] if self._stack and self._stack[-1].module is module else None
         backward = self._passing[-1] if self._passing and not (call and call.recomputed) else None
         run = Run(self.time, module, call, backward, place_of(frame.f_back), shapes_in(tuple(values)))
@@ -377,7 +385,7 @@ class Observer:
         self.runs.append(run)
 
         def finish(frame: FrameType, result: Any) -> None:
-            run.raised = _has_raised(frame)
+            run.raised = has_raised(frame)
             run.returned = None if result is None else shapes_in(result)
 
         return finish
@@ -388,7 +396,7 @@ class Observer:
             if each.active and each.kind not in ("forward hook", "forward pre-hook"):
                 keys = list(each.table)
                 for key in keys[: keys.index(each.key)]:
-                    self._neighbours.update(_codes_of(each.table[key]))
+                    self._neighbours.update(codes_of(each.table[key]))
         self._begin.update(dict.fromkeys(self._neighbours, self._begin_run))
 
     def _begin_neighbour(self, frame: FrameType) -> Callable:
@@ -396,6 +404,11 @@ class Observer:
             self._changed = self.time if result is not None else 0
 
         return finish
+
+
+# Else torch.compile might compile `see` and what it calls, when it runs inside of the code that is compiled.
+_SKIP = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+eval_frame.set_code_exec_strategy(Observer.see.__code__, _SKIP)
 
 
 @contextmanager
@@ -415,75 +428,6 @@ def observing(owner: Any, hook: Callable) -> Iterator[Observer]:
         finally:
             sys.setprofile(before)
             threading.setprofile(before_in_threads)
-
-
-# --- which hook is it? ---
-
-
-def is_same_hook(one: Any, other: Any) -> bool:
-    """Whether two hooks are the same function, method or object; a `functools.partial` counts as what it calls."""
-    one, other = getattr(one, "hook", one), getattr(other, "hook", other)  # torch wraps some hooks
-    return one == other or (isinstance(one, functools.partial) and is_same_hook(one.func, other))
-
-
-def _codes_of(hook: Callable) -> list[CodeType]:
-    while isinstance(hook, functools.partial):
-        hook = hook.func
-    function = getattr(hook, "__func__", hook)
-    if not isinstance(function, FunctionType):
-        function = inspect.getattr_static(type(function), "__call__", None)
-    return [function.__code__] if isinstance(function, FunctionType) else []
-
-
-def _is_run_of(hook: Callable, frame: FrameType) -> bool:
-    # Functions made in a loop share their code: they differ in what they closed over, in defaults, or in `self`.
-    while isinstance(hook, functools.partial):
-        hook = hook.func
-    function = getattr(hook, "__func__", hook)
-    first = next(iter(_positional(frame)), None)
-    if not isinstance(hook, FunctionType) and first is not getattr(hook, "__self__", hook):
-        return False
-    if not isinstance(function, FunctionType):
-        return True
-    found = frame.f_locals
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
-    defaults = [(each.name, each.default) for each in parameters if each.default is not each.empty]
-    expected = [*((name, _content_of(cell)) for name, cell in cells), *defaults]
-    return all(found.get(name) is value for name, value in expected)
-
-
-def _content_of(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not filled yet
-        return None
-
-
-def _positional(frame: FrameType) -> list[Any]:
-    code, found = frame.f_code, frame.f_locals
-    values = [found[name] for name in code.co_varnames[: code.co_argcount] if name in found]
-    if code.co_flags & inspect.CO_VARARGS:
-        values += found[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
-    return values
-
-
-def _split_arguments(hook: Callable, frame: FrameType) -> tuple[Any, list[Any]]:
-    """Return the module or optimizer that torch gave to the hook (None for other kinds), and the arguments after it."""
-    added = 0
-    while isinstance(hook, functools.partial):
-        added += len(hook.args)
-        hook = hook.func
-    added += not isinstance(hook, FunctionType)
-    values = _positional(frame)[added:]
-    defaults = list(getattr(hook, "__defaults__", None) or ())
-    while defaults and values[len(values) - 1 :] and values[-1] is defaults[-1]:  # `name=name` of a function in a loop
-        values.pop()
-        defaults.pop()
-    for place, value in enumerate(values):
-        if isinstance(value, (nn.Module, torch.optim.Optimizer)):
-            return value, values[place + 1 :]
-    return None, values
 
 
 def _kind_of(name: str) -> str:
@@ -521,33 +465,6 @@ def find_elsewhere(owner: Any, hook: Callable) -> list[Registration]:
     return [found for each in others for found in _find_registrations(each, hook) if found.owner is each]
 
 
-# --- what a frame and a value tell ---
-
-
-def place_of(frame: FrameType | None) -> str:
-    """Return the line of the user's code that is running, the last one outside torch, with its file and number."""
-    inside = (_TORCH, os.path.dirname(__file__), contextmanager.__code__.co_filename, functools.__file__)
-    while frame and (frame.f_code.co_filename.startswith(inside) or frame.f_code.co_filename.startswith("<")):
-        frame = frame.f_back
-    if frame is None:
-        return ""
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    file = os.path.basename(frame.f_code.co_filename)
-    if "ipykernel" in frame.f_code.co_filename:
-        return f"line {frame.f_lineno} of its cell: `{line}`"
-    return f"{file}:{frame.f_lineno}: `{line}`"
-
-
-def _has_raised(frame: FrameType) -> bool:
-    return frame.f_code.co_code[frame.f_lasti] not in _RETURNS
-
-
-def _is_checkpointed(frame: FrameType | None) -> bool:
-    while frame and not frame.f_code.co_filename.endswith(os.path.join("utils", "checkpoint.py")):
-        frame = frame.f_back
-    return frame is not None
-
-
 def _is_transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
@@ -559,13 +476,13 @@ def _is_changed(call: Call, values: list[Any]) -> bool:
     return [*map(id, tensors_in(values[0]))] != [*map(id, tensors_in(call.args))]
 
 
-def _version_of(thing: Any) -> int:
-    return thing._version if isinstance(thing, Tensor) and not thing.is_inference() else 0
+def _version_of(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def graph_of(roots: Any) -> set[Any]:
     """Return the nodes of the graph that a backward pass from these tensors or edges would go through."""
-    new = {getattr(root, "grad_fn", None) or getattr(root, "node", None) or _leaf_node(root) for root in roots} - {None}
+    new = {_node_of(root) for root in roots} - {None}
     nodes: set[Any] = set()
     while new:
         nodes |= new
@@ -573,6 +490,7 @@ def graph_of(roots: Any) -> set[Any]:
     return nodes
 
 
-def _leaf_node(root: Any) -> Any:
-    leaf = isinstance(root, Tensor) and root.requires_grad
-    return torch.autograd.graph.get_gradient_edge(root).node if leaf else None
+def _node_of(root: Any) -> Any:
+    if not isinstance(root, Tensor):
+        return root.node  # an edge
+    return torch.autograd.graph.get_gradient_edge(root).node if root.requires_grad else None
