@@ -249,10 +249,10 @@ def hook_that_the_compiler_built_in():
     def keep(module, args, output):
         kept.append(output)
 
-    model.compile(backend="eager")
+    fast = torch.compile(model, backend="eager")
     with explain_hook(model, keep) as story:
         model[1].register_forward_hook(keep)
-        model(X)
+        fast(X)
     return story
 
 

@@ -55,7 +55,7 @@ def test_tables_are_whole():
         assert list(matrix.outcomes) == list(HOOKS)
         assert all(list(row) == list(SITUATIONS) for row in matrix.outcomes.values())
         said = {outcome for row in matrix.outcomes.values() for outcome in row.values()}
-        assert all(re.fullmatch(r"no|once|twice|\d times|raises [A-Za-z]+", outcome) for outcome in said)
+        assert all(re.fullmatch(r"no|once|twice|\d+ times|raises [A-Za-z]+", outcome) for outcome in said)
 
 
 @pytest.mark.parametrize(
