@@ -72,16 +72,18 @@ class Story(Told):
 
     def _tell(self, seen: Observer, error: BaseException | None) -> None:
         self.cause, group = _find_cause(seen)
-        self.runs = len(seen.runs)
+        runs = _runs_of(seen, group[0]) if group and group[0].owner is None else seen.runs
+        self.runs = len(runs)
         cause = read_causes()[self.cause]
         self.symbol, self.edge = {"it ran": ("✓", GOOD), "unknown": ("?", NEUTRAL)}.get(self.cause, ("!", CAUTION))
         name = getattr(seen.hook, "__name__", type(seen.hook).__name__)
-        kind = f", a {group[0].kind} on {_name_of(seen, group[0].owner)}," if group else ""
+        kind = f", a {group[0].kind} on {_name_of(seen, group[0])}," if group else ""
         self.headline = f"`{name}`{kind} {_count(self.runs)}. Cause: {self.cause}."
-        self.lines = [cause.means, cause.mend, *(_tell_registration(seen, each) for each in seen.registrations)]
-        self.lines += [_tell_run(number, run) for number, run in enumerate(seen.runs[:3], 1)]
-        if self.cause == "unknown":
-            self.lines += _tell_events(seen)
+        self.lines = [cause.means, cause.mend]
+        self.lines += _shorten([_tell_registration(seen, each) for each in seen.registrations])
+        self.lines += _shorten([_tell_run(number, run) for number, run in enumerate(runs, 1)])
+        if not runs:
+            self.lines += _shorten(_tell_events(seen))
         if error is not None:
             first = str(error).partition("\n")[0]
             self.lines.append(f"The block ended with {type(error).__name__}: {first}")
@@ -413,9 +415,10 @@ def _count(runs: int) -> str:
     return "ran once" if runs == 1 else f"ran {runs} times"
 
 
-def _name_of(seen: Observer, owner: Any) -> str:
+def _name_of(seen: Observer, registration: Registration) -> str:
+    owner = registration.owner
     if owner is None:
-        return "everything (global)"
+        return "all optimizers" if "step" in registration.kind else "all modules"
     if owner is seen.owner:
         return "the model" if isinstance(owner, nn.Module) else f"the {type(owner).__name__} that you gave"
     if isinstance(seen.owner, nn.Module):
@@ -426,10 +429,15 @@ def _name_of(seen: Observer, owner: Any) -> str:
     return f"another {type(owner).__name__}"
 
 
+def _shorten(lines: list[str], most: int = 4) -> list[str]:
+    rest = len(lines) - most
+    return [*lines[:most], f"… and {rest} more like this."] if rest > 0 else lines
+
+
 def _tell_registration(seen: Observer, each: Registration) -> str:
     when = f"at {each.place}" if each.place else "before the block"
     gone = f", removed at {each.removed_at}" if each.removed_at else ""
-    return f"Registered on {_name_of(seen, each.owner)} {when}{gone}."
+    return f"Registered on {_name_of(seen, each)} {when}{gone}."
 
 
 def _tell_run(number: int, run: Run) -> str:
@@ -443,6 +451,13 @@ def _tell_run(number: int, run: Run) -> str:
 
 
 def _tell_events(seen: Observer) -> list[str]:
-    events = [(each.time, f"a {type(each.module).__name__} is called", each.place) for each in seen.calls if each.place]
-    events += [(each.time, "a backward pass starts", each.place) for each in seen.passes]
-    return [f"Event: {what} at {place}." for _, what, place in sorted(events)[:20]]
+    """Return what the block did instead: the calls that the user's code made, and the backward passes."""
+    calls = [call for call in seen.calls if call.place and (call.parent is None or call.active)]
+    events = [(call.time, f"{_tell_call(call)} at {call.place}") for call in calls]
+    events += [(each.time, f"A backward pass began at {each.place}") for each in seen.passes]
+    return [f"{what}." for _, what in sorted(events)]
+
+
+def _tell_call(call: Call) -> str:
+    name = type(call.module).__name__
+    return f"The `forward` of `{name}` was called directly" if call.direct else f"`{name}` was called"

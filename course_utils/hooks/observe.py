@@ -316,7 +316,7 @@ class Observer:
                 call.forward_result = result
 
             return finish
-        direct = Call(module, self.time, place_of(frame), direct=True)
+        direct = Call(module, self.time, place_of(frame.f_back), direct=True)
         direct.active = [each for each in self.registrations if each.active and each.is_on(module)]
         self.calls.append(direct)
         return None
@@ -425,6 +425,10 @@ def observing(owner: Any, hook: Callable) -> Iterator[Observer]:
         sys.setprofile(seen.see)
         try:
             yield seen
+        except RuntimeError as error:  # of an operator such as +=, which Python does not report
+            if "modified inplace" in str(error):
+                seen.inplace_failed = seen.time
+            raise
         finally:
             sys.setprofile(before)
             threading.setprofile(before_in_threads)
