@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import io
+import threading
 from contextlib import suppress
 
 import torch
@@ -1036,4 +1037,135 @@ def tensor_hook_made_by_a_forward_hook():
     model.relu.register_forward_hook(hook_the_output)
     with explain_hook(model, keep) as story:
         model(X).sum().backward()
+    return story
+
+
+# --- Found while the function was tried on more programs ---
+
+
+@snippet("it ran", "the name is a default of the function")
+def one_of_many_lambdas():
+    record, hooks, model = {}, [], Net()
+    for name in ("fc1", "relu"):
+        hooks.append(lambda module, args, output, name=name: record.update({name: output.shape}))
+        model.get_submodule(name).register_forward_hook(hooks[-1])
+    with explain_hook(model, hooks[0]) as story:
+        model(X)
+    assert story.runs == 1
+    return story
+
+
+@snippet("it ran", "the function is asked about, and partials of it are registered")
+def partials_of_one_function():
+    def save(name, module, args, output):
+        record[name] = output.detach()
+
+    record, model = {}, Net()
+    with explain_hook(model, save) as story:
+        for name in ("fc1", "fc2"):
+            model.get_submodule(name).register_forward_hook(functools.partial(save, name))
+        model(X)
+    assert story.runs == 2
+    return story
+
+
+@snippet("it ran", "a decorated method")
+def method_without_gradients():
+    class Recorder:
+        @torch.no_grad()
+        def keep(self, module, args, output):
+            self.mean = output.mean()
+
+    recorder, model = Recorder(), Net()
+    model.fc1.register_forward_hook(recorder.keep)
+    with explain_hook(model, recorder.keep) as story:
+        model(X)
+    return story
+
+
+@snippet("it ran", "an object that can be called, in a thread")
+def callable_object_in_a_thread():
+    class Keep:
+        def __call__(self, module, args, output):
+            self.output = output
+
+    keep, model = Keep(), Net()
+    with explain_hook(model, keep) as story:
+        model.relu.register_forward_hook(keep)
+        thread = threading.Thread(target=model, args=(X,))
+        thread.start()
+        thread.join()
+    return story
+
+
+@snippet("it ran", "clipping and a record of norms in a training loop")
+def norms_after_accumulation():
+    norms, model = [], Net()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def note(parameter):
+        norms.append(parameter.grad.norm().item())
+
+    with explain_hook(model, note) as story:
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(note)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(X).square().sum().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    assert story.runs == len(norms) == 12
+    return story
+
+
+@snippet("it ran", "an in-place layer after one that is only watched")
+def watched_before_an_inplace_relu():
+    model = Net(inplace=True)
+    with explain_hook(model, spy) as story:
+        model.fc1.register_forward_hook(spy)
+        model(X)
+    return story
+
+
+@snippet("another hook came first", "two hooks on one gradient")
+def gradient_replaced_by_an_earlier_hook():
+    model = Net()
+    model.fc1.weight.register_hook(lambda gradient: gradient * 2)
+    with explain_hook(model, spy) as story:
+        model.fc1.weight.register_hook(spy)
+        model(X).sum().backward()
+    return story
+
+
+@snippet("changed in place", "pytorch/pytorch#61519, with an operator")
+def output_changed_by_an_operator():
+    class Plus(Net):
+        def forward(self, x):
+            hidden = self.fc1(x)
+            hidden += 1
+            return self.fc2(hidden)
+
+    model = Plus()
+    with suppress(RuntimeError), explain_hook(model, spy) as story:
+        model.fc1.register_full_backward_hook(spy)
+        model(X).sum().backward()
+    return story
+
+
+@snippet("weights used without a call", "pytorch/pytorch#82919")
+def fused_encoder_layer_and_a_global_hook():
+    layer = nn.TransformerEncoderLayer(4, 2, batch_first=True).eval()
+    with torch.no_grad(), explain_hook(layer.linear1, spy) as story:
+        handle = nn.modules.module.register_module_forward_hook(spy)
+        layer(torch.ones(1, 3, 4))
+        handle.remove()
+    return story
+
+
+@snippet("registration refused", "full and legacy hooks on one module")
+def two_kinds_of_backward_hooks():
+    model = Net()
+    model.register_backward_hook(lambda *seen: None)
+    with suppress(RuntimeError), explain_hook(model, spy) as story:
+        model.register_full_backward_hook(spy)
     return story
