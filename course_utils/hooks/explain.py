@@ -31,6 +31,7 @@ _FORWARD = ("forward pre-hook", "forward hook")
 _BACKWARD = ("full backward pre-hook", "full backward hook", "legacy backward hook")
 _TENSOR = ("tensor hook", "post-accumulate-grad hook")
 _RETURNS_NOTHING = ("step post-hook", "state-dict pre-hook")  # what these return has no effect
+# How many arguments torch gives to a hook where it is not three, without those by keyword.
 _ARGUMENTS = {"forward pre-hook": 2, "full backward pre-hook": 2, "tensor hook": 1, "post-accumulate-grad hook": 1}
 
 
@@ -209,7 +210,9 @@ def _why_forward_did_not_run(seen: Observer, registration: Registration) -> str:
 
 def _takes_its_arguments(seen: Observer, registration: Registration) -> bool:
     """Whether the hook can be called with as many arguments as torch gives it."""
-    number = _ARGUMENTS.get(registration.kind, 3) + registration.sees_keywords
+    number = _ARGUMENTS.get(registration.kind, 3)
+    if registration.sees_keywords:
+        number += 1
     try:
         inspect.signature(seen.hook).bind(*range(number))
     except TypeError:

@@ -101,7 +101,8 @@ def split_arguments(hook: Callable, frame: FrameType) -> tuple[Any, list[Any]]:
     while isinstance(hook, functools.partial):
         added += len(hook.args)
         hook = hook.func
-    added += not isinstance(hook, FunctionType)
+    if not isinstance(hook, FunctionType):
+        added += 1  # `self`
     values = _positional(frame)[added:]
     defaults = list(getattr(hook, "__defaults__", None) or ())
     while defaults and values[len(values) - 1 :] and values[-1] is defaults[-1]:  # `name=name` of a function in a loop

@@ -68,6 +68,8 @@ _KINDS = {
     "register_load_state_dict_post_hook": "load-state-dict post-hook",
 }
 
+_MOST_GRAPHS = 256  # of so many calls of hooked modules the graph is kept, not of all in a long training loop
+
 
 @dataclasses.dataclass(eq=False)
 class Registration:
@@ -184,6 +186,7 @@ class Observer:
         self.last_output: Any = None
         self._stacks: dict[int, list[Call]] = collections.defaultdict(list)  # the calls that run, of each thread
         self._passing: list[Pass] = []
+        self._hooked: collections.deque[Call] = collections.deque()  # whose nodes are kept
         self._retained: set[Any] = set()
         self._finish: dict[FrameType, Callable[[FrameType, Any], None]] = {}
         self._building = 0
@@ -297,6 +300,9 @@ class Observer:
             call.has_graph = any(tensor.requires_grad for tensor in tensors)
             if call.active:
                 call.nodes = {tensor.grad_fn for tensor in tensors} - {None}
+                self._hooked.append(call)
+                if len(self._hooked) > _MOST_GRAPHS:
+                    self._hooked.popleft().nodes = set()
             if call.parent is None and call.has_graph:
                 self.last_output = tensors
             call.forward_result = None
@@ -335,9 +341,8 @@ class Observer:
         for each in self.registrations:
             if id(each.owner) in leaves or each.node in nodes:
                 new.reached.add(id(each))
-        new.reached.update(id(call) for call in self.calls if not call.nodes.isdisjoint(nodes))
-        if keeps or creates:
-            self._retained |= inner
+        new.reached.update(id(call) for call in self._hooked if not call.nodes.isdisjoint(nodes))
+        self._retained = inner if keeps or creates else set()
         self._watch_neighbours()
         self.passes.append(new)
         self._passing.append(new)
