@@ -1055,6 +1055,19 @@ def one_of_many_lambdas():
     return story
 
 
+@snippet("it ran", "a parameter with a default that torch fills")
+def optional_output():
+    def look(module, args, output=None, scale=2):
+        return None if output is None else output * scale
+
+    model = Net()
+    model.fc1.register_forward_hook(look)
+    with explain_hook(model, look) as story:
+        model(X)
+    assert story.runs == 1
+    return story
+
+
 @snippet("it ran", "the function is asked about, and partials of it are registered")
 def partials_of_one_function():
     def save(name, module, args, output):

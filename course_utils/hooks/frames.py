@@ -75,9 +75,14 @@ def is_run_of(hook: Callable, frame: FrameType) -> bool:
     found = frame.f_locals
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
-    defaults = [(each.name, each.default) for each in parameters if each.default is not each.empty]
-    expected = [*((name, _content_of(cell)) for name, cell in cells), *defaults]
-    return all(found.get(name) is value for name, value in expected)
+    defaults = [each for each in parameters if each.default is not each.empty]
+    closed = all(found.get(name) is _content_of(cell) for name, cell in cells)
+    return closed and not any(_is_of_another(found[each.name], each.default) for each in defaults)
+
+
+def _is_of_another(value: Any, default: Any) -> bool:
+    """Whether an argument is not the default and of its type: then it is the default of another function of a loop."""
+    return value is not default and type(value) is type(default)
 
 
 def _content_of(cell: Any) -> Any:
