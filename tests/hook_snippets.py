@@ -1055,6 +1055,20 @@ def one_of_many_lambdas():
     return story
 
 
+@snippet("never called", "one layer is asked about, and others of its type ran")
+def unused_layer_among_others_of_its_type():
+    class Spare(Net):
+        def __init__(self):
+            super().__init__()
+            self.spare = nn.Linear(3, 4)
+
+    model = Spare()
+    model.spare.register_forward_hook(spy)
+    with explain_hook(model.spare, spy) as story:
+        model(X)
+    return story
+
+
 @snippet("it ran", "a parameter with a default that torch fills")
 def optional_output():
     def look(module, args, output=None, scale=2):

@@ -254,9 +254,15 @@ def _is_another_instance(seen: Observer, owner: Any) -> bool:
         return isinstance(owner, nn.Parameter) and all(owner is not each for each in seen.owner.parameters())
     if all(owner is not module for module in seen.owner.modules()):
         return True
-    ran = [call.module for call in seen.calls]
-    is_silent = not any(module in ran for module in seen.owner.modules())
-    return is_silent and any(type(module) is type(owner) for module in ran)
+    if any(call.module is module for call in seen.calls for module in seen.owner.modules()):
+        return False
+    return any(_is_like(call, seen.owner) for call in seen.calls)
+
+
+def _is_like(call: Call, model: nn.Module) -> bool:
+    """Whether a module with the layers of the model was called; without layers, only what the user's code called counts."""
+    is_same_kind = type(call.module) is type(model) and bool(model._modules or call.parent is None)
+    return is_same_kind and repr(call.module) == repr(model)
 
 
 def _are_weights_used(seen: Observer, owner: Any) -> bool:
