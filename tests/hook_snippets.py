@@ -892,7 +892,7 @@ def output_replaced_by_an_earlier_hook():
     return story
 
 
-@snippet("scaled gradients", "Lightning-AI/pytorch-lightning#4151")
+@snippet("scaled gradients", "PyTorch Lightning, issue 4151")
 def gradients_of_a_scaled_loss():
     model = Net()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)

@@ -260,7 +260,7 @@ def _is_another_instance(seen: Observer, owner: Any) -> bool:
 
 
 def _is_like(call: Call, model: nn.Module) -> bool:
-    """Whether a module with the layers of the model was called; without layers, only what the user's code called counts."""
+    """Whether a module with the layers of the model was called; a single layer counts only if no module called it."""
     is_same_kind = type(call.module) is type(model) and bool(model._modules or call.parent is None)
     return is_same_kind and repr(call.module) == repr(model)
 
