@@ -94,7 +94,11 @@ def test_a_line_that_stands_twice_is_no_place():
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("# halve\n", "no section `## Answers`"), (PAGE + "\n## Hint\n\nOne.\n", "no section is called Hint")],
+    [
+        ("# halve\n", "no section `## Answers`"),
+        (PAGE + "\n## Hint\n\nOne.\n", "no section is called Hint"),
+        (PAGE + "\n## Mistakes\n\n```python\nx\n```\n", "a block is called python, where diff is read"),
+    ],
 )
 def test_a_page_without_its_form_is_refused(text, complaint):
     with pytest.raises(CourseError, match=complaint):
@@ -152,6 +156,7 @@ def test_a_prediction_is_read_with_options_replies_and_the_teachers_questions():
 
 
 ANSWER = '# %% tags=["answer"]\ndef f(x):\n    """Do."""\n    ...\n'
+PREDICT = '# %% tags=["predict"]\npredict("p")\n'
 SEALED = '# %% [markdown] tags=["sealed"]\n# {}\n\n'
 
 
@@ -161,7 +166,9 @@ SEALED = '# %% [markdown] tags=["sealed"]\n# {}\n\n'
         (ANSWER, r"01_one, cell 1 .*`sealed` stands directly above each answer"),
         (SEALED.format("1 point") + "# %%\nprint(1)\n\n" + ANSWER, "stands directly above"),
         (SEALED.format("a point") + ANSWER, "the points come first"),
-        (SEALED.format("Which?") + '# %% tags=["predict"]\npredict("p")\n', "0 options are marked as right"),
+        (SEALED.format("1 point\n# A hint.") + ANSWER, "this is no hint, .*: A hint"),
+        (SEALED.format("Which?") + PREDICT, "0 options are marked as right"),
+        (SEALED.format("Which?\n#\n# - [x] a: Yes.\n# - [ ] b") + PREDICT, "an option is not written as"),
     ],
 )
 def test_a_lesson_that_cannot_be_sealed_says_where(tmp_path, text, complaint):

@@ -30,6 +30,7 @@ from course_utils.root import CourseError, sealed_path, write_whole
 
 HEAD = re.compile(r"(\d+) points?(?:\n(.*))?", re.DOTALL)
 HINT = re.compile(r"^\d+\. (.+(?:\n {3}.+)*)$", re.MULTILINE)
+BOX = re.compile(r"^- \[", re.MULTILINE)
 OPTION = re.compile(r"^- \[([ x])\] ([^:\n]+): (.+\n(?:  .+\n)*)", re.MULTILINE)
 
 
@@ -62,7 +63,10 @@ def read_exercise(text: str) -> dict[str, Any]:
     head = HEAD.fullmatch(text.strip())
     if not head:
         raise CourseError("the points come first, as `1 point` or `3 points`, then a numbered list of hints.")
-    return {"points": int(head[1]), "hints": [_join(hint) for hint in HINT.findall(head[2] or "")]}
+    hints = head[2] or ""
+    if rest := HINT.sub("", hints).strip():
+        raise CourseError(f"this is no hint, `1. …`, and does not go on in one: {rest}")
+    return {"points": int(head[1]), "hints": [_join(hint) for hint in HINT.findall(hints)]}
 
 
 def read_prediction(text: str) -> dict[str, Any]:
@@ -79,6 +83,8 @@ def read_prediction(text: str) -> dict[str, Any]:
     if len(right) != 1:
         raise CourseError(f"{len(right)} options are marked as right with [x], and one has to be.")
     why = parts[-1].strip()
+    if BOX.search(question) or BOX.search(why):
+        raise CourseError("an option is not written as `- [ ] the option: what to say to who chose it`.")
     return {"question": _join(question), "options": options, "answer": right[0], "why": why, "ask": ask}
 
 

@@ -101,7 +101,10 @@ def parse_page(text: str) -> Page:
 
 
 def _blocks(text: str, language: str) -> list[str]:
-    return [code for kind, code in BLOCK.findall(text) if kind == language]
+    found = BLOCK.findall(text)
+    if others := [kind for kind, _ in found if kind != language]:
+        raise CourseError(f"a block is called {others[0]}, where {language} is read.")
+    return [code for _, code in found]
 
 
 def _join(text: str) -> str:
