@@ -31,9 +31,9 @@
 # | Minutes | Sections | How |
 # |---|---|---|
 # | 3 | Is this computer ready? | everybody runs the first cells; you walk round, and repair with the doctor's own sentences |
-# | 3 | How a lesson works | everybody commits to the prediction, also those who know the answer; then they run the cell |
+# | 3 | How a lesson works | everybody commits to the prediction, even those who know the answer; then they run the cell |
 # | 5 | One exercise, together | read the wrong answer's outcome aloud, line by line |
-# | 2 | The lessons · Your progress | show `progress.json`; who deletes it loses only the check marks |
+# | 2 | The lessons · Your progress | show `progress.json`; whoever deletes it loses only the check marks |
 # | 2 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
 
 # %% [markdown] tags=["instructor"]
@@ -229,7 +229,7 @@ progress()
 # **Activation patching**: running a network on one picture with a piece of what it computed for another one, to see whether
 # the answer moves.
 #
-# **Attention**: for each word, how it divides its look among all the words: shares that add up to 1.
+# **Attention**: for each word, how strongly it looks at every word: shares that add up to 1.
 #
 # **Attribution**: a number for each place or pixel that says how much it speaks for an answer.
 #
@@ -241,7 +241,7 @@ progress()
 #
 # **CAM** (class activation map): the last feature maps, weighted by how much the class uses each of them.
 #
-# **Clipping**: making a gradient shorter that is longer than a limit.
+# **Clipping**: shortening a gradient whose norm exceeds a limit.
 #
 # **Computation graph**: the record of which tensor was computed from which, made while your code runs.
 #
@@ -318,5 +318,5 @@ progress()
 #   gradients are new to you.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Who opens it in the
-# middle meets a `NameError`.
+# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Whoever starts in
+# the middle gets a `NameError`.

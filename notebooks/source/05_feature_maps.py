@@ -989,7 +989,7 @@ def channel_means(model, layer, batches):
 check(channel_means)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "Keeping one map costs one map." **Ask:** "What hangs on it?" **Answer:** its graph.
+# **Misconception:** "Keeping one map costs one map." **Ask:** "What does it keep alive?" **Answer:** its graph.
 #
 # **Misconceptions, by exercise:** storing the output itself (1); stretching the whole sheet instead of each tile (2);
 # forgetting that a ReLU may run twice (3); looking at the last batch only (4); a mean that lets negative numbers

@@ -293,7 +293,7 @@ check(pass_relu)
 # `grad_input`. `three_units()` makes the net of the pencil example.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Let them write the deconvnet's line before you show it. Who begins with `grad_input` has taken
+# **On this slide:** Let them write the deconvnet's line before you show it. Whoever begins with `grad_input` has taken
 # what the ReLU has already stopped; ask what stands in `grad_output` at the silent unit.
 
 
@@ -466,7 +466,7 @@ def hook_relus(net, hook):
 #
 # - [ ] an error: Nothing is wrong for PyTorch: a loop over no modules registers no hooks, and that is allowed.
 #   > How many modules does `hook_relus` find in this network? What does Python do in a loop over an empty list?
-# - [ ] the gradient of your rule: A function is no module: no hook of yours is called when it runs.
+# - [ ] the gradient of your rule: A function is not a module: no hook of yours is called when it runs.
 #   > The forward calls `F.relu(x)`. On which Python object does your hook sit?
 # - [x] the plain gradient: There is no `nn.ReLU` to hook, so nothing changes, and nothing says so.
 # - [ ] zeros: Zeros would at least be seen. The result is the ordinary gradient, and looks plausible.
@@ -627,7 +627,7 @@ draw_photo(photo, plain, guided)
 # convincing as a large one. On a fixed scale, a tenth of the gradient fades. Two more things are hidden:
 #
 # - The strongest values are clipped to black and white, and nobody sees by how much they lead.
-# - The **sign** is hard to read. With all signs turned round, you get the negative of the picture, and on a
+# - The **sign** is hard to read. With all signs flipped, you get the negative of the picture, and on a
 #   coloured dot of three channels nobody sees which one it is.
 #
 # When you compare two gradients, put them on one scale, or give the numbers beside the pictures.
@@ -649,7 +649,7 @@ tiles = [standardise(guided), standardise(-guided), show_fixed(guided), show_fix
 names = ["guided", "times -1", "a fixed scale", "fixed, divided by 10"]
 show(
     coarsely(grid(tiles, columns=4, scale=2, labels=names)),
-    alt="The guided map of the cat four times: as usual, with its signs turned round, and twice on a fixed scale.",
+    alt="The guided map of the cat four times: as usual, with its signs flipped, and twice on a fixed scale.",
     title="One guided map, drawn in four ways",
 )
 
@@ -1024,7 +1024,7 @@ check(randomise_last)
 # %% [markdown]
 # ## Your network, your picture
 #
-# Here are the two gradients for the class that you chose, or else for the likeliest one. For a network, a picture and a
+# Here are the two gradients for the class that you chose, otherwise for the likeliest one. For a network, a picture and a
 # class of your own, change the names that begin with `own_` at the top of the lesson and run it again, or run
 # `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which writes a page.
 

@@ -287,7 +287,7 @@ print("torch.where:", x.grad.tolist())
 # 2 points
 # 1. The same question on the way back. Which kind of hook sees both ends of a module's part of backward?
 # 2. A full backward hook: guilty if every gradient in `grad_output` is finite and one in `grad_input` is not. An entry
-#    of `grad_input` is None where the input needs no gradient.
+#    of `grad_input` may be None, for example if no input requires a gradient.
 
 
 # %% tags=["answer"]
