@@ -139,7 +139,7 @@ draw_curves(
 
 # %% [markdown]
 # The network itself has only about 4 KiB of weights, and the notes look even smaller. So something keeps much more memory
-# alive than it seems. At the end of this lesson you will find out what it is.
+# alive than it seems.
 
 # %% [markdown]
 # ## Asking a tensor to keep its gradient
@@ -173,7 +173,7 @@ print("o.grad =", o.grad.item())
 
 # %% [markdown]
 # The gradient of `z` is `w`. Backward starts at `o`, so the gradient of `o` is 1. We could read both after backward,
-# and no hook was needed.
+# without a hook.
 #
 # You can check two more graphs from lesson 01 with a pencil: first x = 3, y = x - 2 and z = (y - x)², then five ones in
 # `a`, b = 2a and c = mean(b).
@@ -512,8 +512,8 @@ print("returned:", returned.tolist(), "  x.grad =", x.grad, "  z.grad =", z.grad
 # Many tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
 #
 # `measure_memory()` watches every operation in its block, and it counts the bytes of the tensors that operations
-# return, for as long as they live. It counts nothing else. What an operation needs inside itself and frees before it
-# returns is not seen. In return, the numbers are the same on every machine.
+# return, for as long as they live. It does not see what an operation frees before it returns. In
+# return, the numbers are the same on every machine.
 #
 # The network is as simple as it can be: tanh, 16 times in a chain. Each activation has 256 by 1024 numbers, which is
 # exactly 1 MiB.
@@ -715,7 +715,7 @@ for layer, size in sizes.items():
     print(f"layer {layer}: {size:.1e}")
 
 # %% [markdown]
-# Eight numbers tell the whole story. Each sigmoid lets less than a quarter of the gradient through, and after seven of
+# Each sigmoid lets less than a quarter of the gradient through, and after seven of
 # them almost nothing is left. This is called the **vanishing gradient**.
 #
 # ### Exercise 5 · One number per layer
@@ -836,9 +836,8 @@ with saved_tensors_hooks(show_and_keep, lambda tensor: tensor):
 # %% [markdown]
 # A product saves its two operands, and `sqrt` saves its result. Addition saves nothing, because its derivative is 1.
 #
-# Why `detach()`? `sqrt` and tanh save their own result, and the result holds the graph. If `pack` returns this very tensor,
-# the graph also holds the result. Each keeps the other alive until a backward frees what was saved. If there is no backward,
-# the memory is never freed. We measure it with the chain:
+# Why `detach()`? `sqrt` and tanh save their own result, and the result holds the graph. If `pack` returns this very
+# tensor, the graph also holds the result, and only a backward frees them. Here nobody goes backward:
 
 # %%
 x = torch.zeros(256, 1024, requires_grad=True)
@@ -848,7 +847,7 @@ for way, pack in {"tensor": lambda tensor: tensor, "tensor.detach()": lambda ten
     print(f"pack returns {way:<16} {memory.live / MIB:5.2f} MiB still alive")
 
 # %% [markdown]
-# So a `pack` that keeps the tensor as it is returns `tensor.detach()`: the same memory, without the graph.
+# So a `pack` that keeps a tensor returns `tensor.detach()`: the same memory, without the graph.
 #
 # ### Exercise 6 · What forward saves
 

@@ -661,9 +661,8 @@ check(run_always_called)
 # - [x] a view of x: It shares the memory of x, and its `grad_fn` is the node at which the hook waits.
 #
 # The input is a **view** of `x`: the same memory, but a tensor of its own, whose `grad_fn` is the new node. The
-# output is such a view too. PyTorch does this only while autograd is recording, and only if one of the inputs
-# requires a gradient. Then *all* tensors among the inputs become views, even one that requires no gradient. The
-# same holds for the outputs. You can read it in the parts "wrap inputs", "wrap outputs" and "insert a node" of the
+# output is such a view too. PyTorch does this only while autograd is recording, and only if some input
+# requires a gradient: then *all* input tensors become views. The same holds for the outputs. You can read it in the parts "wrap inputs", "wrap outputs" and "insert a node" of the
 # source below.
 
 # %% tags=["predict"]

@@ -1212,7 +1212,7 @@ except NameError:
 # %% [markdown] tags=["sealed"]
 # the legacy backward hook on fc2, a Linear layer with one input: how many entries has its grad_input?
 #
-# - [ ] 1: This would be right for a full backward hook: one entry for each input of forward.
+# - [ ] 1: This would be right for a full backward hook, which has one entry per input of forward.
 #   > The hook sits on the node of the operation `addmm`. Count the arrows to earlier nodes: which tensors went in?
 # - [ ] 2: The layer has two parameters, but the legacy hook does not count those either.
 #   > Weight and bias make two. Without which other gradient could backward not go on to `fc1`?
