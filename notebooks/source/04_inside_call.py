@@ -662,8 +662,8 @@ check(run_always_called)
 #
 # The input is a **view** of `x`: the same memory, but a tensor of its own, whose `grad_fn` is the new node. The
 # output is such a view too. PyTorch does this only while autograd is recording, and only if some input
-# requires a gradient: then *all* input tensors become views. The same holds for the outputs. You can read it in the parts "wrap inputs", "wrap outputs" and "insert a node" of the
-# source below.
+# requires a gradient: then *all* input tensors become views. The same holds for the outputs. You can read it in
+# the parts "wrap inputs", "wrap outputs" and "insert a node" of the source below.
 
 # %% tags=["predict"]
 predict("what_forward_receives")

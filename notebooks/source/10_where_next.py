@@ -827,9 +827,9 @@ methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], ph
 # The control task says the same from the other side. With trained weights, the probe reads an *arbitrary* number
 # of the pair of things from 51% of the new pictures, because this layer knows the things. With random weights it
 # reads it from 22%, and always naming the most frequent number is right in 29%. This 22% is the lowest of six random
-# networks: they had 22% to 40%. So the score of a probe says
-# what is easy to read. It does not say what was learned, nor what is used. And compare its two columns: with 96
-# numbers for 90 pictures, the probe of the random network has learned much of the control by heart.
+# networks: they had 22% to 40%. So the score of a probe says what is easy to read. It does not say what was
+# learned, nor what is used. And compare its two columns: with 96 numbers for 90 pictures, the probe of the random
+# network has learned much of the control by heart.
 
 # %% tags=["predict"]
 predict("probe_of_a_random_network")
