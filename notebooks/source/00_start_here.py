@@ -57,7 +57,7 @@
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask before anybody runs it: "Who sees no folded cell?" That is another front-end than JupyterLab.
-# It works too: where it shows no buttons, `predict("name", answer)` commits as a call.
+# It works too: where it shows no buttons, the call `predict("name", answer)` commits.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -237,7 +237,7 @@ progress()
 #
 # **Backward pass**: the walk from the result back to the leaves that works out every gradient; started by `backward()`.
 #
-# **Bootstrap**: how far a mean could be off, found by drawing the same pictures again with replacement.
+# **Bootstrap**: an estimate of how far a mean could be off, made by drawing the same pictures again with replacement.
 #
 # **CAM** (class activation map): the last feature maps, weighted by how much the class uses each of them.
 #
@@ -249,7 +249,7 @@ progress()
 #
 # **Control**: the same measurement where nothing should be found, so that one sees what chance or the method itself brings.
 #
-# **Detach**: `tensor.detach()` gives the same numbers without their place in the graph.
+# **Detach**: `tensor.detach()` gives a tensor with the same memory that is not part of the graph.
 #
 # **Feature map**: one channel of a convolution's output: where the layer found what that channel looks for.
 #
@@ -293,7 +293,7 @@ progress()
 #
 # **Token**: one of the rows of numbers that a transformer works on: a word, or a patch of a picture.
 #
-# **View**: a tensor without numbers of its own, which looks at another one's memory.
+# **View**: a tensor without memory of its own: its numbers are in another tensor's memory.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let each person find one word that they would have explained in another way, and read that entry

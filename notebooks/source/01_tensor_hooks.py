@@ -389,7 +389,7 @@ def change_gradient(grad):
 # - [ ] 5: That is the gradient without the hook. A hook that returns a tensor replaces the gradient.
 #   > What does `change_gradient` return if you give it 5? And what does PyTorch do with a tensor that a hook returns?
 # - [ ] 10: Doubling is only the first line; the hook also returns three times the doubled gradient.
-#   > How would you have to change the last line of the hook, so that 10 is right?
+#   > How would you have to change the last line of the hook so that 10 would be right?
 # - [ ] 15: Returning `grad * 3` is only the second line: `grad` had already been doubled.
 #   > When the last line of the hook runs, which number is in `grad`?
 # - [x] 30: 5 is doubled in place to 10, and what is returned, 30, is what the leaf accumulates.
@@ -419,7 +419,7 @@ why("hook_on_w")
 #
 # - [ ] 5: That is the gradient without any hook; the part that comes through a is changed.
 #   > Which gradient arrives at `a`, and which one does the hook pass on? Which leaves receive it?
-# - [ ] 12: That is the part through a (6 · 2). The part through b comes on top.
+# - [ ] 12: That is the part through a (6 · 2). The part through b is added to it.
 #   > How many arrows lead to w in backward? One of them comes through the hook: what does the other one bring?
 # - [x] 15: 6 · 2 arrives through a, and the untouched 3 through b: 12 + 3.
 # - [ ] 30: For 30 both paths would have to pass through the hook; the path through b does not.
@@ -442,8 +442,8 @@ print(f"w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
 why("hook_on_a")
 
 # %% [markdown]
-# On the vector graph, we put a hook on `z` that returns twice the gradient. Backward comes to `x` and `y` through `z`,
-# so they receive twice as much. It comes to `w` directly from `o`, so `w` receives the same as before.
+# On the vector graph, we put a hook on `z` that returns twice the gradient. Backward reaches `x` and `y` through `z`,
+# so they receive twice as much. It reaches `w` directly from `o`, so `w` receives the same as before.
 
 # %%
 x, y, w, z, o = vector_graph()
@@ -556,8 +556,9 @@ print("x.grad =", x.grad.tolist(), " the sum of both passes: 2·w + w")
 def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
-    What `hook` returns counts, as with `register_hook`. After the first backward no
-    hook is left on `tensor`, not even if `hook` raised. Return nothing.
+    What `hook` returns counts, as with `register_hook`, and what it raises goes on.
+    After the first backward your hook is gone from `tensor`, even if `hook` raised;
+    other hooks stay. Return nothing.
     """
     ...
 
@@ -800,7 +801,7 @@ check(freeze_biases)
 #   found it changed.
 # - With the hook on `d`, `c` had already taken its gradient, so only `d` is changed.
 #
-# The result depends on which of the two comes first, and that is not yours to choose.
+# The result depends on which of the two comes first, and you cannot choose that.
 
 # %% tags=["predict"]
 predict("sibling_gradient")
@@ -906,7 +907,7 @@ except RuntimeError as error:
 # The last line is about a tensor that requires no gradient: it cannot have a hook at all.
 #
 # One mistake raises *no* error: if you register a hook after backward, it simply waits for the next backward pass. This
-# is a common reason for a hook that stays silent.
+# is a common reason why a hook never runs.
 
 # %% [markdown]
 # ## Two more kinds of hooks
@@ -933,7 +934,7 @@ for number_of_pass in (1, 2):
 # (exercise 8).
 #
 # `torch.autograd.graph.register_multi_grad_hook` waits for the gradients of **several** tensors and calls your function
-# once. In the place of a tensor that takes no part, your function finds `None`.
+# once. For a tensor that takes no part, your function gets `None`.
 
 
 # %%
@@ -1038,7 +1039,7 @@ draw_curves(
 #
 # | They say | What is true today |
 # |---|---|
-# | Change the gradient with `grad *= 2` inside the hook. | This goes well only as long as no other tensor shares the gradient. Return a new tensor instead. |
+# | Change the gradient with `grad *= 2` inside the hook. | This works only as long as no other tensor shares the gradient. Return a new tensor instead. |
 # | A hook without `return` is for printing only. | Yes. But a forgotten `return` is also a common bug in a hook. |
 # | The gradient that a hook sees *is* `.grad`. | On a leaf it is what is about to be *added* to `.grad`. After a second backward pass the two differ. |
 # | Use `Variable(..., requires_grad=True)`. | `Variable` has been merged into `Tensor` since PyTorch 0.4. |

@@ -42,7 +42,7 @@
 # | 12 | A tensor that is changed in place later · Two backward passes | a prediction each; write the votes on the board; exercise 3 |
 # | 7 | What it costs | let them guess all four bars before the chart |
 # | 16 | One row of each gradient · When to use which | exercises 4 and 5; the table is to look things up in |
-# | 13 | What forward saves for backward | exercise 6; `count_saved_bytes` is the one that pays at work |
+# | 13 | What forward saves for backward | exercise 6; `count_saved_bytes` is the one that is useful at work |
 # | 13 | When saving less goes wrong | exercise 7 |
 # | 3 | The patient, before and after · What old tutorials say · Summary · Go further | which of the sentences had they heard? |
 
@@ -648,7 +648,7 @@ bars(
 # - [ ] 2.06: This is right for `grad[0].clone()`. `grad[0]` alone is a view into the whole gradient.
 #   > To get 2.06 MiB, each row needs 4 KiB of its own. Which of the two hooks in the cell makes this new memory, and
 #   > how?
-# - [x] 17: Each view keeps its whole gradient of 1 MiB alive, and that of the leaf comes on top.
+# - [x] 17: Each view keeps its whole gradient of 1 MiB alive, and that of the leaf is added.
 #
 # `grad[0]` is a **view**. It has no memory of its own, and it keeps the memory of the whole gradient alive. A
 # copy of the row takes 4 KiB, and 16 copies take the 0.06 MiB that you see in the second line. `detach()` would
@@ -733,7 +733,7 @@ def record_norms(activations):
     the norm of its gradient there.
 
     The order is that of `activations`. A norm is a Python float; a place is None
-    until a gradient has come by, and a later backward replaces it. No gradient is
+    until a gradient has arrived, and a later backward replaces it. No gradient is
     kept, and none is changed.
     """
     ...
@@ -753,7 +753,7 @@ check(record_norms)
 # gradient.
 #
 # **For discussion:** why two MiB alive at once in a chain, and not one, and not 17? (The gradient that arrives and the
-# one computed from it; then the first is let go.)
+# one computed from it; then the first is freed.)
 
 # %% [markdown]
 # ## When to use which

@@ -14,7 +14,7 @@
 # # Every hook
 #
 # This is a reference that runs. Look up what you need in the index, follow the link, and run the cell below it: each cell
-# is short and shows one thing. It needs only the folded setup cells; a few cells go on from the one right above them.
+# is short and shows one thing. It needs only the folded setup cells; a few cells continue the one right above them.
 # Nobody has to read this notebook from start to end.
 #
 # At the end there are twelve puzzles of one line each, and five sentences of this course for you to refute.
@@ -347,7 +347,7 @@ y.backward()
 # - **Call:** `with graph.disable_saved_tensors_hooks(message):`
 # - **Runs:** it is not a hook: in the block, `saved_tensors_hooks` raises `RuntimeError(message)`
 # - **Returns:** nothing
-# - **Trap:** `save_on_cpu` and `checkpoint` with `use_reentrant=False` are made of these hooks, so they raise too.
+# - **Trap:** `save_on_cpu` and `checkpoint` with `use_reentrant=False` are built on these hooks, so they raise too.
 
 # %%
 for what in ("saved_tensors_hooks", "checkpoint"):
@@ -867,7 +867,7 @@ with warnings.catch_warnings():
 # ### Nested outputs
 #
 # Of the outputs, a full backward hook follows those that are tensors, or tensors in one tuple. In a tuple in a tuple it sees
-# nothing: if a backward comes that way alone, the hook is not called. If the output is a dict, the hook is never called,
+# nothing: if backward starts only from there, the hook is not called. If the output is a dict, the hook is never called,
 # and PyTorch warns.
 
 # %% [markdown] tags=["instructor"]
@@ -897,7 +897,7 @@ with layer.register_full_backward_hook(report):
 # one, and no forward hook runs. Whatever has to happen in any case belongs in a `finally` around the call.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask what a timer made of a pre-hook and a hook would say after an exception. `always_call=True`
+# **On this slide:** Ask what a timer made of a pre-hook and a hook would show after an exception. `always_call=True`
 # helps for errors, and not when somebody presses Ctrl-C.
 
 
@@ -1128,7 +1128,7 @@ print("on the replica:", hasattr(replica, "last"), " on the layer:", hasattr(lay
 # %% [markdown]
 # ### DistributedDataParallel
 #
-# One process a device, each with a model of its own; after backward all have the mean gradient. Two processes on this
+# There is one process per device, each with its own model; after backward all have the mean gradient. Two processes on this
 # computer show what a hook sees. The gradient is 2 in the first process and 6 in the second, and this is what each of them
 # runs, once without and once with a communication hook:
 
@@ -1193,7 +1193,7 @@ except NameError:
 # |---|---|---|
 # | `torch.cuda.CUDAGraph` | `register_capture_start_hook`, `register_capture_end_hook`, `register_post_instantiate_hook`, `register_replay_start_hook`, `register_replay_end_hook` | the life of one CUDA graph |
 # | `torch.cuda.graphs` | `register_graph_capture_start_hook`, `register_graph_capture_end_hook`, `register_graph_instantiate_hook`, `register_graph_replay_start_hook`, `register_graph_replay_end_hook`, `register_graph_destroy_hook` | the same for all CUDA graphs |
-# | `torch.package.PackageExporter` | `register_extern_hook`, `register_mock_hook`, `register_intern_hook` | what becomes of each module that is packed |
+# | `torch.package.PackageExporter` | `register_extern_hook`, `register_mock_hook`, `register_intern_hook` | what happens to each module that is packed |
 #
 # A remote module (`torch.distributed.nn.RemoteModule`) takes no hooks from here: they belong on the module that it stands
 # for, in the other process.
@@ -1218,7 +1218,7 @@ except NameError:
 #   > Weight and bias make two. Without which other gradient could backward not go on to `fc1`?
 # - [x] 3: It shows the inputs of the last *operation* (addmm): bias, input and transposed weight.
 #
-# Three entries for `fc2`: the gradients of its bias, of its input, and of its weight, turned on its side to (4, 1).
+# Three entries for `fc2`: the gradients of its bias, of its input, and of its weight, transposed to (4, 1).
 # Such a hook does not know about modules. It sits on the **node** of the autograd graph that made the output, and
 # sees the inputs of that operation, `addmm(bias, input, weightᵀ)`.
 #
@@ -1393,7 +1393,7 @@ print("before:", Chain()(torch.ones(1)).item(), " after:", traced(torch.ones(1))
 # %% [markdown]
 # ### create_feature_extractor
 #
-# torchvision's `create_feature_extractor` is made of `torch.fx`: it returns a module whose output is a dict of the results
+# torchvision's `create_feature_extractor` is built on `torch.fx`: it returns a module whose output is a dict of the results
 # you named, functions included, and which does not compute what comes after the last of them.
 
 # %%
@@ -1419,7 +1419,7 @@ print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
 #
 # Each puzzle is solved by **one line** that returns what registering returns. Replace the `...`, run the cell, and run the
 # check below it. If something is wrong, the check draws side by side what was wanted and what came. The puzzles go from
-# easy to wicked. `hint(make_twelve)` helps with the first one, and the reference above has all that you need.
+# easy to hard. `hint(make_twelve)` helps with the first one, and the reference above has all that you need.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Pairs take the first six, and the rule is that they write the line on paper before they type it.
