@@ -150,7 +150,7 @@ draw_curves(
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask what `z.grad` would be if the line with `retain_grad()` stood below `backward()`. The next
-# section shows it; who says that it works has seen it as a way to ask afterwards.
+# section shows it; whoever says that it works takes it for a way to ask afterwards.
 
 
 # %% tags=["setup"]

@@ -173,7 +173,7 @@ with contextlib.ExitStack() as stack:
 # 3. Add hooks of other kinds, and play the game: **predict which hook fires next**. The explorer goes there and compares.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Give the pairs five minutes, and ask each of them for one part that surprised them. Who has not
+# **On this slide:** Give the pairs five minutes, and ask each of them for one part that surprised them. Whoever has not
 # reached the third task can play it with you at the projector.
 
 # %% tags=["explore"]
@@ -1000,7 +1000,7 @@ draw_curves(
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the first row, and ask what the call itself does for the backward hooks. It only prepares
-# the nodes; who says that it runs them should look at the trace again.
+# the nodes; whoever says that it runs them should look at the trace again.
 
 # %% [markdown]
 # ## Summary

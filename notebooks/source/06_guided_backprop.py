@@ -615,7 +615,7 @@ draw_photo(photo, plain, guided)
 # %% [markdown] tags=["sealed"]
 # the gradient becomes 1000 times as large, everywhere. What becomes of its normalised picture?
 #
-# - [ ] all black or white: So it would be without the division by the standard deviation.
+# - [ ] all black or white: This would be right without the division by the standard deviation.
 #   > Take [-1, 0, 1] and [-1000, 0, 1000]. What is the standard deviation of each, and what comes out after the
 #   > division?
 # - [ ] more contrast: The contrast is always the same: a standard deviation of 0.1, however large the gradient.
@@ -816,7 +816,7 @@ check(share_on)
 # the large network makes two guided maps of a photograph, one for what is there and one for what is not. What is their
 # cosine?
 #
-# - [ ] about 0.4: So it is on the small network. On this one, far less of the class is left.
+# - [ ] about 0.4: This is right on the small network. On this one, far less of the class is left.
 #   > In the small network there are five ReLUs on the way to the pixels, here 33. What does the guided rule drop at
 #   > each?
 # - [ ] about 0.7: They are more alike still: nobody could tell them apart.
@@ -895,7 +895,7 @@ why("two_classes_of_a_photograph")
 # %% [markdown] tags=["sealed"]
 # the last layer, the only one that knows classes, becomes random. How similar does the guided map stay?
 #
-# - [ ] 0.0: So it should be, if the map explained the class. Rank correlation 0 means: unrelated.
+# - [ ] 0.0: This would be right if the map explained the class. Rank correlation 0 means: unrelated.
 #   > Only the last layer is random. Which layers lie between it and the pixels, and how many of these have changed?
 # - [ ] 0.3: The guided map keeps far more, and even the plain gradient keeps 0.5.
 #   > Think of the guided map of a cat: which lines does it draw? Which layers find such lines, and have these layers
