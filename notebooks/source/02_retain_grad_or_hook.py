@@ -1095,7 +1095,7 @@ for what, (note_gradient, note_network) in notes.items():
 why("patient_memory")
 
 # %% [markdown]
-# The cure keeps the same three notes, but nothing that they would keep alive.
+# The cure keeps the same three notes as plain numbers and a copy, so that they keep nothing else alive.
 
 # %%
 after = watch_training(lambda grad: (grad.norm().item(), grad[0].clone()), lambda net: loss_of(net).item())

@@ -1223,7 +1223,7 @@ except NameError:
 # sees the inputs of that operation, `addmm(bias, input, weightᵀ)`.
 #
 # `relu` is an operation with one input, so it has one entry, and nobody notices the difference there. PyTorch does
-# not either: it does not warn for a module of one operation, such as a ReLU, on the result of another layer.
+# not even warn there, because a ReLU on the result of another layer is a single operation on the module's input.
 
 # %% tags=["predict"]
 predict("legacy_entries")
@@ -1379,7 +1379,7 @@ print("backward:", "mul" in backward.names, "threshold_backward" in backward.nam
 #
 # `symbolic_trace` writes down what `forward` does as a graph that you can edit, and makes Python code of it again. The new
 # network uses the same layers of `torch.nn`, with the hooks on them. Modules of your own are taken apart, so their hooks run
-# at most while tracing. It cannot follow an `if` that depends on a tensor's values. Here
+# at most while tracing. `symbolic_trace` cannot follow an `if` that depends on a tensor's values. Here
 # `F.relu` becomes `torch.neg`: 2 · (2 + 1) = 6 becomes 2 · (-2 + 1) = -2.
 
 # %%
