@@ -259,7 +259,7 @@ read_grad(z)
 # `retain_grad()`. Or you wanted a leaf and have a result: `w = torch.ones(3, requires_grad=True) * 0.1` is a result,
 # because of the `* 0.1`.
 #
-# There are also cases in which you get `None` and **no** warning. They are harder to find.
+# There are also cases in which you get `None` and **no** warning.
 
 # %%
 unused = torch.ones(4, requires_grad=True)
@@ -1050,7 +1050,7 @@ check(save_as_half)
 # %% [markdown]
 # ## The patient, before and after
 #
-# Now you can find out why the memory grows. After each step the program notes `grad.norm()`, `grad[0]` and
+# After each step the program notes `grad.norm()`, `grad[0]` and
 # `loss_of(net)`.
 
 # %% [markdown] tags=["sealed"]
@@ -1095,7 +1095,7 @@ for what, (note_gradient, note_network) in notes.items():
 why("patient_memory")
 
 # %% [markdown]
-# The cure keeps the same three notes as plain numbers and a copy, so that they keep nothing else alive.
+# The cure keeps the same three notes, but as plain numbers and a copy.
 
 # %%
 after = watch_training(lambda grad: (grad.norm().item(), grad[0].clone()), lambda net: loss_of(net).item())
