@@ -127,3 +127,23 @@ def test_every_part_of_the_installed_call_is_shown_once():
     calls = [node for cell in cells for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.Call)]
     shown = [each.value for call in calls if getattr(call.func, "id", "") == "print_source" for each in call.args]
     assert sorted(shown) == sorted(part.name for part in read_parts())
+
+
+@pytest.mark.parametrize("first_requires", [True, False])
+def test_all_tensors_become_views_if_one_of_them_requires_a_gradient(first_requires):
+    received = []
+
+    class Two(nn.Module):
+        def forward(self, *given):
+            received.extend(given)
+            return given[0] + 0, given[1] + 0
+
+    first, second = torch.ones(2, requires_grad=first_requires), torch.ones(2, requires_grad=not first_requires)
+    layer = Two()
+    with layer.register_full_backward_hook(lambda *_: None):
+        results = layer(first, second)
+        assert [each._is_view() for each in (*received, *results)] == [True] * 4
+        received.clear()
+        plain = first.detach(), second.detach()
+        layer(*plain)
+        assert all(one is other for one, other in zip(received, plain, strict=True))

@@ -31,9 +31,9 @@
 # | Minutes | Sections | How |
 # |---|---|---|
 # | 3 | Is this computer ready? | everybody runs the first cells; you walk round, and repair with the doctor's own sentences |
-# | 3 | How a lesson works | everybody commits to the prediction, also those who know the answer; then they run the cell |
+# | 3 | How a lesson works | everybody commits to the prediction, even those who know the answer; then they run the cell |
 # | 5 | One exercise, together | read the wrong answer's outcome aloud, line by line |
-# | 2 | The lessons · Your progress | show `progress.json`; who deletes it loses only the check marks |
+# | 2 | The lessons · Your progress | show `progress.json`; whoever deletes it loses only the check marks |
 # | 2 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
 
 # %% [markdown] tags=["instructor"]
@@ -57,7 +57,7 @@
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask before anybody runs it: "Who sees no folded cell?" That is another front-end than JupyterLab.
-# It works too: where it shows no buttons, `predict("name", answer)` commits as a call.
+# It works too: where it shows no buttons, the call `predict("name", answer)` commits.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -229,7 +229,7 @@ progress()
 # **Activation patching**: running a network on one picture with a piece of what it computed for another one, to see whether
 # the answer moves.
 #
-# **Attention**: for each word, how it divides its look among all the words: shares that add up to 1.
+# **Attention**: for each word, how strongly it looks at every word: shares that add up to 1.
 #
 # **Attribution**: a number for each place or pixel that says how much it speaks for an answer.
 #
@@ -237,11 +237,11 @@ progress()
 #
 # **Backward pass**: the walk from the result back to the leaves that works out every gradient; started by `backward()`.
 #
-# **Bootstrap**: how far a mean could be off, found by drawing the same pictures again with replacement.
+# **Bootstrap**: an estimate of how far a mean could be off, made by drawing the same pictures again with replacement.
 #
 # **CAM** (class activation map): the last feature maps, weighted by how much the class uses each of them.
 #
-# **Clipping**: making a gradient shorter that is longer than a limit.
+# **Clipping**: shortening a gradient whose norm exceeds a limit.
 #
 # **Computation graph**: the record of which tensor was computed from which, made while your code runs.
 #
@@ -249,7 +249,7 @@ progress()
 #
 # **Control**: the same measurement where nothing should be found, so that one sees what chance or the method itself brings.
 #
-# **Detach**: `tensor.detach()` gives the same numbers without their place in the graph.
+# **Detach**: `tensor.detach()` gives a tensor with the same memory that is not part of the graph.
 #
 # **Feature map**: one channel of a convolution's output: where the layer found what that channel looks for.
 #
@@ -293,7 +293,7 @@ progress()
 #
 # **Token**: one of the rows of numbers that a transformer works on: a word, or a patch of a picture.
 #
-# **View**: a tensor without numbers of its own, which looks at another one's memory.
+# **View**: a tensor without memory of its own: its numbers are in another tensor's memory.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let each person find one word that they would have explained in another way, and read that entry
@@ -318,5 +318,5 @@ progress()
 #   gradients are new to you.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Who opens it in the
-# middle meets a `NameError`.
+# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Whoever starts in
+# the middle gets a `NameError`.

@@ -146,11 +146,11 @@ before = train(admit(Patient))
 draw_curves(
     {"this network": before},
     title="The loss falls a little, and then it gets stuck",
-    alt="The loss over 120 training steps. It begins at 0.7, the loss of guessing, and hardly falls below it.",
+    alt="The loss over 120 training steps. It begins at 0.7, the loss of guessing, and barely falls below it.",
 )
 
 # %% [markdown]
-# A healthy network brings this loss down to 0. This one hardly gets better than guessing. Some part of the network
+# A healthy network brings this loss down to 0. This one barely beats guessing. Some part of the network
 # does not learn, but which one? We will call this network our patient, and we will come back to it as soon as you can
 # look inside.
 
@@ -168,8 +168,8 @@ draw_curves(
 #    what the hook does, and press *Add hook*.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask each pair to say aloud what they expect at `w` before they press a key. Who says 2 or 3 has
-# followed one path only: let them count the arrows that end at `w`.
+# **On this slide:** Ask each pair to say aloud what they expect at `w` before they press a key. Whoever says 2 or 3
+# has followed only one path: let them count the arrows that end at `w`.
 
 # %% tags=["explore"]
 from course_utils.explorers import GradientFlow
@@ -246,8 +246,8 @@ why("who_has_a_gradient")
 # has been computed. If `f` returns nothing, the gradient goes on unchanged.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Before the cell runs, ask what the first line of output will be. Who expects a number thinks that
-# registering calls the function; the empty list is the answer.
+# **On this slide:** Before the cell runs, ask what the first line of output will be. Whoever expects a number thinks
+# that registering calls the function; the empty list is the answer.
 
 # %%
 w, x, a, b, y = two_path_graph()
@@ -323,7 +323,7 @@ check(record_gradient)
 # %% [markdown] tags=["sealed"]
 # every parameter of the patient has a hook, and we go backward once. In which layers do the hooks run?
 #
-# - [ ] in all four: So it is in a healthy network. Here the gradient does not get that far.
+# - [ ] in all four: That is true of a healthy network. Here the gradient does not get that far.
 #   > Walk back from the loss, step by step. Which function do you meet between `third` and `second`, and how does its
 #   > code begin?
 # - [ ] in second, third and last: The gradient would have to pass `standardise` to get to `second`.
@@ -389,7 +389,7 @@ def change_gradient(grad):
 # - [ ] 5: That is the gradient without the hook. A hook that returns a tensor replaces the gradient.
 #   > What does `change_gradient` return if you give it 5? And what does PyTorch do with a tensor that a hook returns?
 # - [ ] 10: Doubling is only the first line; the hook also returns three times the doubled gradient.
-#   > How would you have to change the last line of the hook, so that 10 is right?
+#   > How would you have to change the last line of the hook so that 10 would be right?
 # - [ ] 15: Returning `grad * 3` is only the second line: `grad` had already been doubled.
 #   > When the last line of the hook runs, which number is in `grad`?
 # - [x] 30: 5 is doubled in place to 10, and what is returned, 30, is what the leaf accumulates.
@@ -419,7 +419,7 @@ why("hook_on_w")
 #
 # - [ ] 5: That is the gradient without any hook; the part that comes through a is changed.
 #   > Which gradient arrives at `a`, and which one does the hook pass on? Which leaves receive it?
-# - [ ] 12: That is the part through a (6 · 2). The part through b comes on top.
+# - [ ] 12: That is the part through a (6 · 2). The part through b is added to it.
 #   > How many arrows lead to w in backward? One of them comes through the hook: what does the other one bring?
 # - [x] 15: 6 · 2 arrives through a, and the untouched 3 through b: 12 + 3.
 # - [ ] 30: For 30 both paths would have to pass through the hook; the path through b does not.
@@ -442,8 +442,8 @@ print(f"w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
 why("hook_on_a")
 
 # %% [markdown]
-# On the vector graph, we put a hook on `z` that returns twice the gradient. Backward comes to `x` and `y` through `z`,
-# so they receive twice as much. It comes to `w` directly from `o`, so `w` receives the same as before.
+# On the vector graph, we put a hook on `z` that returns twice the gradient. Backward reaches `x` and `y` through `z`,
+# so they receive twice as much. It reaches `w` directly from `o`, so `w` receives the same as before.
 
 # %%
 x, y, w, z, o = vector_graph()
@@ -556,8 +556,9 @@ print("x.grad =", x.grad.tolist(), " the sum of both passes: 2·w + w")
 def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
-    What `hook` returns counts, as with `register_hook`. After the first backward no
-    hook is left on `tensor`, not even if `hook` raised. Return nothing.
+    What `hook` returns counts, as with `register_hook`, and what it raises goes on.
+    After the first backward your hook is gone from `tensor`, even if `hook` raised;
+    other hooks stay. Return nothing.
     """
     ...
 
@@ -589,7 +590,7 @@ def square_graph():
 #   > In the cell, which hook was registered first, and which one printed first? What changes if you swap the two lines?
 #
 # `z` comes first although its hook was registered last, because backward starts at the result. Then `y` receives
-# 2 · (y - x) = -4. `x` receives -4 through `y` and +4 on the direct path, which is 0 together.
+# 2 · (y - x) = -4. `x` receives -4 through `y` and +4 on the direct path, which add up to 0.
 
 # %% tags=["predict"]
 predict("first_hook_to_fire")
@@ -704,11 +705,11 @@ check(record_by_name)
 # ## In a network
 #
 # Inside `forward` you have the activations at hand, so you can register hooks on them there. The next network lets only
-# gradients ≥ 0 pass back into its convolution, and a second hook looks whether this has worked.
+# gradients ≥ 0 pass back into its convolution, and a second hook checks that it worked.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask which of these hooks need a handle, and why. The hook on an activation goes with the
-# activation after each call; the one on a parameter stays for the whole training.
+# **On this slide:** Ask which of these hooks need a handle, and why. The hook on an activation goes with
+# the graph of its call; the one on a parameter stays for the whole training.
 
 
 # %%
@@ -749,8 +750,9 @@ print("fc1.weight.grad is all zero:", bool((net.fc1.weight.grad == 0).all()))
 # The second hook sees what the first one returned, so it finds nothing below zero. The bias of `fc1` is frozen, and its
 # weight is not.
 #
-# A hook on an activation disappears together with the activation. A hook on a parameter stays as long as the parameter
-# exists, so the cell removes it.
+# A hook on an activation lives in the graph of its call and disappears with that graph. It still runs if the
+# activation's name is gone before backward. A hook on a parameter stays as long as the parameter exists, so the cell
+# removes it.
 #
 # ### Exercise 6 · Freeze the biases
 
@@ -777,13 +779,13 @@ check(freeze_biases)
 # %% [markdown]
 # ## A hook that writes into the gradient
 #
-# In e = c + d, addition passes its gradient on to both `c` and `d` without a change. Now a hook on `c` multiplies the
+# In e = c + d, addition passes its gradient on unchanged to both `c` and `d`. Now a hook on `c` multiplies the
 # gradient by 100 **in place**, that is, it writes into the tensor that it was given.
 
 # %% [markdown] tags=["sealed"]
 # e = c + d, and a hook on c multiplies its gradient by 100 in place. What is d.grad (2 without the hook)?
 #
-# - [ ] 2: So it should be. But c and d are handed the very same gradient tensor, and the hook writes into it.
+# - [ ] 2: That is what one would want. But c and d are handed the very same gradient tensor, and the hook writes into it.
 #   > With the hook on `c`, what did the cell print for `d.grad`? What does this tell you about the two gradient
 #   > tensors?
 # - [ ] 100: The hook multiplies what is there, 2.
@@ -799,7 +801,7 @@ check(freeze_biases)
 #   found it changed.
 # - With the hook on `d`, `c` had already taken its gradient, so only `d` is changed.
 #
-# The result depends on which of the two comes first, and that is not yours to choose.
+# The result depends on which of the two comes first, and you cannot choose that.
 
 # %% tags=["predict"]
 predict("sibling_gradient")
@@ -857,8 +859,8 @@ except RuntimeError as error:
 # 10 in place between two registrations. So there is one name, but there are two values and two gradients.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask "Which two numbers will be printed, and which comes first?" Who answers 10 twice takes `h`
-# for one thing. Write `h` and `h'` on the board.
+# **On this slide:** Ask "Which two numbers will be printed, and which comes first?" Whoever answers 10 twice takes
+# `h` for one thing. Write `h` and `h'` on the board.
 
 # %%
 x = torch.tensor([1.0, 2.0], requires_grad=True)
@@ -905,7 +907,7 @@ except RuntimeError as error:
 # The last line is about a tensor that requires no gradient: it cannot have a hook at all.
 #
 # One mistake raises *no* error: if you register a hook after backward, it simply waits for the next backward pass. This
-# is a common reason for a hook that stays silent.
+# is a common reason why a hook never runs.
 
 # %% [markdown]
 # ## Two more kinds of hooks
@@ -932,7 +934,7 @@ for number_of_pass in (1, 2):
 # (exercise 8).
 #
 # `torch.autograd.graph.register_multi_grad_hook` waits for the gradients of **several** tensors and calls your function
-# once. In the place of a tensor that takes no part, your function finds `None`.
+# once. For a tensor that takes no part, your function gets `None`.
 
 
 # %%
@@ -950,14 +952,14 @@ handle.remove()
 
 # %% [markdown] tags=["sealed"]
 # 2 points
-# 1. One hook a tensor fires as soon as its own gradient is there. You need one that waits for all of them.
+# 1. A hook on each tensor fires as soon as that tensor's own gradient is there. You need one that waits for all of them.
 # 2. `torch.autograd.graph.register_multi_grad_hook(tensors, f)` calls `f(grads)` once; a tensor that took no part has
 #    None in `grads`.
 
 
 # %% tags=["answer"]
 def record_total_norm(tensors):
-    """Return a list that will receive, once a backward, the norm of all gradients
+    """Return a list that will receive, once per backward, the norm of all gradients
     of `tensors` together.
 
     The norm is the square root of the sum of all squares, as a Python float. A
@@ -985,7 +987,7 @@ def step_in_backward(parameters, rate):
 
     As soon as a parameter's `.grad` is complete, `rate` times this `.grad` is
     subtracted from the parameter's values in place, and its `.grad` is set to None,
-    so that no two gradients are in memory at a time.
+    so that its memory is free again before the gradients of earlier layers come.
     """
     ...
 
@@ -1001,7 +1003,9 @@ check(step_in_backward)
 # does this line run, and what has happened by then?" **Then show:** a print in the body and one in the hook; let them
 # say which comes first.
 #
-# **For discussion:** what does exercise 8 save? (There is one gradient in memory at a time instead of all of them.)
+# **For discussion:** what does exercise 8 save? (Each gradient is freed as soon as it has been
+# used, so they are never all in memory. It is not quite one at a time: the node of a Linear layer hands on the
+# gradients of its weight and its bias together.)
 
 # %% [markdown]
 # ## The patient, before and after
@@ -1035,7 +1039,7 @@ draw_curves(
 #
 # | They say | What is true today |
 # |---|---|
-# | Change the gradient with `grad *= 2` inside the hook. | This goes well only as long as no other tensor shares the gradient. Return a new tensor instead. |
+# | Change the gradient with `grad *= 2` inside the hook. | This works only as long as no other tensor shares the gradient. Return a new tensor instead. |
 # | A hook without `return` is for printing only. | Yes. But a forgotten `return` is also a common bug in a hook. |
 # | The gradient that a hook sees *is* `.grad`. | On a leaf it is what is about to be *added* to `.grad`. After a second backward pass the two differ. |
 # | Use `Variable(..., requires_grad=True)`. | `Variable` has been merged into `Tensor` since PyTorch 0.4. |

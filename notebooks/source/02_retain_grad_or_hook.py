@@ -42,7 +42,7 @@
 # | 12 | A tensor that is changed in place later · Two backward passes | a prediction each; write the votes on the board; exercise 3 |
 # | 7 | What it costs | let them guess all four bars before the chart |
 # | 16 | One row of each gradient · When to use which | exercises 4 and 5; the table is to look things up in |
-# | 13 | What forward saves for backward | exercise 6; `count_saved_bytes` is the one that pays at work |
+# | 13 | What forward saves for backward | exercise 6; `count_saved_bytes` is the one that is useful at work |
 # | 13 | When saving less goes wrong | exercise 7 |
 # | 3 | The patient, before and after · What old tutorials say · Summary · Go further | which of the sentences had they heard? |
 
@@ -139,7 +139,7 @@ draw_curves(
 
 # %% [markdown]
 # The network itself has only about 4 KiB of weights, and the notes look even smaller. So something keeps much more memory
-# alive than it seems. At the end of this lesson you will find out what it is.
+# alive than it seems.
 
 # %% [markdown]
 # ## Asking a tensor to keep its gradient
@@ -150,7 +150,7 @@ draw_curves(
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask what `z.grad` would be if the line with `retain_grad()` stood below `backward()`. The next
-# section shows it; who says that it works has seen it as a way to ask afterwards.
+# section shows it; whoever says that it works takes it for a way to ask afterwards.
 
 
 # %% tags=["setup"]
@@ -173,7 +173,7 @@ print("o.grad =", o.grad.item())
 
 # %% [markdown]
 # The gradient of `z` is `w`. Backward starts at `o`, so the gradient of `o` is 1. We could read both after backward,
-# and no hook was needed.
+# without a hook.
 #
 # You can check two more graphs from lesson 01 with a pencil: first x = 3, y = x - 2 and z = (y - x)², then five ones in
 # `a`, b = 2a and c = mean(b).
@@ -259,7 +259,7 @@ read_grad(z)
 # `retain_grad()`. Or you wanted a leaf and have a result: `w = torch.ones(3, requires_grad=True) * 0.1` is a result,
 # because of the `* 0.1`.
 #
-# There are also cases in which you get `None` and **no** warning. They are harder to find.
+# There are also cases in which you get `None` and **no** warning.
 
 # %%
 unused = torch.ones(4, requires_grad=True)
@@ -304,8 +304,8 @@ for what, tensor in cases.items():
 #    the three. Does `z.grad` change?
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Let each pair write down two numbers for `z`: the gradient and the `.grad`. Who expects them to
-# differ thinks of `retain_grad` as a hook with a place in the queue, and the explorer is the place to find out.
+# **On this slide:** Let each pair write down two numbers for `z`: the gradient and the `.grad`. Whoever expects them
+# to differ thinks of `retain_grad` as a hook with a place in the queue, and the explorer is the place to find out.
 
 # %% tags=["explore"]
 from course_utils.explorers import GradientFlow
@@ -322,7 +322,7 @@ GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "retain_grad"), ("z",
 #
 # - [ ] [1, 2, 3, 4]: That is what arrives. Both hooks have worked on it before it is kept.
 #   > The cell printed `x.grad` too. Which hooks has that gradient passed, and is `z.grad` the same or another one?
-# - [ ] [2, 4, 6, 8]: So it would be if `retain_grad` stood in the queue of hooks. But it always comes last.
+# - [ ] [2, 4, 6, 8]: This would be right if `retain_grad` stood in the queue of hooks. But it always comes last.
 #   > In the explorer, `retain_grad` stood between the two hooks, and then last. What was `z.grad` each time?
 # - [ ] [10, 20, 30, 40]: Both hooks run, in the order of their registration, wherever `retain_grad` was called.
 #   > For this result, one of the two hooks must not have run. Which one, and what would have stopped it?
@@ -455,7 +455,7 @@ check(multiply_in_place)
 # z.retain_grad(), then o.backward(retain_graph=True), then o.backward(). The gradient of z is [1, 2, 3, 4] each time.
 # What is z.grad?
 #
-# - [ ] [1, 2, 3, 4]: So it would be if each backward replaced the last. It adds, as it does on a leaf.
+# - [ ] [1, 2, 3, 4]: This would be right if each backward replaced the last. It adds, as it does on a leaf.
 #   > What happens to the `.grad` of a weight if you call backward twice without `zero_grad()`?
 # - [x] [2, 4, 6, 8]: A kept gradient adds up over backward passes, just like the `.grad` of a leaf.
 # - [ ] None: `retain_grad` lasts as long as the tensor; it is not used up by the first backward.
@@ -512,8 +512,8 @@ print("returned:", returned.tolist(), "  x.grad =", x.grad, "  z.grad =", z.grad
 # Many tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
 #
 # `measure_memory()` watches every operation in its block, and it counts the bytes of the tensors that operations
-# return, for as long as they live. It counts nothing else. What an operation needs inside itself and frees before it
-# returns is not seen. In return, the numbers are the same on every machine.
+# return, for as long as they live. It does not see what an operation frees before it returns. In
+# return, the numbers are the same on every machine.
 #
 # The network is as simple as it can be: tanh, 16 times in a chain. Each activation has 256 by 1024 numbers, which is
 # exactly 1 MiB.
@@ -553,9 +553,9 @@ kept = []  # what the hooks keep
 # - [ ] 1: To compute the next gradient, the one before must still be there: two at a time.
 #   > While backward computes the gradient of activation 7, which other gradient does it still need?
 # - [x] 2: The gradient that arrives and the one computed from it. Then the first is freed.
-# - [ ] 16: So it would be if all were kept. Each is freed as soon as the next one is computed.
+# - [ ] 16: This would be right if all were kept. Each is freed as soon as the next one is computed.
 #   > Backward has come to activation 3. Who still needs the gradient of activation 15?
-# - [ ] 17: So it would be if all were kept, and the one of x besides.
+# - [ ] 17: This would be right if all were kept, and also the one of x.
 #   > After backward, which of the 17 tensors has a `.grad` that you can read? What became of the other 16 gradients?
 #
 # At any moment there are the gradient that arrived and the one that is computed from it. Then the first of the
@@ -643,12 +643,12 @@ bars(
 # %% [markdown] tags=["sealed"]
 # each of 16 hooks keeps only grad[0], one row of 256. How many MiB of gradients are alive at the peak?
 #
-# - [ ] 2: So it should be. But `grad[0]` is a view: it keeps the memory of the whole gradient alive.
+# - [ ] 2: That is what one would want. But `grad[0]` is a view: it keeps the memory of the whole gradient alive.
 #   > Where in memory are the numbers of `grad[0]`? Can PyTorch free the other 255 rows while you keep this one?
-# - [ ] 2.06: So it is for `grad[0].clone()`. `grad[0]` alone is a view into the whole gradient.
+# - [ ] 2.06: This is right for `grad[0].clone()`. `grad[0]` alone is a view into the whole gradient.
 #   > To get 2.06 MiB, each row needs 4 KiB of its own. Which of the two hooks in the cell makes this new memory, and
 #   > how?
-# - [x] 17: Each view keeps its whole gradient of 1 MiB alive, and that of the leaf comes on top.
+# - [x] 17: Each view keeps its whole gradient of 1 MiB alive, and that of the leaf is added.
 #
 # `grad[0]` is a **view**. It has no memory of its own, and it keeps the memory of the whole gradient alive. A
 # copy of the row takes 4 KiB, and 16 copies take the 0.06 MiB that you see in the second line. `detach()` would
@@ -715,7 +715,7 @@ for layer, size in sizes.items():
     print(f"layer {layer}: {size:.1e}")
 
 # %% [markdown]
-# Eight numbers tell the whole story. Each sigmoid lets less than a quarter of the gradient through, and after seven of
+# Each sigmoid lets less than a quarter of the gradient through, and after seven of
 # them almost nothing is left. This is called the **vanishing gradient**.
 #
 # ### Exercise 5 · One number per layer
@@ -723,7 +723,7 @@ for layer, size in sizes.items():
 # %% [markdown] tags=["sealed"]
 # 2 points
 # 1. Gradients arrive from the last activation to the first. Your list is in the other order.
-# 2. Make the list first, one None a tensor. Each hook must know its own place; a lambda looks its variables up when it
+# 2. Make the list first, with one None per tensor. Each hook must know its own place; a lambda looks its variables up when it
 #    runs, so bind the place: `lambda grad, place=place: ...`
 
 
@@ -733,7 +733,7 @@ def record_norms(activations):
     the norm of its gradient there.
 
     The order is that of `activations`. A norm is a Python float; a place is None
-    until a gradient has come by, and a later backward replaces it. No gradient is
+    until a gradient has arrived, and a later backward replaces it. No gradient is
     kept, and none is changed.
     """
     ...
@@ -753,7 +753,7 @@ check(record_norms)
 # gradient.
 #
 # **For discussion:** why two MiB alive at once in a chain, and not one, and not 17? (The gradient that arrives and the
-# one computed from it; then the first is let go.)
+# one computed from it; then the first is freed.)
 
 # %% [markdown]
 # ## When to use which
@@ -817,13 +817,13 @@ print(f"saved for backward: {saved:.2f} MiB")
 # - `unpack(packed)` is called when backward needs the tensor. It must return a tensor of the same shape, dtype and
 #   device.
 #
-# At first we only watch. Here `pack` prints the tensor and returns it:
+# At first we only watch. Here `pack` prints the tensor and returns it, detached from the graph:
 
 
 # %%
 def show_and_keep(tensor):
     print("  saved:", tensor.tolist())
-    return tensor
+    return tensor.detach()
 
 
 functions = {"x * x": lambda x: x * x, "sqrt(x)": torch.sqrt, "x + 1": lambda x: x + 1}
@@ -836,11 +836,25 @@ with saved_tensors_hooks(show_and_keep, lambda tensor: tensor):
 # %% [markdown]
 # A product saves its two operands, and `sqrt` saves its result. Addition saves nothing, because its derivative is 1.
 #
+# Why `detach()`? `sqrt` and tanh save their own result, and the result holds the graph. If `pack` returns this very
+# tensor, the graph also holds the result, and only a backward frees them. Here nobody goes backward:
+
+# %%
+x = torch.zeros(256, 1024, requires_grad=True)
+for way, pack in {"tensor": lambda tensor: tensor, "tensor.detach()": lambda tensor: tensor.detach()}.items():
+    with measure_memory() as memory, saved_tensors_hooks(pack, lambda packed: packed):
+        tanh_chain(x)  # nobody keeps the result
+    print(f"pack returns {way:<16} {memory.live / MIB:5.2f} MiB still alive")
+
+# %% [markdown]
+# So a `pack` that keeps a tensor returns `tensor.detach()`: the same memory, without the graph.
+#
 # ### Exercise 6 · What forward saves
 
 # %% [markdown] tags=["sealed"]
 # 2 points
-# 1. `pack` is called with every tensor that forward saves. It may simply take note and return the tensor itself.
+# 1. `pack` is called with every tensor that forward saves. It may simply take note of the tensor and return
+#    `tensor.detach()`, which has the same memory.
 # 2. Two saved tensors may share one storage. `tensor.untyped_storage()` has `.data_ptr()` to recognise it by and
 #    `.nbytes()` for its size.
 
@@ -864,8 +878,8 @@ check(count_saved_bytes)
 # ### Saving less
 #
 # There are two common ways to save less. One keeps the tensors as **float16**. The other, `torch.utils.checkpoint`,
-# keeps only the input of a piece of the network, and **computes the piece once more** in backward. It is built on these
-# hooks.
+# keeps only the input of a piece of the network, and **computes the piece once more** in backward. With
+# `use_reentrant=False`, as here, it is built on these hooks.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask which of the two ways they would take on a GPU that waits for its memory, and which on one
@@ -964,15 +978,15 @@ for way, pack in packs.items():
     print(f"{way:<18} {saved_by_linear(pack):.2f} MiB")
 
 # %% [markdown]
-# A linear layer does not save its weight itself but the transposed weight. This is a view of the weight and no leaf, so
-# the question for a leaf misses it. A view shares its **storage** with the weight, so a good `pack` compares storages.
+# A linear layer does not save its weight itself but the transposed weight. This is a view of the weight and not a
+# leaf, so testing `is_leaf` misses it. A view shares its **storage** with the weight, so a good `pack` compares storages.
 #
 # **`unpack` has to give back what was saved.** Some mistakes raise an error, and some do not:
 
 
 # %%
 def try_hooks(what, pack, unpack):
-    """Go forward and backward through x · x with these hooks, and print what came of it."""
+    """Go forward and backward through x · x with these hooks, and print the result."""
     x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     try:
         with saved_tensors_hooks(pack, unpack):
@@ -984,10 +998,10 @@ def try_hooks(what, pack, unpack):
         print(f"{what:<33} x.grad = {x.grad.tolist()}")
 
 
-try_hooks("nothing changed", lambda tensor: tensor, lambda packed: packed)
+try_hooks("nothing changed", lambda tensor: tensor.detach(), lambda packed: packed)
 try_hooks("pack changes the tensor in place", lambda tensor: tensor.mul_(2), lambda packed: packed)
-try_hooks("unpack returns two numbers of 3", lambda tensor: tensor, lambda packed: packed[:2])
-try_hooks("unpack returns one number of 3", lambda tensor: tensor, lambda packed: packed[:1])
+try_hooks("unpack returns two numbers of 3", lambda tensor: tensor.detach(), lambda packed: packed[:2])
+try_hooks("unpack returns one number of 3", lambda tensor: tensor.detach(), lambda packed: packed[:1])
 
 # %% [markdown]
 # Look at the last line: the gradient is [2, 2, 2] instead of [2, 4, 6], and there was no error. A tensor with one
@@ -1036,7 +1050,7 @@ check(save_as_half)
 # %% [markdown]
 # ## The patient, before and after
 #
-# Now you can find out why the memory grows. After each step the program notes `grad.norm()`, `grad[0]` and
+# After each step the program notes `grad.norm()`, `grad[0]` and
 # `loss_of(net)`.
 
 # %% [markdown] tags=["sealed"]
@@ -1048,7 +1062,7 @@ check(save_as_half)
 #   > The memory grows by about 330 KiB a step. How much of it is the gradient of `second.weight`, 16 · 16 numbers of 8
 #   > bytes?
 # - [x] loss_of(net): This loss has a graph, and no backward ever frees what forward saved for it.
-# - [ ] all three the same: They are all short to write, but different things hang on them.
+# - [ ] all three the same: They are all short to write, but they keep different things alive.
 #   > Take the notes one by one. Which of them is a view, which has a `grad_fn`, and which has neither?
 #
 # - `grad.norm()` is a new tensor with one number: 8 bytes.
@@ -1081,7 +1095,7 @@ for what, (note_gradient, note_network) in notes.items():
 why("patient_memory")
 
 # %% [markdown]
-# The cure keeps the same three notes, but without what hangs on them.
+# The cure keeps the same three notes, but as plain numbers and a copy.
 
 # %%
 after = watch_training(lambda grad: (grad.norm().item(), grad[0].clone()), lambda net: loss_of(net).item())
@@ -1125,7 +1139,7 @@ draw_curves(
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Go back to the votes of the first slide, and let the room say which notes kept memory alive, and
-# what hung on each of them.
+# what each of them kept alive.
 
 # %% [markdown]
 # ## Go further
@@ -1137,5 +1151,5 @@ draw_curves(
 # - [`torch.utils.checkpoint`](https://pytorch.org/docs/stable/checkpoint.html)
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** At home: the exercises that were left out in the room. Who trains large networks should try
-# `checkpoint` on one of them and report what it saved.
+# **On this slide:** At home: the exercises that were left out in the room. Whoever trains large networks should
+# try `checkpoint` on one of them and report what it saved.

@@ -421,7 +421,7 @@ with net.register_full_backward_hook(print_gradients("the model")):
 # equally large, and PyTorch takes the first of them.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask where the 0.5 goes after the pooling before you show it. Who spreads it over four places
+# **On this slide:** Ask where the 0.5 goes after the pooling before you show it. Whoever spreads it over four places
 # thinks of an average and not of a maximum.
 
 
@@ -515,13 +515,13 @@ print("pre-hook: x.grad =", x.grad.tolist(), " fc2.weight.grad =", net.fc2.weigh
 
 # %% [markdown] tags=["sealed"]
 # 2 points
-# 1. `grad_input` holds the gradients that the module is about to pass on, one an input, in a tuple.
+# 1. `grad_input` holds the gradients that the module is about to pass on: a tuple with one entry per input.
 # 2. What a full backward hook returns replaces `grad_input`: a tuple again. An entry may be None.
 
 
 # %% tags=["answer"]
 def reverse_gradient(layer):
-    """Turn round the sign of the gradient that `layer` passes on to its inputs, and
+    """Flip the sign of the gradient that `layer` passes on to its inputs, and
     return the hook's handle.
 
     The forward pass and the gradients of the layer's own parameters stay as they
@@ -713,8 +713,8 @@ with net[0].register_forward_hook(watch_output):
     net(torch.ones(1, 2)).sum().backward()
 
 # %% [markdown]
-# This is the same [1, 0] as before. The forward hook goes at the end of its `with` block, and the tensor hook goes together
-# with its tensor. `record`, which you will meet below, works in this way, so you can use it next to in-place ReLUs.
+# This is the same [1, 0] as before. The forward hook goes at the end of its `with` block, and the tensor hook goes with
+# the graph of this call. `record`, which you will meet below, works in this way, so you can use it next to in-place ReLUs.
 
 # %% [markdown]
 # ## Hooks that nobody removed
@@ -896,7 +896,7 @@ why("reused_relu")
 # %% [markdown]
 # Two more things to keep in mind:
 #
-# - **A function is no module.** `F.max_pool2d` and `flatten` left no line: the list goes from (1, 10, 4, 4) to (1, 5).
+# - **A function is not a module.** `F.max_pool2d` and `flatten` left no line: the list goes from (1, 10, 4, 4) to (1, 5).
 # - **A Sequential is not the only container.** This recipe hooks any other block as a whole and never looks inside it.
 #   `model.named_modules()` visits all modules at all depths. A *leaf* is a module without children.
 #
@@ -1033,7 +1033,7 @@ with net.relu.register_forward_hook(note), net.fc1.register_full_backward_hook(n
 # because it waits for the gradient of `x`.
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "One dict entry a module is one entry a call." **Ask:** "Six modules were hooked, the list has seven
+# **Misconception:** "One dict entry per module is one entry per call." **Ask:** "Six modules were hooked, the list has seven
 # lines, the dict six. Which one is missing?" **Answer:** the first call of relu; the second overwrote it.
 #
 # **Misconception:** "I hooked everything, so I see everything." **Ask:** "From (1, 10, 4, 4) to (1, 5): what happened in
@@ -1202,7 +1202,7 @@ draw_curves(
 # **Ask, whatever the exercise:** "Does your answer still work if the layer is used twice in one call?"
 #
 # **For discussion (2):** why is it so important that the layer's own gradients stay? (In domain adaptation the layers after
-# it shall learn to tell the domains apart, and only those before it shall learn the opposite.)
+# it should learn to tell the domains apart, and only those before it should learn the opposite.)
 
 # %% [markdown]
 # ## What old tutorials say
@@ -1216,8 +1216,8 @@ draw_curves(
 # | Keep the outputs in a dict, with the module as its key. | A module that runs twice overwrites its own entry. |
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask who has used `register_backward_hook`. It still works and only warns, and what it reports can
-# be wrong: lesson 09 shows by how much.
+# **On this slide:** Ask who has used `register_backward_hook`. It still works, with a warning at most, and what it
+# reports can be wrong: lesson 09 shows by how much.
 
 # %% [markdown]
 # ## Summary

@@ -173,7 +173,7 @@ with contextlib.ExitStack() as stack:
 # 3. Add hooks of other kinds, and play the game: **predict which hook fires next**. The explorer goes there and compares.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Give the pairs five minutes, and ask each of them for one part that surprised them. Who has not
+# **On this slide:** Give the pairs five minutes, and ask each of them for one part that surprised them. Whoever has not
 # reached the third task can play it with you at the projector.
 
 # %% tags=["explore"]
@@ -247,7 +247,7 @@ def print_parts(model, x, hooks=()):
 # - [x] only that of fc1: Each module looks at its own tables and at the global ones, not at its children's.
 # - [ ] those of fc1 and net: net has no hook of its own. It calls forward, and what happens in there is fc1's.
 #   > Whose tables does the call of `net` look into? Is there a hook in any of them?
-# - [ ] all four: So it would be with a global hook. A hook on fc1 stands in fc1's table only.
+# - [ ] all four: This would be right with a global hook. A hook on fc1 stands in fc1's table only.
 #   > Into which table does `fc1.register_forward_hook` put the hook? Does the call of `relu` look into that one?
 #
 # Only `fc1` goes the long way. `net` calls `fc1`, but the call of `net` looks into the tables of `net` and into
@@ -318,7 +318,7 @@ check(takes_fast_path)
 # The result is the same, but one hook is missing. `forward` knows nothing about hooks: they are run by the call
 # with brackets. `net.forward(x)` skips those of `net`, while `self.fc1(x)` inside it works as always.
 #
-# So if a layer of yours never fires its hook, look whether somebody calls `layer.forward(x)`. Or somebody takes
+# So if a layer of yours never fires its hook, check whether somebody calls `layer.forward(x)`. Or somebody takes
 # only its weights and calls a function, such as `F.linear(x, layer.weight)`. Then not even its `forward` runs.
 
 # %% tags=["predict"]
@@ -654,15 +654,16 @@ check(run_always_called)
 # %% [markdown] tags=["sealed"]
 # x is a leaf, and the layer has a full backward hook. What does its forward receive?
 #
-# - [ ] x itself: So it is without the hook. With it, a node has to stand between x and the layer.
+# - [ ] x itself: This is right without the hook. With it, a node has to stand between x and the layer.
 #   > With the hook, `Peek` printed the name of a node. What does it print for a leaf such as x, and why?
 # - [ ] a copy of x: Nothing is copied: the memory is the same.
 #   > What did `Peek` print after `same memory`? What would it print for `x.clone()`?
 # - [x] a view of x: It shares the memory of x, and its `grad_fn` is the node at which the hook waits.
 #
 # The input is a **view** of `x`: the same memory, but a tensor of its own, whose `grad_fn` is the new node. The
-# output is such a view too. PyTorch does this only while autograd is recording, and only where a gradient is
-# required. You can read it in the parts "wrap inputs", "wrap outputs" and "insert a node" of the source below.
+# output is such a view too. PyTorch does this only while autograd is recording, and only if some input
+# requires a gradient: then *all* input tensors become views. The same holds for the outputs. You can read it in
+# the parts "wrap inputs", "wrap outputs" and "insert a node" of the source below.
 
 # %% tags=["predict"]
 predict("what_forward_receives")
@@ -826,14 +827,14 @@ check(forward_between_nodes)
 # **Ask, before the cells:** "Two nodes, one before forward, one after it. What follows for in-place changes? For keyword
 # arguments? For a dict?" **Expect:** somebody finds one of the three. **Then show:** the cells for the others.
 #
-# **For discussion:** why does the legacy hook raise nothing with an in-place ReLU? (It puts in no node and makes no view. It
-# only hangs on the last operation, and reports the wrong thing in silence.)
+# **For discussion:** why does the legacy hook raise nothing with an in-place ReLU? (It adds no node and makes no view. It
+# only sits on the last operation, and silently reports the wrong thing.)
 
 # %% [markdown]
 # ## The proof
 #
 # Now put everything together. `MiniSteps` is an `nn.Module` with the steps of exercises 1 to 5 as methods, so you can begin
-# here even without your own answers. Its way to torch's own call is closed. Write `__call__`.
+# here even without your own answers. It does not let you call torch's own `__call__`. Write your own.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Say that a first difference is a success: it names the line to look at. Ask those who have "none"
@@ -929,7 +930,7 @@ print("first difference (torch, MiniModule):", differences[0] if differences els
 # ## Back to patient C
 #
 # Between `relu2` and `relu3` the numbers became large, and from `third`, the layer between them, there was no line at all.
-# The network must use its weights, or else they could do no harm. So why does its hook not fire? `list_hooks` lists the hooks
+# The network must use its weights, otherwise they could do no harm. So why does its hook not fire? `list_hooks` lists the hooks
 # on a network. `trace` lists every `forward` that runs, whether hooks run or not. Make your experiments here, then commit:
 
 # %%
@@ -999,7 +1000,7 @@ draw_curves(
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the first row, and ask what the call itself does for the backward hooks. It only prepares
-# the nodes; who says that it runs them should look at the trace again.
+# the nodes; whoever says that it runs them should look at the trace again.
 
 # %% [markdown]
 # ## Summary

@@ -182,7 +182,7 @@ show(
 # black ink on a transparent ground, saved as RGBA. How many different numbers are in its first channel?
 #
 # - [x] 1: Ink is black, (0, 0, 0). What is transparent is stored as (0, 0, 0) too. Only the fourth channel differs.
-# - [ ] 2: So it would be on white paper. But a transparent pixel has a colour as well, and here that is black.
+# - [ ] 2: This would be right on white paper. But a transparent pixel has a colour as well, and here that is black.
 #   > A pixel without ink has four numbers, too. Which of them says that nothing is there? Does it then matter what the
 #   > other three are?
 # - [ ] many: The soft edges of the ink are in the fourth channel, which says how solid each pixel is.
@@ -290,7 +290,7 @@ for shape, outputs in keep_by_shape(net, picture.image[None]).items():
 # %% [markdown] tags=["sealed"]
 # EfficientNet-Lite0 has 49 convolutions. With the shape of the weight as the key, how many keys has the dict?
 #
-# - [ ] 49: So it is when each layer has a key of its own. A shape is shared by all layers that have it.
+# - [ ] 49: This would be right if each layer had its own key. A shape is shared by all layers that have it.
 #   > Two layers have weights of the same shape. What does `stored.setdefault(...)` do when this shape comes for the
 #   > second time?
 # - [x] 31: There are 31 different shapes. The other 18 convolutions share a key with one before them.
@@ -494,7 +494,7 @@ check(tile_maps)
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Run and read. The one thing to say is that the sheet is made once and can be watched while a
-# training runs; who does not use TensorBoard can leave this part out.
+# training runs; whoever does not use TensorBoard can leave this part out.
 
 # %%
 import tempfile
@@ -932,7 +932,7 @@ check(run_to)
 # a hook keeps the output of the last ReLU as it is, without `detach()`. Everything else is dropped. What stays in
 # memory?
 #
-# - [ ] that one map: So it would be with `detach()`. As it is, the map holds on to the graph it came from.
+# - [ ] that one map: This would be right with `detach()`. As it is, the map holds on to the graph it came from.
 #   > You could still call `backward()` from this map. Which numbers would that need, and who keeps them until then?
 # - [ ] the five convolutions' maps: The graph keeps what backward needs, and that is more than those.
 #   > Between two convolutions there are other layers. What does a ReLU need for its backward pass?
@@ -989,7 +989,7 @@ def channel_means(model, layer, batches):
 check(channel_means)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "Keeping one map costs one map." **Ask:** "What hangs on it?" **Answer:** its graph.
+# **Misconception:** "Keeping one map costs one map." **Ask:** "What does it keep alive?" **Answer:** its graph.
 #
 # **Misconceptions, by exercise:** storing the output itself (1); stretching the whole sheet instead of each tile (2);
 # forgetting that a ReLU may run twice (3); looking at the last batch only (4); a mean that lets negative numbers

@@ -293,7 +293,7 @@ check(pass_relu)
 # `grad_input`. `three_units()` makes the net of the pencil example.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Let them write the deconvnet's line before you show it. Who begins with `grad_input` has taken
+# **On this slide:** Let them write the deconvnet's line before you show it. Whoever begins with `grad_input` has taken
 # what the ReLU has already stopped; ask what stands in `grad_output` at the silent unit.
 
 
@@ -466,7 +466,7 @@ def hook_relus(net, hook):
 #
 # - [ ] an error: Nothing is wrong for PyTorch: a loop over no modules registers no hooks, and that is allowed.
 #   > How many modules does `hook_relus` find in this network? What does Python do in a loop over an empty list?
-# - [ ] the gradient of your rule: A function is no module: no hook of yours is called when it runs.
+# - [ ] the gradient of your rule: A function is not a module: no hook of yours is called when it runs.
 #   > The forward calls `F.relu(x)`. On which Python object does your hook sit?
 # - [x] the plain gradient: There is no `nn.ReLU` to hook, so nothing changes, and nothing says so.
 # - [ ] zeros: Zeros would at least be seen. The result is the ordinary gradient, and looks plausible.
@@ -615,7 +615,7 @@ draw_photo(photo, plain, guided)
 # %% [markdown] tags=["sealed"]
 # the gradient becomes 1000 times as large, everywhere. What becomes of its normalised picture?
 #
-# - [ ] all black or white: So it would be without the division by the standard deviation.
+# - [ ] all black or white: This would be right without the division by the standard deviation.
 #   > Take [-1, 0, 1] and [-1000, 0, 1000]. What is the standard deviation of each, and what comes out after the
 #   > division?
 # - [ ] more contrast: The contrast is always the same: a standard deviation of 0.1, however large the gradient.
@@ -627,7 +627,7 @@ draw_photo(photo, plain, guided)
 # convincing as a large one. On a fixed scale, a tenth of the gradient fades. Two more things are hidden:
 #
 # - The strongest values are clipped to black and white, and nobody sees by how much they lead.
-# - The **sign** is hard to read. With all signs turned round, you get the negative of the picture, and on a
+# - The **sign** is hard to read. With all signs flipped, you get the negative of the picture, and on a
 #   coloured dot of three channels nobody sees which one it is.
 #
 # When you compare two gradients, put them on one scale, or give the numbers beside the pictures.
@@ -649,7 +649,7 @@ tiles = [standardise(guided), standardise(-guided), show_fixed(guided), show_fix
 names = ["guided", "times -1", "a fixed scale", "fixed, divided by 10"]
 show(
     coarsely(grid(tiles, columns=4, scale=2, labels=names)),
-    alt="The guided map of the cat four times: as usual, with its signs turned round, and twice on a fixed scale.",
+    alt="The guided map of the cat four times: as usual, with its signs flipped, and twice on a fixed scale.",
     title="One guided map, drawn in four ways",
 )
 
@@ -816,7 +816,7 @@ check(share_on)
 # the large network makes two guided maps of a photograph, one for what is there and one for what is not. What is their
 # cosine?
 #
-# - [ ] about 0.4: So it is on the small network. On this one, far less of the class is left.
+# - [ ] about 0.4: This is right on the small network. On this one, far less of the class is left.
 #   > In the small network there are five ReLUs on the way to the pixels, here 33. What does the guided rule drop at
 #   > each?
 # - [ ] about 0.7: They are more alike still: nobody could tell them apart.
@@ -895,7 +895,7 @@ why("two_classes_of_a_photograph")
 # %% [markdown] tags=["sealed"]
 # the last layer, the only one that knows classes, becomes random. How similar does the guided map stay?
 #
-# - [ ] 0.0: So it should be, if the map explained the class. Rank correlation 0 means: unrelated.
+# - [ ] 0.0: This would be right if the map explained the class. Rank correlation 0 means: unrelated.
 #   > Only the last layer is random. Which layers lie between it and the pixels, and how many of these have changed?
 # - [ ] 0.3: The guided map keeps far more, and even the plain gradient keeps 0.5.
 #   > Think of the guided map of a cat: which lines does it draw? Which layers find such lines, and have these layers
@@ -1024,7 +1024,7 @@ check(randomise_last)
 # %% [markdown]
 # ## Your network, your picture
 #
-# Here are the two gradients for the class that you chose, or else for the likeliest one. For a network, a picture and a
+# Here are the two gradients for the class that you chose, otherwise for the likeliest one. For a network, a picture and a
 # class of your own, change the names that begin with `own_` at the top of the lesson and run it again, or run
 # `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which writes a page.
 

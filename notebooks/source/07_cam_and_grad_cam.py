@@ -1096,7 +1096,7 @@ print(f"tripod rather than espresso: {shares[1]:.0%} of the heat on the cat's ha
 # cat is *not*. So look at both logits before you ask.
 #
 # With **log-softmax**, every other class takes part, as much as it is likely. The *probability* gives the same map as its
-# logarithm, times that probability. So it is no wrong question either, but close to 0 or 1 its map becomes very weak.
+# logarithm, times that probability. So it is not a wrong question either, but close to 0 or 1 its map becomes very weak.
 
 # %% [markdown]
 # ## A case to solve

@@ -140,7 +140,7 @@ print("answers:", [round(answer, 3) for answer in net(rows).flatten().tolist()])
 #
 # - [ ] stem: It hands its input on, and 100 is a harmless number.
 #   > `stem` hands on what it gets. What does it return for the row [100, 1], and is one of these numbers a nan?
-# - [ ] exp: exp(100) is too large for float32 and becomes infinity. That is the cause, and infinity is no nan.
+# - [ ] exp: exp(100) is too large for float32 and becomes infinity. That is the cause, and infinity is not nan.
 #   > What does `torch.tensor(100.0).exp()` give in Python? What does `isnan` say to that?
 # - [x] share: Infinity divided by infinity is nan. So the search for nan names the layer after the guilty one.
 # - [ ] head: It is nan as well, but five layers before it return first.
@@ -212,7 +212,7 @@ def first_bad_layer(model, x):
 check(first_bad_layer)
 
 # %% [markdown]
-# ### The loss looks well
+# ### The loss looks fine
 #
 # This network measures how far points are from the origin: [3, 4] has the distance 5, [0, 0] has 0. The loss is their mean,
 # 2.5. In forward, everything is finite. Then comes `backward()`.
@@ -287,7 +287,7 @@ print("torch.where:", x.grad.tolist())
 # 2 points
 # 1. The same question on the way back. Which kind of hook sees both ends of a module's part of backward?
 # 2. A full backward hook: guilty if every gradient in `grad_output` is finite and one in `grad_input` is not. An entry
-#    of `grad_input` is None where the input needs no gradient.
+#    of `grad_input` may be None, for example if no input requires a gradient.
 
 
 # %% tags=["answer"]
@@ -531,7 +531,7 @@ for clip in ("not at all", "all together", "each parameter", "as it passes"):
 # 100 layers. The gradients of the first ones have overflowed; that of the last one has the norm 1.41. `clip_grad_norm_`
 # scales all of them to the total norm 1. What becomes of the last one?
 #
-# - [ ] 1.41, as before: So it would be if each layer had a limit of its own. There is one factor for all of them.
+# - [ ] 1.41, as before: This would be right if each layer had its own limit. There is one factor for all of them.
 #   > In the chain of six layers, what did *all together* make of the last layer's 1.41? How many factors were there?
 # - [ ] 0: If the total norm were infinite, the factor would be 1 / infinity = 0. But infinity has met a 0 in a matrix,
 #   and infinity · 0 is nan.
@@ -608,7 +608,7 @@ def run_the_cell():
 # the cell runs three times. Each run registers a hook that stores the output, and goes through 4 batches. How many
 # outputs are in the list?
 #
-# - [ ] 4: So it would be if each run started with a new list and no hook was left. The list is kept.
+# - [ ] 4: This would be right if each run started with a new list and no hook was left. The list is kept.
 #   > Which of these lines runs three times: `outputs = []`, or the one that registers the hook?
 # - [ ] 12: 3 runs of 4 batches. But in the second run two hooks store, and in the third three.
 #   > How many hooks are on the network in the second run? How many outputs does one batch add then?
@@ -1130,5 +1130,5 @@ print({name: count_hooks(model).total() for name, model in models.items()}, "hoo
 # - You are at the end of the course. The best next step is a network of your own, and a question about it.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** At home: the exercises that were left out. Who has had one of the four faults in their own work
+# **On this slide:** At home: the exercises that were left out. Whoever has had one of the four faults in their own work
 # should write down which hook would have found it, and bring it to the last session.

@@ -314,7 +314,7 @@ def prove(letter, pictures):
 check(prove)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "Removing it changed nothing, so it is no cause." **Ask:** "What if there are two, and each is
+# **Misconception:** "Removing it changed nothing, so it is not a cause." **Ask:** "What if there are two, and each is
 # enough?" **Answer:** then only adding them alone shows it. Fire alarms are built this way on purpose.
 #
 # **Misconception:** "The experiment worked, so the verdict is proved." **Ask:** "Would it have come out differently for
@@ -639,8 +639,9 @@ rows = {**by_name, "(random map)": methods.random_map, "(even map)": methods.eve
 # the mean, for logits of about 4.) And the layer decides too: at the very last one, Grad-CAM had 94% of its heat
 # in the correct half (lesson 07), and here it has 42%.
 #
-# The controls: with random weights, all methods fall to 14% or 15%, where an even map has 9%. Edges have seen no
-# network and reach 23%, more than Grad-CAM++. So a map that finds things may have found edges. There is no
+# The controls: with random weights, all methods fall to 14% or 15%, where an even map has 9%. But this is one random
+# network and four pictures: with five random networks, the methods had from 6% to 23%. Edges have seen no network
+# and reach 23%, more than Grad-CAM++. So a map that finds things may have found edges. There is no
 # winner. The score decides, the network decides, and the layer decides.
 
 # %% tags=["predict"]
@@ -708,7 +709,7 @@ why("first_in_every_column")
 #
 # Maps explain an answer. Other methods explain a *part*: one channel. Which channel of the last layer tells cars best?
 # We choose it on 90 pictures, by how often it responds more to a picture with a car than to one without, and test it
-# on 45 other pictures. Chance is 0.5. But the best of 96 channels, chosen for its score, is no chance pick. The fair
+# on 45 other pictures. Chance is 0.5. But the best of 96 channels, chosen for its score, is not picked by chance. The fair
 # comparison is the best of 96 in networks with random weights, chosen and tested in the same way. We take three.
 
 # %% [markdown] tags=["sealed"]
@@ -800,7 +801,8 @@ methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], ph
 #
 # A **probe** is a small linear model that reads a property off a layer's activations. Nobody taught our network what
 # the background is: sky, water, grass, sand or a room. Can a probe read it at the last layer? It learns on 90 pictures
-# and is tested on 45. Chance is 20%.
+# and is tested on 45. Guessing blindly is right in 20% of these, and always
+# naming the most frequent background among them is right in 29%.
 #
 # A probe may also learn by heart. So it gets a **control task** (Hewitt & Liang, 2019): each pair of things, such as
 # cat and dog, gets a number from 0 to 4 by chance. And it gets a control network: the one with random weights.
@@ -817,14 +819,17 @@ methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], ph
 #   > two?
 # - [x] better than with training: Training for things throws away what does not help to tell them.
 #
-# The background is read from 84% of the new pictures with random weights, and from 31% with trained ones.
-# What does not help to tell things is hard to read behind the last layer, at least for a linear probe.
+# The background is read from 84% of the new pictures with random weights, and from 31% with trained ones. Always
+# naming the most frequent background is right in 29%, so the trained 31% is no more than chance. (In six random
+# networks it was 84% to 91%.) What does not help to tell things is hard to read behind the last layer, at least for
+# a linear probe.
 #
 # The control task says the same from the other side. With trained weights, the probe reads an *arbitrary* number
 # of the pair of things from 51% of the new pictures, because this layer knows the things. With random weights it
-# reads it from 22%, and who always says the most frequent number is right in 29%. So the score of a probe says
-# what is easy to read. It does not say what was learned, nor what is used. And compare its two columns: with 96
-# numbers for 90 pictures, the probe of the random network has learned much of the control by heart.
+# reads it from 22%, and always naming the most frequent number is right in 29%. This 22% is the lowest of six random
+# networks: they had 22% to 40%. So the score of a probe says what is easy to read. It does not say what was
+# learned, nor what is used. And compare its two columns: with 96 numbers for 90 pictures, the probe of the random
+# network has learned much of the control by heart.
 
 # %% tags=["predict"]
 predict("probe_of_a_random_network")
@@ -874,7 +879,7 @@ check(logits_without)
 # know?" **Answer:** nothing, and more could be read there.
 #
 # **Misconception:** "The dream shows what the channel is for." **Ask:** "How large is its response beside that of the
-# best picture?" **Answer:** many times larger: it is a caricature.
+# best picture?" **Answer:** more than twice as large: it is a caricature.
 #
 # **Misconceptions, by exercise:** a direction that was not divided by its length; the mean over the places removed
 # instead; the component kept instead of removed (3).
