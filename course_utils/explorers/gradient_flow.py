@@ -97,11 +97,13 @@ def tell(backward: Backward) -> str:
 
 
 def _tell_step(backward: Backward, step: Step) -> list[str]:
-    name, arrived, retained = step.node, format_tensor(step.arrived), (step.node, graphs.RETAIN) in backward.hooks
+    name, arrived = step.node, format_tensor(step.arrived)
+    retained = (name, graphs.RETAIN) in backward.hooks
     if not step.parts:
         words = f"backward begins at {name}, with the gradient {arrived}."
     elif len(step.parts) == 1:
-        words = f"the gradient {arrived} flows from {step.parts[0][0]} back to {name}."
+        ((sender, _),) = step.parts
+        words = f"the gradient {arrived} flows from {sender} back to {name}."
     else:
         summands = _and([f"{format_tensor(grad)} from {sender}" for sender, grad in step.parts])
         words = f"{summands} add up to {arrived}, the gradient of {name}."
@@ -114,7 +116,8 @@ def _tell_step(backward: Backward, step: Step) -> list[str]:
         sentences.append(f"{who} {does}.")
     if backward.graph.nodes[name].kind == "leaf":
         sentences.append(f"{name} is a leaf: {name}.grad is now {_show_grad(backward, name)}.")
-        sentences += ["retain_grad changes nothing on a leaf."] if retained else []
+        if retained:
+            sentences.append("retain_grad changes nothing on a leaf.")
     elif retained:
         when = ", the gradient after all hooks" if step.calls else ""
         sentences.append(f"retain_grad keeps it: {name}.grad is {format_tensor(step.grad)}{when}.")
@@ -166,9 +169,8 @@ def _make_card(backward: Backward, name: str) -> _Box:  # as large as its text i
     width = max(len(heading) * CHARACTER * 15 / 13 + len(kind) * 7.4 + 12, body) + 2 * PADDING
     height = HEADER + sum(map(len, lines.values())) * LINE + 8
     marks = sum(map(_mark_width, backward.hooks_of(name)))
-    if name == backward.graph.result:
-        marks = marks or 1
-    return _Box(lines, width, height, HEAD + 6 + marks if marks else 0)
+    has_arrow = marks or name == backward.graph.result
+    return _Box(lines, width, height, HEAD + 6 + (marks or 1) if has_arrow else 0)
 
 
 def _head_card(backward: Backward, name: str) -> tuple[str, str]:

@@ -51,7 +51,9 @@ def read_scene(scene: Scene) -> Subject:
 @functools.cache
 def find_photo(name: str) -> Subject:
     """Read one of `real.PHOTOGRAPHS`, once. Raises `CourseError` for a name that there is not."""
-    return Subject(image=real.photograph(name), title=real.PHOTOGRAPHS[name][0])
+    image = real.photograph(name)
+    title, *_ = real.PHOTOGRAPHS[name]
+    return Subject(title, image)
 
 
 @functools.cache
@@ -212,34 +214,34 @@ class DrawingPad(widgets.HBox):
     def __init__(self, on_change: Callable[[list], None], size: int = 224) -> None:
         from ipycanvas import Canvas  # a notebook that only uploads need not wait for it
 
-        canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
+        self._on_change, self._size = on_change, size
+        self._strokes: list[list[tuple[float, float]]] = []
+        self._stroke: list[tuple[float, float]] = []  # the one that is being drawn, in pixels
+        self._canvas = canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
         canvas.line_width, canvas.line_cap, canvas.fill_style = size / 40, "round", "white"
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
         super().__init__([canvas, widgets.VBox([make_label("Draw here; the maps follow each line."), wipe])])
-        strokes: list[list[tuple[float, float]]] = []
-        stroke: list[tuple[float, float]] = []  # the one that is being drawn, in pixels
-
-        def go_on(x: float, y: float) -> None:
-            if stroke:
-                canvas.stroke_line(*stroke[-1], x, y)
-                stroke.append((x, y))
-
-        def end(*_: float) -> None:
-            if stroke:
-                strokes.append([(100 * x / size, 100 * y / size) for x, y in stroke])
-                stroke.clear()
-                on_change(strokes)
-
-        def empty(_: object = None) -> None:
-            strokes.clear()
-            canvas.fill_rect(0, 0, size, size)
-            on_change(strokes)
-
-        canvas.on_mouse_down(lambda *point: stroke.append(point))
-        canvas.on_mouse_move(go_on)
-        canvas.on_touch_start(lambda points: stroke.append(points[0]))
-        canvas.on_touch_move(lambda points: go_on(*points[0]))
+        canvas.on_mouse_down(lambda *point: self._stroke.append(point))
+        canvas.on_mouse_move(self._go_on)
+        canvas.on_touch_start(lambda points: self._stroke.append(points[0]))
+        canvas.on_touch_move(lambda points: self._go_on(*points[0]))
         for ended in (canvas.on_mouse_up, canvas.on_mouse_out, canvas.on_touch_end):
-            ended(end)
-        wipe.on_click(empty)
-        empty()
+            ended(self._end)
+        wipe.on_click(lambda _: self._empty())
+        self._empty()
+
+    def _go_on(self, x: float, y: float) -> None:
+        if self._stroke:
+            self._canvas.stroke_line(*self._stroke[-1], x, y)
+            self._stroke.append((x, y))
+
+    def _end(self, *_: float) -> None:
+        if self._stroke:
+            self._strokes.append([(100 * x / self._size, 100 * y / self._size) for x, y in self._stroke])
+            self._stroke.clear()
+            self._on_change(self._strokes)
+
+    def _empty(self) -> None:
+        self._strokes.clear()
+        self._canvas.fill_rect(0, 0, self._size, self._size)
+        self._on_change(self._strokes)

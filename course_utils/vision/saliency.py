@@ -19,10 +19,9 @@ frozen models, under `no_grad` and `inference_mode`; compiled models run uncompi
 import math
 import sys
 import warnings
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from course_utils.hooks.record import Layer, check_model, find_layer, shapes_in, why_never
 from course_utils.root import CourseError
+from course_utils.vision.relus import PartViews, find_relus, keep_positive
 
 Target = int | Sequence[int] | Tensor | Callable[[Tensor], Tensor] | None
 ReluRule = Literal["plain", "guided", "deconvnet"]
@@ -46,8 +46,8 @@ class Run(AbstractContextManager):
     def __init__(self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape, relus: bool, views: Any) -> None:
         self.layer = layer
         self._logits, self._leaf, self._reshape = logits, leaf, reshape
-        self._relus = _find_relus(logits, leaf) if relus else None
-        self._views = views  # the `_PartViews` that the model ran with, or None
+        self._relus = find_relus(logits, leaf) if relus else None
+        self._views = views  # the `PartViews` that the model ran with, or None
         self._open = True
 
     def part(self, layer: str = "", start: Tensor | None = None, end: Tensor | None = None) -> "Run":
@@ -136,7 +136,7 @@ class Run(AbstractContextManager):
         with self._views or nullcontext(), ExitStack() as hooks:  # a checkpoint runs its part of the network again
             for node in nodes:
                 register = node.register_prehook if rule == "guided" else node.register_hook
-                hooks.enter_context(register(_keep_positive))
+                hooks.enter_context(register(keep_positive))
             yield
 
     def _go_backward(self, rows: list[Tensor]) -> Tensor:
@@ -182,7 +182,7 @@ def explain(
         for graph_before in [True] if layer is None else [False, True]:
             run = runner.run(watch_relus, graph_before)
             if run and run._relus and run._relus.may_hide:
-                run = runner.run(watch_relus, graph_before, _PartViews())  # not at once, for it costs up to 6 %
+                run = runner.run(watch_relus, graph_before, PartViews())  # not at once, for it costs up to 6 %
             if run:
                 return run
     raise _independent(runner.name)
@@ -226,7 +226,7 @@ class _Runner:
             return torch.func.functional_call(self.model, self.stand_ins, (images,))
         return self.model(images)
 
-    def run(self, watch_relus: bool, graph_before: bool, views: "_PartViews | None" = None) -> Run | None:
+    def run(self, watch_relus: bool, graph_before: bool, views: PartViews | None = None) -> Run | None:
         """Run the model and keep the graph from the layer on; None where the logits do not depend on it."""
         with views or nullcontext(), torch.set_grad_enabled(graph_before):
             if self.module is None:
@@ -295,72 +295,6 @@ class _Runner:
             tensors = {"images": self.images, **dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
             bad = next((repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()), "none")
             raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad}")
-
-
-_ACTIVATIONS = (  # that are no ReLU, as they are called in a graph
-    "Celu", "Clamp", "ClampMax", "ClampMin", "Elu", "Gelu", "Glu", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh",
-    "LeakyRelu", "LogSigmoid", "Mish", "PreluKernel", "RreluWithNoise", "Sigmoid", "Silu", "Softplus", "Softshrink",
-    "Tanh", "Threshold",
-)  # fmt: skip
-
-
-class _Relus(NamedTuple):
-    """The ReLUs between a layer and the logits."""
-
-    nodes: list[Any]
-    others: Counter[str]  # how many activations of each other kind there are
-    may_hide: bool  # whether there are nodes that may hide a ReLU
-
-
-def _find_relus(logits: Tensor, leaf: Tensor) -> _Relus:
-    nodes, others, may_hide = [], Counter(), False
-    for node in _find_nodes_between(logits, leaf):
-        kind = node.name().partition("Backward")[0]
-        if kind == "Relu" or (kind == "Hardtanh" and (node._saved_min_val, node._saved_max_val) == (0, 6)):
-            nodes.append(node)
-        elif kind in _ACTIVATIONS:
-            others[kind] += 1
-        may_hide = may_hide or "CopySlices" in node.name()
-    return _Relus(nodes, others, may_hide)
-
-
-def _find_nodes_between(logits: Tensor, leaf: Tensor) -> set[Any]:
-    users = defaultdict(list)  # of each node: those that hand it gradients
-    waiting = [logits.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        for each, _ in node.next_functions:
-            if each is not None and each not in users:
-                waiting.append(each)
-            users[each].append(node)
-    between = set()
-    waiting = [torch.autograd.graph.get_gradient_edge(leaf).node]
-    while waiting:
-        node = waiting.pop()
-        if node not in between:
-            between.add(node)
-            waiting += users[node]
-    return between
-
-
-def _keep_positive(*gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    return tuple(each if each is None else each.relu() for each in gradients[-1])  # those that come to the node
-
-
-class _PartViews(TorchFunctionMode):
-    """While active, a ReLU in place on a view is one beside it, copied in: else its node hides in the base's node."""
-
-    beside = {torch.relu_: torch.relu, Tensor.relu_: torch.relu} | {
-        each: each for each in (F.relu, F.relu6, F.hardtanh)
-    }
-
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        options = dict(kwargs or {})
-        in_place = options.pop("inplace", func in (torch.relu_, Tensor.relu_))
-        x = args[0] if args else options.get("input")
-        if func in self.beside and in_place and x._is_view():
-            return x.copy_(self.beside[func](*args, **options))
-        return func(*args, **(kwargs or {}))
 
 
 def input_gradient(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
