@@ -18,10 +18,10 @@ from torch import nn
 
 from course_utils.exercises import check, classroom, engine, evidence, saved_progress
 from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.comparing import CHANGES
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, exercise, find
 from course_utils.exercises.evidence import TimeIsUp, time_limit
-from course_utils.exercises.judging import CHANGES
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
 from course_utils.root import CourseError
