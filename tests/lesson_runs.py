@@ -45,15 +45,18 @@ def twice(built: nbformat.NotebookNode, answered: nbformat.NotebookNode) -> nbfo
             cell.metadata.tags = ["nbval-ignore-output"]
         elif cell.cell_type == "code":
             cell |= {name: other[name] for name in ("outputs", "execution_count")}
-    looks = f"{inspect.getsource(_torch_state)}\n_start = _torch_state()", _BETWEEN, _AFTER
+    looks = _BEFORE, f"{inspect.getsource(_count_hooks)}\n_counts = _count_hooks()", _AFTER
     before, between, after = map(nbformat.v4.new_code_cell, looks)
     first.cells = [before, *first.cells, between, *again.cells, after]
     return first
 
 
-_BETWEEN = "_start |= {what: count for what, count in _torch_state().items() if what.startswith('count')}"
+_BEFORE = """\
+from course_utils.exercises.world.of_torch import DEFAULT_DTYPE, SETTINGS
+_found = [(setting, setting.read()) for setting in (DEFAULT_DTYPE, *SETTINGS)]"""
 _AFTER = """\
-left = [f"{what}: {_start[what]} became {now}" for what, now in _torch_state().items() if now != _start[what]]
+left = [setting.name for setting, before in _found if setting.name and setting.is_changed(before)]
+left += [f"hooks on {what}: {number}" for what, number in _count_hooks().items() if number != _counts[what]]
 assert not left, left"""
 
 
@@ -67,13 +70,11 @@ def run_python(course: Path, *arguments: object, cwd: Path | None = None, **envi
     return done.stdout
 
 
-def _torch_state() -> dict:
-    """The state of torch, in the kernel. IPython's cache of results is emptied first: it keeps old objects alive."""
+def _count_hooks() -> dict[str, int]:
+    """The hooks that there are, in the kernel. IPython's cache of results is emptied first: it keeps old objects."""
     import gc
 
     import torch
-
-    from course_utils.exercises.evidence import WORLD
 
     get_ipython().displayhook.flush()  # noqa: F821  IPython's own
     gc.collect()
@@ -82,9 +83,4 @@ def _torch_state() -> dict:
     held = [(name, value) for each in modules for name, value in vars(each).items()]
     on_modules = [value for name, value in held if "hook" in name and isinstance(value, dict)]
     on_tensors = [getattr(each, f"_{kind}_hooks") for each in tensors for kind in ("backward", "post_accumulate_grad")]
-    return {f"{name} ({number})": str(read()) for number, (name, read, _) in enumerate(WORLD)} | {
-        "count of hooks on modules": sum(map(len, on_modules)),
-        "count of hooks on tensors": sum(len(each) for each in on_tensors if each),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "active function modes": torch._C._len_torch_function_stack(),
-    }
+    return {"modules": sum(map(len, on_modules)), "tensors": sum(len(each) for each in on_tensors if each)}

@@ -353,7 +353,7 @@ def test_same_function_again_is_probably_an_edit_that_was_not_run(tmp_path):
     said = ["same function as at the last check" in str(check(answers[number])) for number in (0, 0, 0, 1, 0)]
     assert said == [False, True, True, False, False]
     check(find("scale_gradient").reference)
-    assert classroom._failed_code == {}
+    assert classroom.session.failed_code == {}
     sources = [f"def hooked(modules, hook):\n    yield {n}\n" for n in (1, 2)]
     managers = [contextmanager(write_answer(source, tmp_path, "hooked")) for source in sources]
     assert ["same function" in str(check(managers[number])) for number in (0, 1, 1)] == [False, False, True]

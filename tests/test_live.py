@@ -13,6 +13,7 @@ from course_utils.grading.report import Score, read_class, write_pages
 from course_utils.live import join, member, server
 from course_utils.live.room import plan_of
 from course_utils.root import CourseError
+from course_utils.show import code_spans
 from tests.browser.live_class import running, votes_in, wait_for
 
 CAUSE = find("scale_gradient").mistakes[0].message
@@ -29,9 +30,9 @@ def live(tmp_path):
 @pytest.fixture(autouse=True)
 def _out_of_class(monkeypatch):
     monkeypatch.setattr(saved_progress, "_in_memory", {})
-    monkeypatch.setattr(classroom, "_explanations", {})
-    monkeypatch.setattr(classroom, "_voted", {})
-    monkeypatch.setattr(classroom, "listeners", [])
+    monkeypatch.setattr(classroom.session, "explanations", {})
+    monkeypatch.setattr(classroom.joined_class, "votes", {})
+    monkeypatch.setattr(classroom.joined_class, "listeners", [])
     yield
     for each in member._members:
         each.leave()
@@ -139,7 +140,7 @@ def test_who_is_where_which_causes_and_who_is_stuck(live):
     found = re.findall(r'<th scope="row">(\w+)</th>.*?([✗✓] \w+(?: \(\d\))?)', page)
     assert (found, page.count("○ not tried")) == ([("Ann", "✓ passed"), ("Bo", "✗ tried (2)")], 2 * 8 - 3)
     assert "Ann" not in live.see("class", names="no")
-    page, told = live.see("help"), [classroom.code_spans(each) for each in (CAUSE, find("scale_gradient").hints[1])]
+    page, told = live.see("help"), [code_spans(each) for each in (CAUSE, find("scale_gradient").hints[1])]
     assert all(
         each in page for each in (*told, "Hint 2 of 3", "Bo: <code>scale_gradient</code> for 10 minutes, 2 tries")
     )

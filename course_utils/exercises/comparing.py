@@ -46,7 +46,7 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     yield from _wanted_changes(got, expected)
     for setting in got["world"]:
         if setting not in expected["world"]:
-            yield _side_effect(f"your function changed {setting} and did not put it back")
+            yield _side_effect(f"your function changed {setting} and did not undo that")
     if got["alive"] and not expected["alive"]:
         yield _side_effect(KEPT_ALIVE)
 

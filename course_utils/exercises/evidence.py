@@ -3,20 +3,18 @@
 `observe` runs an answer in one case and notes everything a hook can do. It draws no conclusions; see `judging`.
 """
 
-import functools
 import gc
 import inspect
 import itertools
 import os
 import re
 import signal
-import sys
 import sysconfig
 import threading
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.plain import MAX_TEXT, Evidence, Plain, plain, show
+from course_utils.exercises.world.watch import World, random_numbers_from
 from course_utils.hooks.inventory import list_hooks
 
 CaseMaker = Callable[[Numbers], Iterator[Case]]
@@ -74,12 +73,13 @@ def time_limit(seconds: float) -> Iterator[None]:
 def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: float, at: int | None) -> list[Evidence]:
     """Run `function` in every case of `seed`, or in number `at` alone, and return the evidence of each.
 
-    torch's random numbers are seeded before each case and put back afterwards, so that a case's modules are the same
-    for every function. After an answer has run out of time (`limit`, in seconds a case), no further case is tried.
+    All random numbers are seeded, torch's before each case, so that a case's modules are the same for every function;
+    they are put back afterwards. After an answer has run out of time (`limit`, in seconds a case), no further case is
+    tried.
     """
     found: list[Evidence] = []
     storages: list[list[StorageWeakRef]] = []
-    with torch.random.fork_rng(devices=[]), ExitStack() as stack:
+    with random_numbers_from(seed), ExitStack() as stack:
         gc.freeze()  # a collection of new objects alone takes milliseconds instead of 0.3 s
         stack.callback(gc.unfreeze)
         used = (case for case in make_cases(Numbers(seed)) if not case.fresh and case.put_in_use())
@@ -93,7 +93,7 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
                 continue
             storages.append(_storages(case.given.values()))
             found.append(observe(function, case, limit))
-            if index == at or (found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__):
+            if index == at or _is_out_of_time(found[-1]):
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
         del case, cases, used
@@ -104,6 +104,10 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             evidence["names"], names = names, []  # once is enough
             evidence["alive"] = evidence["raised"] is None and not all(storage.expired() for storage in inputs)
     return found
+
+
+def _is_out_of_time(evidence: Evidence) -> bool:
+    return bool(evidence["raised"]) and evidence["raised"]["type"] == TimeIsUp.__name__
 
 
 def names_used(function: Callable) -> list[str]:
@@ -122,7 +126,7 @@ def codes_of(answer: object) -> list[types.CodeType]:
     return []
 
 
-def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
+def _storages(values: Iterable[Any]) -> list[StorageWeakRef]:
     tensors = (each for each in values if isinstance(each, torch.Tensor) and each.layout is torch.strided)
     return [StorageWeakRef(each.untyped_storage()) for each in tensors if each.device.type != "meta"]
 
@@ -130,26 +134,12 @@ def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
 def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
     """Run `function` in `case` and note what it did. Of what the answer raises, only Ctrl-C comes out."""
     given = dict(case.given)
-    shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
-    evidence: Evidence = {"given": shown + IN_USE * case.in_use, "raised": None, "seen": {}, "changed": {}}
     watched = {**given, **case.watched()}
+    shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
     before = {name: snapshot(value) for name, value in watched.items()}
     attached = {name: _hooks_and_items(value) for name, value in watched.items()}
-    world, lost, returned, during = [read() for _, read, _ in WORLD], set(), None, "call"
-    try:  # what it prints and warns of counts for nothing
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere), time_limit(limit):
-            with _modules_kept(lost):
-                returned = function(*given.values())
-            during = "afterwards"
-            with _modules_kept(lost):
-                seen = (case.then(returned) if case.then else None) or {}
-                evidence["seen"] = {label: plain(value) for label, value in seen.items()}
-    except KeyboardInterrupt:
-        restore_world(world)
-        raise
-    except BaseException as error:
-        evidence["raised"] = describe_error(error, during)
-    evidence |= {"returned": plain(returned), "inputs": before}
+    evidence: Evidence = {"given": shown + IN_USE if case.in_use else shown}
+    evidence |= _run(function, case, limit) | {"inputs": before, "changed": {}}
     try:
         evidence["inputs"] = {name: snapshot(value) for name, value in watched.items()}
         for name, value in watched.items():
@@ -157,7 +147,43 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
                 evidence["changed"][name] = aspects
     except Exception as error:  # an input is no tensor or module any more that one could read
         evidence["raised"] = evidence["raised"] or describe_error(error, "afterwards")
-    return evidence | {"world": restore_world(world) + sorted(lost)}
+    return evidence
+
+
+def _run(function: Callable, case: Case, limit: float) -> Evidence:
+    """Run an answer and what comes after it; what was returned, seen and raised, and what of the world was changed."""
+    found: Evidence = {"raised": None, "seen": {}}
+    returned, during = None, "call"
+    with _silence(), World() as world:
+        try:
+            with time_limit(limit):
+                try:
+                    returned = function(*case.given.values())
+                finally:
+                    world.put_back_python()
+                during = "afterwards"
+                seen = (case.then(returned) if case.then else None) or {}
+                found["seen"] = {label: plain(value) for label, value in seen.items()}
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            world.put_back_python()
+            found["raised"] = describe_error(error, during)
+        found["returned"] = plain(returned)  # now, for it may be a part of what is put back
+    return found | {"world": world.changed}
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What is printed and warned of in the block counts for nothing, and is not seen."""
+    with (
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def describe_error(error: BaseException, during: str) -> dict[str, Any]:
@@ -215,64 +241,13 @@ def _hooks_and_items(value: object) -> tuple[set[tuple[int, int]], list[int]]:
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any], attached: tuple, now: tuple) -> list[str]:
+    """Which aspects of an argument are others than before, by their names in `comparing.CHANGES`."""
     (hooks, items), (hooks_now, items_now) = attached, now
-    found = [each for each in before if each != "grad" and before[each] != after.get(each)]
-    found += ["hooks"] * bool(hooks_now - hooks) + ["hooks of others"] * bool(hooks - hooks_now)
-    return found or ["value"] * (items != items_now)
-
-
-def _folder() -> str | None:
-    with suppress(FileNotFoundError):
-        return os.getcwd()
-
-
-def _pop_saved_hooks(before: object) -> None:
-    while _saved_hooks() not in (None, before):
-        torch._C._autograd._pop_saved_tensors_default_hooks()
-
-
-def _refill(table: dict[Any, Any], before: dict[Any, Any]) -> None:
-    table.clear()
-    table.update(before)
-
-
-_saved_hooks = functools.partial(torch._C._autograd._top_saved_tensors_default_hooks, True)
-# What an answer could change for everyone: settings, and hooks on all modules; how each is read, and how it is set.
-WORLD = [
-    ("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    ("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
-    ("number of threads", torch.get_num_threads, torch.set_num_threads),
-    ("deterministic algorithms", torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    # None is the CPU, without a mode that slows.
-    ("default device", torch.get_default_device, lambda it: torch.set_default_device(None if it.type == "cpu" else it)),
-    ("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    ("working folder", _folder, os.chdir),
-    ("hooks on what autograd saves", _saved_hooks, _pop_saved_hooks),
-]
-WORLD += [
-    ("hooks on all modules", table.copy, functools.partial(_refill, table))
-    for name, table in vars(nn.modules.module).items()
-    if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
-]
-
-
-def restore_world(before: list[Any]) -> list[str]:
-    """Put everything in `WORLD` back; return the names of what was different, sorted."""
-    changed = [(name, write, was) for (name, read, write), was in zip(WORLD, before, strict=True) if read() != was]
-    for _, write, was in changed:
-        write(was)
-    return sorted({name for name, _, _ in changed})
-
-
-@contextmanager
-def _modules_kept(lost: set[str]) -> Iterator[None]:
-    """Put Python's loaded modules, without which nothing works, back where the block took some away; says so."""
-    before = sys.modules.copy()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        if not before.keys() <= sys.modules.keys():
-            lost.add("Python's loaded modules")
-            sys.modules.update(before)
+    found = [aspect for aspect in before if aspect != "grad" and before[aspect] != after.get(aspect)]
+    if hooks_now - hooks:
+        found.append("hooks")
+    if hooks - hooks_now:
+        found.append("hooks of others")
+    if not found and items != items_now:
+        found.append("value")
+    return found

@@ -77,14 +77,14 @@ class _Member:
         self.address, self.token = address, token
         self._waiting: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
         self._lost = self._told = self._gone = False
-        classroom.listeners.append(self.tell)
+        classroom.joined_class.listeners.append(self.tell)
         for work in (self._send, self._follow):
             threading.Thread(target=work, daemon=True).start()
 
     def leave(self) -> None:
         self._gone = True
         with contextlib.suppress(ValueError):
-            classroom.listeners.remove(self.tell)
+            classroom.joined_class.listeners.remove(self.tell)
 
     def tell(self, kind: str, name: str, said: str, cause: str) -> str:
         """Report what was checked or chosen; what it answers is shown to the learner."""
